@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Final
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.settings.load import resolve_home
+from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.facts.consolidation import ConsolidationReport
 
 from .jobs import JOBS, JobRun

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import threading
 import time
@@ -25,9 +26,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core import fault_injection
-from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.errors import MemTierError, UnsafePath
 from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.core.paths import make_private_folder, socket_path, write_private_file
+from memtier_plugin.core.paths import (
+    check_ownership,
+    make_private_folder,
+    socket_path,
+    write_private_file,
+)
 from memtier_plugin.operations.hook_latency import MAX_NOTED, HookWait, note_waits
 
 from .resident_connection import (
@@ -245,10 +251,11 @@ class ResidentClient:
         path = socket_path(self.home)
         connection = socket.socket(socket.AF_UNIX)
         try:
+            check_ownership(path.parent, path.parent.lstat(), stat.S_IFDIR)
             connection.settimeout(CONNECT_SECONDS)
             connection.connect(str(path))
             connection.settimeout(None)
-        except OSError:
+        except (OSError, UnsafePath):
             connection.close()
             return None
 

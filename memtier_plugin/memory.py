@@ -14,7 +14,7 @@ from memtier_plugin.core.bounds import Count
 from memtier_plugin.core.codecs import check_arguments, check_fields, check_methods
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.paths import make_project_folder
+from memtier_plugin.core.paths import make_project_folder, resolve_home
 from memtier_plugin.core.records import (
     Entry,
     Extractor,
@@ -25,7 +25,7 @@ from memtier_plugin.core.records import (
     Run,
 )
 from memtier_plugin.core.results import Recall, RecallOptions, RecallRequest
-from memtier_plugin.core.settings.load import load_settings, resolve_home
+from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import Clock, aware, utc_now
 from memtier_plugin.facts import views

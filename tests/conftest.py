@@ -81,7 +81,6 @@ def isolated(
             monkeypatch.delenv(name)
     monkeypatch.setenv("MEMTIER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     connect = socket.socket.connect
 
     def guarded(self: socket.socket, address: Any) -> None:

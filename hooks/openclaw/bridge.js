@@ -6,13 +6,15 @@
 
 import { execFile, spawn } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
+import { lstatSync, readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rename, unlink, writeFile } from "node:fs/promises";
 import { createConnection } from "node:net";
 import { homedir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { Waits } from "./waits.js";
 
 const LONGEST_SOCKET_PATH = 103; // bytes, as memtier_plugin/core/paths.py has it
+const NETWORK = new Set(["nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"]);
 const CONNECT_MS = 1000;
 const PING_MS = 2000;
 const END_MS = 3000; // for pending writes to reach a child
@@ -27,13 +29,29 @@ const MAX_FAILED = 3; // failed deliveries after which replay stops for now
 const PASSED_VARIABLES = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)$/;
 
 /** Return the address of a home's resident, as `socket_path` in memtier_plugin/core/paths.py does. */
-export function socketPath(home, environment = process.env) {
+export function socketPath(home) {
+  const path = join(home, "run", "memtier.sock");
+  if (Buffer.byteLength(path) <= LONGEST_SOCKET_PATH && !isOnNetwork(home)) return path;
   const name = createHash("sha256").update(home).digest("hex").slice(0, 16) + ".sock";
-  const runtime = environment.XDG_RUNTIME_DIR;
-  const path = runtime ? join(runtime, "memtier", name) : join(home, "run", name);
-  if (Buffer.byteLength(path) <= LONGEST_SOCKET_PATH) return path;
-  const temporary = environment.TMPDIR || environment.TEMP || environment.TMP || "/tmp";
-  return join(temporary, `memtier-${process.geteuid()}`, name);
+  return join("/tmp", `memtier-${process.geteuid()}`, name);
+}
+
+/** Tell whether a folder lies on a network file system (known on Linux only). */
+export function isOnNetwork(folder, list = "/proc/self/mounts") {
+  let [best, kind] = ["", ""];
+  let mounts;
+  try {
+    mounts = readFileSync(list, "utf8");
+  } catch {
+    return false;
+  }
+  for (const line of mounts.trim().split("\n")) {
+    const [, escaped, type] = line.split(" ");
+    const point = escaped.replaceAll("\\040", " ");
+    const inside = folder === point || folder.startsWith(`${point.replace(/\/+$/, "")}/`);
+    if (inside && point.length >= best.length) [best, kind] = [point, type];
+  }
+  return NETWORK.has(kind);
 }
 
 export class Bridge {
@@ -211,6 +229,7 @@ export class Bridge {
   openSocket() {
     const path = socketPath(this.home);
     return new Promise((done, failed) => {
+      if (lstatSync(dirname(path)).uid !== process.geteuid()) throw new Error("another user's folder");
       const socket = createConnection(path);
       const timer = setTimeout(() => socket.destroy(new Error("no connection")), CONNECT_MS);
       socket.once("error", (error) => {

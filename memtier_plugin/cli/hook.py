@@ -12,7 +12,7 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.hooks.coding_agents import AgentHooks, read_event
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hosts.agent_events import EVENTS
-from memtier_plugin.hosts.install import launch_command
+from memtier_plugin.hosts.launch import launch_command
 
 
 @click.command(cls=CliCommand)

@@ -16,7 +16,7 @@ import click
 from memtier_plugin.cli.completion import Completer, complete_agents, complete_projects
 from memtier_plugin.cli.examples import EXAMPLES
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.paths import encode_file_name
+from memtier_plugin.core.paths import encode_file_name, resolve_home
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,8 +38,6 @@ class Scope:
     @property
     def path(self) -> Path:
         """The home in use."""
-        from memtier_plugin.core.settings.load import resolve_home
-
         return resolve_home(self.home)
 
     @property
@@ -48,8 +46,15 @@ class Scope:
 
         A folder has a project of its own if it is bound to one, or if one was made for it.
         """
+        if self._named_project:
+            return self._named_project
+        from memtier_plugin.core.settings.load import bound_project
+
         folders = self.folder_project
-        if self._is_chosen or (self.path / "projects" / encode_file_name(folders)).is_dir():
+        if (
+            bound_project(self.path, Path.cwd())
+            or (self.path / "projects" / encode_file_name(folders)).is_dir()
+        ):
             return folders
         from memtier_plugin.hosts.configured import configured_project
         from memtier_plugin.hosts.project import hosts_project
@@ -59,20 +64,15 @@ class Scope:
     @property
     def folder_project(self) -> str:
         """The named project, else MEMTIER_PROJECT, else that of this folder, made or not."""
+        if self._named_project:
+            return self._named_project
         from memtier_plugin.core.settings.load import resolve_project
 
-        return self._named_project or resolve_project(self.path, Path.cwd())
+        return resolve_project(self.path, Path.cwd())
 
     @property
     def _named_project(self) -> str | None:
         return self.project or os.environ.get("MEMTIER_PROJECT")
-
-    @property
-    def _is_chosen(self) -> bool:
-        """Whether the project was named, or this folder bound to it."""
-        from memtier_plugin.core.settings.load import bound_project
-
-        return bool(self._named_project or bound_project(self.path, Path.cwd()))
 
     def open(self, *, create: bool = False) -> MemTier:
         """Open the memory; only commands that write create one."""

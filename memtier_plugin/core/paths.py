@@ -11,19 +11,18 @@ import errno
 import hashlib
 import json
 import os
-import re
 import stat
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 from memtier_plugin.core import fault_injection
-from memtier_plugin.core.errors import LedgerWriteError, UnsafePath
+from memtier_plugin.core.errors import LedgerWriteError, SettingsError, UnsafePath
 
+_DEFAULT_HOME: Final = "~/.memtier"
 _LONGEST_SOCKET: Final = 103  # of a path, in bytes, on macOS; Linux has four more
 LEDGERS: Final = ("episodic", "semantic", "procedural", "journal")
 PROJECT_JOURNAL: Final = "_project"
@@ -36,9 +35,6 @@ _HOME_NAMES: Final = frozenset(
     {"config.yaml", "projects", "queue", "hosts", "logs", "run", "models", ".DS_Store"}
 )
 _HOME_PREFIXES: Final = (".memtier", RESTORING, ".config.yaml.")
-_SOCKET_NAME: Final = re.compile(
-    r"[0-9a-f]{16}\.(?:sock|lock)"
-)  # where runtime folder and home meet
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # of folders, on some file systems
 _MOST_NAMES: Final = 10_000
 _synced_names: set[tuple[str, int, int]] = set()  # path, device and inode of what was synced
@@ -103,6 +99,15 @@ def register_long_name(parent: Path, encoded: str, name: str) -> None:
         raise LedgerWriteError(f"cannot keep the name {name[:40]!r}: {error}") from error
 
 
+def resolve_home(home: str | Path | None = None, env: Mapping[str, str] | None = None) -> Path:
+    """Return the home to use: the one given, else ``MEMTIER_HOME``, else ``~/.memtier``."""
+    chosen = home or (os.environ if env is None else env).get("MEMTIER_HOME") or _DEFAULT_HOME
+    try:
+        return Path(chosen).expanduser().absolute()
+    except RuntimeError as error:
+        raise SettingsError(f"the home {str(chosen)!r} names no folder: {error}") from None
+
+
 def make_home(home: Path) -> Path:
     """Create the home, or take one that is ours; what others made is refused untouched.
 
@@ -136,10 +141,7 @@ def _is_ours(home: Path) -> bool:
         names = os.listdir(home)
     except OSError:
         return True  # whoever opens it next says what is wrong
-    if all(
-        name in _HOME_NAMES or name.startswith(_HOME_PREFIXES) or _SOCKET_NAME.fullmatch(name)
-        for name in names
-    ):
+    if all(name in _HOME_NAMES or name.startswith(_HOME_PREFIXES) for name in names):
         return True
     projects = home / "projects"
     return any(
@@ -282,22 +284,37 @@ def index_path(folder: Path) -> Path:
 
 
 def socket_path(home: Path) -> Path:
-    """Return where the server of a home listens: in the runtime folder, else in the home.
+    """Return where the server of a home listens: in the home.
 
-    A path that is too long for a socket is replaced by one in the folder for temporary files.
+    No variable of the environment counts: agents start hooks with all of theirs, and servers of
+    tools with hardly any, and both must find the one server.  Where a socket in the home would have
+    too long a path, or several machines would see it, it is in ``/tmp``.
     """
+    path = home / "run" / "memtier.sock"
+    if len(os.fsencode(path)) <= _LONGEST_SOCKET and not is_on_network(home):
+        return path
     name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16] + ".sock"
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(runtime, "memtier", name) if runtime else home / "run" / name
-    if len(os.fsencode(path)) > _LONGEST_SOCKET:
-        path = Path(tempfile.gettempdir(), f"memtier-{os.geteuid()}", name)
+    return Path("/tmp", f"memtier-{os.geteuid()}", name)
+
+
+def make_socket_folder(home: Path) -> Path:
+    """Make the folder of a home's socket, and return the socket's path.
+
+    Raises:
+        UnsafePath, LedgerWriteError: as `make_private_folder`.
+    """
+    path = socket_path(home)
+    if path.is_relative_to(home):
+        make_private_folder(home, path.parent.name)
+    else:
+        make_private_folder(path.parent)
     return path
 
 
-def is_on_network(folder: Path) -> bool:
+def is_on_network(folder: Path, mounts_file: Path = Path("/proc/self/mounts")) -> bool:
     """Tell whether a folder lies on a network file system (known on Linux only)."""
     try:
-        mounts = Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
+        mounts = mounts_file.read_text("utf-8", "replace").splitlines()
     except OSError:
         return False
     best, kind = "", ""

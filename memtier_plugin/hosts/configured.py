@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.settings.load import resolve_home
+from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.hosts import hermes_config, install
 
 DEFAULT_PROJECT = "default"  # of every host, unless one is named

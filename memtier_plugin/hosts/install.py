@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.hosts import coding_agents, hermes_config, host_model
 from memtier_plugin.hosts.agent_events import CODING_AGENTS
 from memtier_plugin.hosts.json_files import format_json, open_section, read_json, read_text
+from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.hosts.project import INSTALLED_FILE, read_installed
 
 HOSTS: Final = ("openclaw", "hermes")
@@ -69,14 +69,6 @@ class FileChange:
     def before(self) -> str | None:
         """The file's present text, None if it is not there."""
         return read_text(self.path)
-
-
-def launch_command() -> list[str]:
-    """Return the command that runs this `memtier` from any working directory."""
-    beside = Path(sys.executable).with_name("memtier")
-    if beside.is_file() and os.access(beside, os.X_OK):
-        return [str(beside)]
-    return [sys.executable, "-m", "memtier_plugin"]
 
 
 def plan_changes(

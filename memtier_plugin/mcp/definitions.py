@@ -117,6 +117,10 @@ TOOLS: Final[Mapping[str, Mapping[str, Any]]] = {
             {
                 "query": {"type": "string", "minLength": 1, "maxLength": MAX_QUERY_CHARS},
                 "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
+                "store": {
+                    "enum": ["summary", "facts", "experiences", "personas", "turns"],
+                    "description": "Search only this; a query has at most 1,000 characters.",
+                },
             },
             "query",
         ),

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import os
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +26,7 @@ from memtier_plugin import __version__
 from memtier_plugin.core.errors import MemTierError, SettingsError, Unsupported
 from memtier_plugin.core.paths import make_home, write_private_file
 from memtier_plugin.hooks.resident import ResidentClient
-from memtier_plugin.hosts.install import launch_command
+from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.mcp import definitions
 from memtier_plugin.mcp.calls import Answer, Binding, MemoryCalls
 
@@ -181,7 +180,6 @@ def _open_calls(binding: Binding) -> MemoryCalls:
 
     A resident that this process starts ends with it, once it has finished its work.
     """
-    join_runtime_folder(os.environ, Path("/run/user"))
     calls = MemoryCalls(ResidentClient(launch_command(), binding.home), binding)
 
     def warm_up() -> None:
@@ -190,16 +188,6 @@ def _open_calls(binding: Binding) -> MemoryCalls:
 
     threading.Thread(target=warm_up, name="memtier-warm-up", daemon=True).start()
     return calls
-
-
-def join_runtime_folder(environment: MutableMapping[str, str], folders: Path) -> None:
-    """Name the user's runtime folder, by which the resident is reached, where the client did not.
-
-    Clients start servers with hardly any environment; the hooks of the same user have it all.
-    """
-    folder = folders / str(os.geteuid())
-    if not environment.get("XDG_RUNTIME_DIR") and folder.is_dir():
-        environment["XDG_RUNTIME_DIR"] = str(folder)
 
 
 def _http_app(server: Server[Any], port: int) -> _App:

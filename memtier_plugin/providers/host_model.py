@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import socket
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core import errors
-from memtier_plugin.core.errors import AnswerLost, EndpointError, HostAway, HostLeft
-from memtier_plugin.core.paths import socket_path
+from memtier_plugin.core.errors import AnswerLost, EndpointError, HostAway, HostLeft, UnsafePath
+from memtier_plugin.core.paths import check_ownership, socket_path
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.providers.endpoint import ChatReply, Tools
 
@@ -95,9 +96,10 @@ class HostModelClient:
         request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         connection = socket.socket(socket.AF_UNIX)
         try:
+            check_ownership(self._socket.parent, self._socket.parent.lstat(), stat.S_IFDIR)
             connection.settimeout(CONNECT_SECONDS)
             connection.connect(str(self._socket))
-        except OSError as error:
+        except (OSError, UnsafePath) as error:
             connection.close()
             raise HostAway(f"no host runs that could be asked for its model ({error})") from None
         with connection, connection.makefile("rwb") as stream:

@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.core.settings.load import resolve_home
+from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.server.host_models import HostConnection
 from memtier_plugin.server.methods import METHODS, Methods

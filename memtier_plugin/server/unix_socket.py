@@ -19,7 +19,7 @@ from typing import IO, Final
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.core.paths import check_ownership, make_private_folder, socket_path
+from memtier_plugin.core.paths import check_ownership, make_socket_folder
 
 MAX_CONNECTIONS: Final = 64
 SEND_SECONDS: Final = 10  # how long a client may read nothing before its connection ends
@@ -55,9 +55,8 @@ class SocketListener:
     """
 
     def __init__(self, home: Path, talk: ConnectionHandler) -> None:
-        self.path = socket_path(home)
+        self.path = make_socket_folder(home)
         self._talk = talk
-        make_private_folder(self.path.parent)
         self._lock = _take(self.path)
         try:
             self._listener = _bind(self.path)

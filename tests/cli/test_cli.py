@@ -236,7 +236,8 @@ def test_log_is_chosen(run_recorded: Run) -> None:
 def test_log_marks_tools_and_weights(run: Run) -> None:
     """A failed tool has its mark, and a blamed line its weight."""
     run("record", "-", "--session", "a", input='{"role": "user", "content": "use the red pump"}')
-    from memtier_plugin.core.settings.load import resolve_home, resolve_project
+    from memtier_plugin.core.paths import resolve_home
+    from memtier_plugin.core.settings.load import resolve_project
     from memtier_plugin.memory import MemTier
 
     folder = resolve_home()

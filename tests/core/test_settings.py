@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MemTierError, SettingsError, UnsafePath
+from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.core.settings.keys import Key, all_keys
 from memtier_plugin.core.settings.load import (
     bind_workspace,
     flatten_settings,
     load_settings,
-    resolve_home,
     resolve_project,
     setting_sources,
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.paths import socket_path
+from memtier_plugin.core.paths import is_on_network, socket_path
 from tests.processes import child_environment, run_command
 
 ROOT = Path(__file__).parents[2]
@@ -35,20 +35,31 @@ def test_the_bridge() -> None:
 
 
 @node
-@pytest.mark.parametrize("runtime", [None, "/run/user/1000", "/run/" + "x" * 100])
 @pytest.mark.parametrize("home", ["/home/mara/.memtier", "/home/mära/" + "x" * 90 + "/.memtier"])
-def test_both_sides_mean_the_same_socket(
-    runtime: str | None, home: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_sides_mean_the_same_socket(home: str) -> None:
     """JavaScript and Python look for the resident of a home at the same place."""
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    if runtime:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
     code = (
         f"import {{ socketPath }} from {json.dumps(str(SHIM / 'bridge.js'))};"
         f"console.log(socketPath({json.dumps(home)}));"
     )
     assert run("--input-type=module", "-e", code).strip() == str(socket_path(Path(home)))
+
+
+@node
+def test_both_sides_know_the_same_networks(tmp_path: Path) -> None:
+    """A folder that several machines see is one for JavaScript and for Python."""
+    mounts = tmp_path / "mounts"
+    lines = ["/dev/a / ext4 rw 0 0", "x:/h /home nfs4 rw 0 0", "/dev/b /home/own xfs rw 0 0"]
+    mounts.write_text("\n".join([*lines, "//s/t /a\\040share cifs rw 0 0", ""]))
+    folders = ["/", "/home/mara", "/home", "/homes", "/home/own/mara", "/a share/x"]
+    code = (
+        f"import {{ isOnNetwork }} from {json.dumps(str(SHIM / 'bridge.js'))};"
+        f"const on = (f) => isOnNetwork(f, {json.dumps(str(mounts))});"
+        f"console.log(JSON.stringify({json.dumps(folders)}.map(on)));"
+    )
+    answers = [is_on_network(Path(folder), mounts) for folder in folders]
+    assert answers == [False, True, True, False, False, True]
+    assert json.loads(run("--input-type=module", "-e", code)) == answers
 
 
 @node

@@ -286,3 +286,23 @@ def test_other_agents(home: Path, host: str) -> None:
     asked = event(name, "s2", prompt="Which crane's tests did we run?")
     printed = hooks.pass_event(asked)["hookSpecificOutput"]
     assert printed["hookEventName"] == name and "blue crane" in printed["additionalContext"]
+
+
+@pytest.mark.parametrize(("code", "reward"), [(0, 1.0), (2, -0.5)])
+@pytest.mark.parametrize("host", OTHERS)
+def test_other_agents_credit(home: Path, host: str, code: int, reward: float) -> None:
+    """What a prompt of Codex or Gemini was given is judged by how its last command ended."""
+    hooks = AgentHooks(ResidentHere(home), host, "p")
+    for each in OTHERS[host]:
+        hooks.pass_event(each)
+    prompt, tool, _, end = (
+        {**each, "session_id": "s2", "turn_id": "t2"} for each in OTHERS[host][1:5]
+    )
+    response: Any = f"Exit code: {code}\ndone"
+    if host == "gemini":
+        response = {"llmContent": f"Exit Code: {code}", "returnDisplay": "", "error": None}
+    for each in (prompt, {**tool, "tool_response": response}, end):
+        hooks.pass_event(each)
+    with MemTier.open(home, "p", f"{host}.main") as memory:
+        credits = memory.events(kinds=["credit"])
+    assert credits and {credit.data["reward"] for credit in credits} == {reward}

@@ -27,7 +27,15 @@ from memtier_plugin.hooks.resident_connection import (
 )
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_latency import HookWait
-from tests.processes import PATIENCE, ROOT, held_ledger, run_in_fork, running, wait_until
+from tests.processes import (
+    PATIENCE,
+    ROOT,
+    held_ledger,
+    run_in_fork,
+    run_python,
+    running,
+    wait_until,
+)
 
 SERVE = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
 AGENT = "hermes.default"
@@ -302,15 +310,27 @@ def test_a_stale_socket(home: Path, pipe: Callable[..., ResidentClient]) -> None
     assert pid(first) == pid(second)
 
 
-def test_a_long_socket_path(
-    tmp_path: Path, pipe: Callable[..., ResidentClient], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("under", ["", "x" * 120])
+def test_environments_do_not_part_clients(
+    tmp_path: Path, pipe: Callable[..., ResidentClient], under: str
 ) -> None:
-    """A home whose path is too long for a socket has its socket elsewhere, and one resident."""
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    deep = tmp_path / "a" / ("x" * 120) / "home"
-    assert len(str(socket_path(deep))) < 104
-    first, second = pipe(where=deep), pipe(where=deep)
-    assert pid(first) == pid(second)
+    """A client that is started with hardly any environment finds the resident of one that has all.
+
+    So it is where the home's path is too long for a socket, too.
+    """
+    home = tmp_path / under / "home"
+    first = pid(pipe(where=home))
+    code = """
+        import sys
+        from memtier_plugin.hooks.resident import ResidentClient
+        client = ResidentClient(sys.argv[2:], sys.argv[1])
+        print(client.call("ping", {}, 60.0)["pid"])
+        client.close()
+    """
+    folders = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    other = {**folders, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    for environment in (folders, other):
+        assert int(run_python(code, home, *SERVE, env=environment)) == first
 
 
 def test_a_home_is_the_same_however_it_is_written(

@@ -15,6 +15,7 @@ from memtier_plugin.core.host import PromptEvent, RunContext
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.hooks import hermes, search_steps, tools
 from memtier_plugin.hooks.before_prompt_build import before_prompt_build
+from memtier_plugin.mcp.definitions import TOOLS as MCP_TOOLS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.fence import remove_blocks
 from tests.hooks.test_bridge import SHIM, node, run
@@ -204,3 +205,4 @@ def test_every_host_offers_the_same_stores() -> None:
     offered = schema["parameters"]["properties"]["store"]["enum"]
     assert set(offered) == set(tools.STORES)
     assert f"enum: {json.dumps(offered)}" in (SHIM / "index.js").read_text("utf-8")
+    assert offered == MCP_TOOLS["memory_search"]["inputSchema"]["properties"]["store"]["enum"]

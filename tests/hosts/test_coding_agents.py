@@ -13,6 +13,7 @@ from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.hosts import coding_agents, install
 from memtier_plugin.hosts.agent_canary import run_agent_canary
 from memtier_plugin.hosts.agent_events import EVENTS
+from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.memory import MemTier
 from tests.processes import run_memtier
 
@@ -60,7 +61,7 @@ def test_what_is_added(folder: Path, home: Path) -> None:
     put(folder)
     assert len(install.install_host("claude-code", home, "shop")) == 2
     state, settings = read(folder, ".claude.json"), read(folder, "settings.json")
-    scope = [*install.launch_command(), "--home", str(home), "--project", "shop"]
+    scope = [*launch_command(), "--home", str(home), "--project", "shop"]
     server = state["mcpServers"].pop("memtier")
     agent = ["--agent", "claude-code.main"]
     assert [server["command"], *server["args"]] == [*scope, *agent, "mcp"]
@@ -145,7 +146,7 @@ def test_other_agents(tmp_path: Path, home: Path, host: str) -> None:
     assert {change.path for change in install.install_host(host, home, "shop")} == {*before}
     scope = ["--home", str(home), "--project", "shop"]
     agent = ["--agent", f"{host}.main", "mcp"]
-    assert coding_agents.read_server(host) == [*install.launch_command(), *scope, *agent]
+    assert coding_agents.read_server(host) == [*launch_command(), *scope, *agent]
     hooks = coding_agents.read_hooks(host)
     assert {*hooks} == {*EVENTS.get(host, ())}
     for commands in hooks.values():

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.hosts import host_model, install
+from memtier_plugin.hosts.launch import launch_command
 from tests.builders import write_config
 
 OPENCLAW = {
@@ -83,7 +84,7 @@ def test_openclaw_is_set_up(hosts: Path, home: Path) -> None:
     assert entry["enabled"] is True
     assert entry["hooks"]["allowConversationAccess"] is True
     assert entry["config"] == {
-        "command": install.launch_command(),
+        "command": launch_command(),
         "home": str(home),
         "project": "p",
     }
@@ -105,7 +106,7 @@ def test_hermes_is_set_up(hosts: Path, home: Path) -> None:
     assert provider(hosts) == "memtier"
     assert text == HERMES.replace("mem0", "memtier")
     config = json.loads((hosts / "hermes/memtier.json").read_text())
-    assert config == {"command": install.launch_command(), "home": str(home), "project": "p"}
+    assert config == {"command": launch_command(), "home": str(home), "project": "p"}
     entry = (hosts / "hermes/plugins/memtier/__init__.py").read_text()
     assert "register_memory_provider" in entry[:8192]
     commands = (hosts / "hermes/plugins/memtier/cli.py").read_text()

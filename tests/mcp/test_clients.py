@@ -25,7 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.hooks.resident import ResidentClient
-from memtier_plugin.hosts.install import launch_command
+from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.mcp.definitions import TOOLS
 from memtier_plugin.mcp.server import MAX_BODY_BYTES, TOKEN_FILE
 from memtier_plugin.memory import MemTier
@@ -45,10 +45,7 @@ def arguments(home: Path, *more: str) -> list[str]:
 @asynccontextmanager
 async def stdio(home: Path, mode: str = "auto") -> AsyncIterator[Client]:
     """Connect the official client to a server of its own."""
-    names = ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "TMPDIR")  # by which it and the test meet
-    folders = {name: os.environ[name] for name in names if name in os.environ}
-    command = launch_command()[0]
-    server = StdioServerParameters(command=command, args=arguments(home), env=folders)
+    server = StdioServerParameters(command=launch_command()[0], args=arguments(home))
     async with Client(stdio_client(server), mode=mode) as client:
         yield client
 
@@ -87,6 +84,10 @@ async def call_each(client: Client) -> None:
     assert not stored.is_error, text_of(stored)
     hit = await client.call_tool("memory_search", {"query": "What is the staging host called?"})
     assert "heron" in hit.structured_content["text"] and not hit.is_error
+    for store, shows in {"turns": True, "facts": True, "experiences": False}.items():
+        asked = {"query": "staging host heron", "store": store}
+        step = await client.call_tool("memory_search", asked)
+        assert not step.is_error and ("heron" in text_of(step)) is shows, (store, text_of(step))
     [identity] = hit.structured_content["ids"]
     got = await client.call_tool("memory_get", {"id": identity[-8:]})
     assert "heron" in text_of(got)

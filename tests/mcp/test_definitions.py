@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from memtier_plugin.cli import mcp as command
 from memtier_plugin.hooks import tools
 from memtier_plugin.mcp.calls import Binding, MemoryCalls, check_arguments
 from memtier_plugin.mcp.definitions import INSTRUCTIONS, MAX_QUERY_CHARS, TOOLS
-from memtier_plugin.mcp.server import build_server, join_runtime_folder, read_token
+from memtier_plugin.mcp.server import build_server, read_token
 from tests.processes import run_memtier
 
 NAMES = ("search", "get", "store", "forget", "explain", "status")
@@ -72,6 +71,8 @@ def test_every_tool_is_one_of_the_hosts() -> None:
         ("memory_search", {"query": "a", "limit": 10**30}, "maximum"),
         ("memory_search", {"query": "a", "limit": "3"}, "integer"),
         ("memory_search", {"query": "a", "sender": "you"}, "additionalProperties"),
+        ("memory_search", {"query": "a", "store": "all"}, "facts"),
+        ("memory_search", {"query": "a", "store": ["facts"]}, "enum"),
         ("memory_get", {"id": "ABC"}, "minLength"),
         ("memory_get", {"ids": ["ABCDEF"]}, "required"),
         ("memory_store", {"text": LONG}, "maxLength"),
@@ -95,7 +96,7 @@ def test_bad_arguments(home: Path, tool: str, arguments: dict[str, Any], named: 
 def test_good_arguments() -> None:
     """What the definitions allow passes."""
     for tool, arguments in {
-        "memory_search": {"query": "where is the key?", "limit": 50},
+        "memory_search": {"query": "where is the key?", "limit": 50, "store": "turns"},
         "memory_get": {"id": "5VPWBP01"},
         "memory_store": {"text": "The key is under the mat."},
         "memory_forget": {"ids": ["5VPWBP01"]},
@@ -133,18 +134,3 @@ def test_the_token_is_private_and_kept(home: Path) -> None:
     token = read_token(home)
     assert read_token(home) == token and len(token) >= 32
     assert (home / "mcp-token").stat().st_mode & 0o777 == 0o600
-
-
-def test_the_runtime_folder(tmp_path: Path) -> None:
-    """Where a client passes no runtime folder on, the user's own is used, as by the hooks."""
-    folder = tmp_path / str(os.geteuid())
-    for given, exists, expected in (
-        ({}, False, None),
-        ({}, True, str(folder)),
-        ({"XDG_RUNTIME_DIR": "/run/mine"}, True, "/run/mine"),
-    ):
-        if exists:
-            folder.mkdir(exist_ok=True)
-        environment = dict(given)
-        join_runtime_folder(environment, tmp_path)
-        assert environment.get("XDG_RUNTIME_DIR") == expected

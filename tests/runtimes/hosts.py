@@ -48,11 +48,8 @@ class Ground:
         default_factory=lambda: [str(Path(sys.executable).parent / "memtier")]
     )
 
-    runtime_folder: Path = field(init=False)
-
     def __post_init__(self) -> None:
         (self.top / "user").mkdir()
-        self.runtime_folder = self.top
 
     @property
     def home(self) -> Path:
@@ -65,12 +62,7 @@ class Ground:
         names = ("PATH", "LANG", "TERM", "TMPDIR")
         inherited = {name: os.environ[name] for name in names if name in os.environ}
         user = str(self.top / "user")
-        return {
-            **inherited,
-            "HOME": user,
-            "XDG_RUNTIME_DIR": str(self.runtime_folder),
-            "NO_COLOR": "1",
-        }
+        return {**inherited, "HOME": user, "NO_COLOR": "1"}
 
     def memory(self, agent: str) -> MemTier:
         """Open the memory of an agent."""
@@ -111,11 +103,8 @@ class Ground:
 
     def resident(self) -> int | None:
         """Return the process of the resident, if one listens."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_RUNTIME_DIR", str(self.runtime_folder))
-            lock = socket_path(self.home).with_suffix(".lock")
         with suppress(OSError, ValueError):
-            pid = int(lock.read_text())
+            pid = int(socket_path(self.home).with_suffix(".lock").read_text())
             os.kill(pid, 0)
             return pid
         return None
@@ -131,7 +120,6 @@ def environment(ground: Ground, more: Mapping[str, str]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in more.items():
             patch.setenv(name, value)
-        patch.setenv("XDG_RUNTIME_DIR", str(ground.top))
         patch.setattr(installing, "launch_command", lambda: ground.command)
         yield
 

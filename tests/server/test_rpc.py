@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import pytest
 
-from memtier_plugin.core.paths import socket_path
+from memtier_plugin.core.paths import make_socket_folder, socket_path
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server import unix_socket
 from memtier_plugin.server.rpc import MAX_LINE_BYTES
@@ -373,16 +373,13 @@ def test_a_foreign_file_at_the_sockets_place(serve: Callable[..., Server], home:
     assert path.read_text() == "mine"
 
 
-def test_socket_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The socket is in the runtime folder, else in the home; one too long for a socket is not."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
-    first, other = socket_path(tmp_path / "one"), socket_path(tmp_path / "other")
-    assert first.parent == other.parent == Path("/run/user/7/memtier") and first != other
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/" + "long/" * 30)
-    assert len(os.fsencode(socket_path(tmp_path))) < 104
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert socket_path(Path("/h")).parent == Path("/h/run")
-    assert len(os.fsencode(socket_path(Path("/h" * 60)))) < 104
+def test_socket_paths(tmp_path: Path) -> None:
+    """The socket is in the home, for the user alone; one with too long a path is not."""
+    home, deep = tmp_path / "new" / "home", Path("/h" * 60)
+    assert make_socket_folder(home) == socket_path(home) == home / "run" / "memtier.sock"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (home, home / "run")] == [0o700] * 2
+    assert len(os.fsencode(socket_path(deep))) < 104
+    assert socket_path(deep) != socket_path(deep / "other")
 
 
 def test_the_peer_is_known() -> None:

@@ -38,7 +38,6 @@ class SourcedValue(NamedTuple):
 
 _Layer = dict[KeyPath, SourcedValue]
 
-_DEFAULT_HOME: Final = "~/.memtier"
 _NOT_KEYS: Final = frozenset({"MEMTIER_HOME", "MEMTIER_PROJECT", *fault_injection.VARIABLES})
 _WORKSPACE_KEYS: Final = (
     ("project",),
@@ -52,15 +51,6 @@ _WORKSPACE_WEIGHT_CAP: Final = 1.0
 _RENAMED: Final = {("ledger.durability", "fsync"): "sync"}
 
 _Kind = Literal["user", "project", "workspace", "environment", "call"]
-
-
-def resolve_home(home: str | Path | None = None, env: Mapping[str, str] | None = None) -> Path:
-    """Return the home to use: the one given, else ``MEMTIER_HOME``, else ``~/.memtier``."""
-    chosen = home or (os.environ if env is None else env).get("MEMTIER_HOME") or _DEFAULT_HOME
-    try:
-        return Path(chosen).expanduser().absolute()
-    except RuntimeError as error:
-        raise SettingsError(f"the home {str(chosen)!r} names no folder: {error}") from None
 
 
 def load_settings(
