@@ -27,7 +27,8 @@ from memtier_plugin.cli.views import (
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.views import FactView
-from memtier_plugin.views.timelines import state_of
+from memtier_plugin.views.sparklines import span
+from memtier_plugin.views.timelines import Timeline, fact_timeline, state_of
 
 CHANGE_SIGNS: Final = {
     "added": ("+", "green"),
@@ -43,6 +44,7 @@ CHANGE_SIGNS: Final = {
     "withdrawn": ("x", "red"),
     "reinstated": (">", "green"),
 }
+_SPAN: Final = 16  # columns of the line of time beside a fact
 _STATES: Final = {"active": "", "proposed": "yellow", "held back": "yellow"}
 
 
@@ -143,7 +145,9 @@ def facts_timeline(scope: Scope, subject: str) -> None:
     """Show how the facts about SUBJECT changed over time."""
     with scope.open() as memory:
         views = memory.knowledge.person.timeline(subject)
-    scope.show({"subject": subject, "facts": [view.to_json() for view in views]}, timeline_view)
+    timeline = fact_timeline(subject, views, datetime.now(UTC))
+    document = {**timeline.to_json(), "facts": [view.to_json() for view in views]}
+    scope.show(document, lambda _: timeline_view(timeline))
 
 
 # -- views -----------------------------------------------------------------------------------
@@ -239,18 +243,18 @@ def consolidations_view(document: Document) -> RenderableType:
     return table if table.row_count else safe_text("No consolidation yet.", "dim")
 
 
-def timeline_view(document: Document) -> RenderableType:
+def timeline_view(timeline: Timeline) -> RenderableType:
     """Render each relation's values over time; superseded ones with their end."""
-    parts: list[RenderableType] = [safe_text(document["subject"], "bold")]
-    relation = None
-    for fact in document["facts"]:
-        if fact["relation"] != relation:
-            relation = fact["relation"]
-            parts += ["", safe_text(relation, "cyan")]
-        start = format_time(fact["valid_from"] or fact["timestamp"])[:10]
-        end = format_time(fact["valid_to"])[:10] if fact["valid_to"] else "now" + " " * 7
-        state = _state_of(fact)
-        held = "  " if state == "active" else "× "
-        line = f"  {start} – {end}  {held}{one_line(fact['text'], 200)}  {short_id(fact['id'])}"
-        parts.append(safe_text(line, "" if state == "active" else "dim"))
+    parts: list[RenderableType] = [safe_text(timeline.subject, "bold")]
+    for relation in timeline.relations:
+        parts += ["", safe_text(relation.name, "cyan")]
+        for held in relation.facts:
+            start = format_time(held.since)[:10]
+            still = "now" if held.state == "active" else "?"
+            end = format_time(held.until)[:10] if held.until else f"{still:<10}"
+            drawn = f"{span(held.start, held.end, _SPAN)}  " if views.draws() else ""
+            mark = "  " if held.state == "active" else "× "
+            words = f"{mark}{one_line(held.text, 200)}  {short_id(held.id)}"
+            line = f"  {start} – {end}  {drawn}{words}"
+            parts.append(safe_text(line, "" if held.state == "active" else "dim"))
     return Lines(*parts)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 import click
 from rich.console import Group as Lines
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.completion import complete_sessions
+from memtier_plugin.cli.paging import print_paged
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.times import parse_optional_time, written_option
 from memtier_plugin.cli.views import (
@@ -27,8 +27,9 @@ from memtier_plugin.cli.views import (
 )
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
-from memtier_plugin.views.log import add_headings
+from memtier_plugin.views.log import LogLine, add_headings, summarise
 from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_lines
+from memtier_plugin.views.sparklines import sparkline
 
 
 @click.command(cls=CliCommand)
@@ -57,19 +58,26 @@ def log(scope: Scope, date: str | None, written: bool, session: str | None, foll
         if scope.as_json and not follow:
             scope.show({"lines": lines})
             return
-        last = max((line["id"] for line in lines), default=None)
-        stream: Iterable[dict[str, Any]] = lines
         if follow:
-            stream = chain(lines, follow_log(memory, last, **chosen))
-        console = views.make_console()
-        try:
-            for line in stream if scope.as_json else add_headings(iter(stream), written=written):
-                if scope.as_json:
-                    click.echo(json.dumps(line))
-                else:
-                    console.print(log_view(line))
-        except KeyboardInterrupt:
-            return  # the way to end --follow
+            last = max((line["id"] for line in lines), default=None)
+            _follow(scope, chain(lines, follow_log(memory, last, **chosen)), written=written)
+            return
+    shown = map(log_view, add_headings(iter(lines), written=written))
+    end = [summary_view(lines)] if lines and views.draws() else []
+    print_paged(chain(shown, end), paged=not scope.no_pager)
+
+
+def _follow(scope: Scope, stream: Iterator[LogLine], *, written: bool) -> None:
+    """Print lines as they come, until the person ends it."""
+    console = views.make_console()
+    try:
+        for line in stream if scope.as_json else add_headings(stream, written=written):
+            if scope.as_json:
+                click.echo(json.dumps(line))
+            else:
+                console.print(log_view(line))
+    except KeyboardInterrupt:
+        return  # the way to end --follow
 
 
 def _day(text: str | None) -> str | None:
@@ -77,6 +85,20 @@ def _day(text: str | None) -> str | None:
         return text
     moment = parse_optional_time(text)
     return to_iso(moment)[:10] if moment else None
+
+
+def summary_view(lines: Sequence[LogLine]) -> RenderableType:
+    """Render what was shown of the log in figures, and at which hours of the day it was said."""
+    summary = summarise(lines)
+    counts = {
+        "entries": summary.entries,
+        "recalls": summary.recalls,
+        "of them silent": summary.silent,
+        "credits": summary.credits,
+    }
+    figures = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    drawn = f"  00 {sparkline(summary.hours, 0)} 24" if summary.entries else ""
+    return Lines("", safe_text(f"{figures}{drawn}", "dim"))
 
 
 def log_view(line: Document) -> RenderableType:

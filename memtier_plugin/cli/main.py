@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "distill": Lazy("distill", "Distil an embedding model of TEACHER into FOLDER."),
     "doctor": Lazy("doctor", "Check files, index, settings and hosts; exit 1 on an error."),
     "embed": Lazy("embed", "Make the missing vectors of embedding.model now."),
-    "explain": Lazy("recall", "Explain the hits of a recall, and how weights changed since."),
+    "explain": Lazy("explain", "Explain the hits of a recall, or what became of one line."),
     "export": Lazy(
         "transfer",
         "Export the memory of the project, or with --agent of one agent.",

@@ -34,6 +34,7 @@ class Scope:
     project: str | None = None
     agent: str | None = None
     as_json: bool = False
+    no_pager: bool = False
 
     @property
     def path(self) -> Path:
@@ -100,8 +101,9 @@ class Scope:
             click.echo(json.dumps(document))  # ASCII: no control characters reach the terminal
             return
         from memtier_plugin.cli import views
+        from memtier_plugin.cli.paging import print_paged
 
-        views.make_console().print((view or views.done_view)(document))
+        print_paged([(view or views.done_view)(document)], paged=not self.no_pager)
 
 
 def scope_of(ctx: click.Context) -> Scope:
@@ -138,6 +140,7 @@ def common_options() -> list[click.Parameter]:
         ),
         _option("--agent", "NAME", "Whose private memory [main].", complete_agents),
         _option("--json", None, "Print one JSON document."),
+        _option("--no-pager", None, "Do not page long output [PAGER]."),
     ]
 
 

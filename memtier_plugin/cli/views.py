@@ -14,6 +14,7 @@ from typing import IO, Any, Final, TextIO, cast
 
 from rich import box
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +27,7 @@ _UNBOUNDED: Final = 100_000  # columns: what is no terminal has no width at whic
 LEVEL_MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
 LEVEL_COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
 
+_INDENT: Final = 13  # columns before the text below a ranked line
 _PADDING: Final = re.compile(r" +(?=\n)")
 # C0 except tab and newline, DEL, C1, bidirectional marks and lone surrogates.
 _CONTROL_CHARS: Final = re.compile(
@@ -72,6 +74,16 @@ class _Unpadded:
 def safe_text(value: object, style: str = "") -> Text:
     """Return text that is safe to print."""
     return Text(escape_controls(value), style=style)
+
+
+def indented(text: str, style: str = "") -> RenderableType:
+    """Render a text below that of its ranked line."""
+    return Padding(safe_text(text, style), (0, 0, 0, _INDENT), expand=False)
+
+
+def draws() -> bool:
+    """Tell whether drawings are shown: they are for eyes, so only on a terminal."""
+    return sys.stdout.isatty()
 
 
 def one_line(value: object, limit: int = 200) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from heapq import merge
 from typing import Final
@@ -14,7 +14,7 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.views import read_entries_said
 from memtier_plugin.memory import MemTier
-from memtier_plugin.views.history import LineHistory, line_history
+from memtier_plugin.views.history import LineHistory, line_history, weight_points
 from memtier_plugin.views.log import LogLine, by_id, by_time_said, entry_line, event_line
 from memtier_plugin.views.recalls import RecallView, recall_view
 from memtier_plugin.views.timelines import Timeline, fact_timeline
@@ -132,6 +132,17 @@ def read_line_history(memory: MemTier, item_id: str) -> LineHistory:
             raise NotFound(f"there is no entry or fact {item_id!r}; `memtier log` shows them")
         recalls = reader.events([RecallEvent.KIND], newest=_MOST_RECALLS)
         return line_history(stored, reader.events(item=identity), reversed(recalls))
+
+
+def read_curves(memory: MemTier, ids: Collection[str]) -> dict[str, list[float]]:
+    """Return the weights over time of each of these lines that has any but 0."""
+    curves: dict[str, list[float]] = {}
+    with memory.store.session() as reader:
+        for identity, stored in reader.items(ids).items():
+            if events := reader.events(item=identity):
+                points = weight_points(to_iso(stored.item.timestamp), events)
+                curves[identity] = [point.weight for point in points]
+    return curves
 
 
 def read_recall(memory: MemTier, recall_id: str) -> RecallView:

@@ -17,7 +17,7 @@ class Held:
     """A fact on the line of time, where 0 is the first start and 1 is now.
 
     Attributes:
-        until: None while it holds.
+        until: None while it holds, and where nobody said when it ended.
         state: of the fact; "ended" where by its own words it does not hold any more.
         by: the fact that superseded it.
     """
@@ -71,16 +71,15 @@ def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> Tim
 
     def hold(view: FactView) -> Held:
         fact, since = view.fact, _since(view)
-        until = fact.valid_to if fact.valid_to or view.state == "active" else since
         return Held(
             id=fact.id,
             text=fact.text,
             value=fact.value,
             since=to_iso(since),
-            until=to_iso(until) if until else None,
+            until=to_iso(fact.valid_to) if fact.valid_to else None,
             state=state_now(view.state, fact.valid_to, now),
             start=share(since),
-            end=max(share(since), share(until or last)),
+            end=max(share(since), share(fact.valid_to or last)),
             by=view.superseded_by,
         )
 

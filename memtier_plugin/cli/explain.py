@@ -1,0 +1,240 @@
+"""`memtier explain`: why a recall chose its lines, or what became of one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import click
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.text import Text
+
+from memtier_plugin.cli.completion import complete_items, complete_recalls
+from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.views import (
+    Document,
+    column_table,
+    draws,
+    format_time,
+    format_value,
+    indented,
+    name_value_table,
+    one_line,
+    safe_text,
+    short_id,
+)
+from memtier_plugin.core.errors import NotFound
+from memtier_plugin.views.history import LineHistory
+from memtier_plugin.views.reading import read_curves, read_line_history
+from memtier_plugin.views.recalls import Bar, RankedRow, RecallView, recall_view
+from memtier_plugin.views.sparklines import sparkline
+
+HIDDEN: Final = "(forgotten, or another agent's)"
+_SHOWN: Final = 20  # recalls and credits of a line, the newest
+
+Curves = Mapping[str, Sequence[float]]
+
+
+@click.command(cls=CliCommand)
+@click.argument("item_id", metavar="ID", shell_complete=complete_recalls)
+@click.option(
+    "--why",
+    metavar="ID",
+    shell_complete=complete_items,
+    help="Show why this entry or fact was left out.",
+)
+@click.pass_obj
+def explain(scope: Scope, item_id: str, why: str | None) -> None:
+    """Explain the hits of a recall, or what became of one line."""
+    with scope.open() as memory:
+        try:
+            document = memory.explain(item_id, why)
+        except NotFound as no_recall:
+            try:
+                history = None if why else read_line_history(memory, item_id)
+            except NotFound:
+                history = None
+            if history is None:
+                raise no_recall from None
+            scope.show(history.to_json(), lambda _: history_view(history))
+            return
+        hits = [row["id"] for row in (*document["injected"], *document["near_misses"])]
+        curves = read_curves(memory, hits) if draws() else {}
+    scope.show(document, partial(explain_view, curves=curves))
+
+
+def explain_view(document: Document, curves: Curves | None = None) -> RenderableType:
+    """Render an explanation: each line's signals at recall time, its weight then and now.
+
+    Args:
+        curves: of each line, its weights over time.
+    """
+    recall = recall_view(document)
+    head = _head_view(recall)
+    if document.get("why"):
+        return Lines(head, "", *_left_out_view(document["why"], document["weights"]))
+    parts: list[RenderableType] = [head]
+    again = " (the journal has their scores; their signals are computed again)"
+    for title, rows in (
+        ("injected", recall.injected),
+        ("near misses" + again * recall.recomputed, recall.near_misses),
+    ):
+        parts += ["", safe_text(title, "bold")]
+        for row in rows:
+            parts += _ranked_row_view(row, (curves or {}).get(row.id, ()))
+    credits = column_table("run", "line", "reward", "share", "change", right=["reward", "share"])
+    for credit in recall.credits:
+        credits.add_row(
+            safe_text(credit.get("run_id") or "-"),
+            short_id(credit.get("item")),
+            f"{credit.get('reward', 0):+.1f}",
+            f"{credit.get('share', 0):.3f}",
+            f"{credit.get('delta', 0):+.4f}",
+        )
+    if credits.row_count:
+        parts += ["", credits]
+    return Lines(*parts, *_block_view(recall))
+
+
+def _head_view(recall: RecallView) -> RenderableType:
+    made = f"{format_time(recall.at)}, {recall.label}, {recall.ms:.0f} ms"
+    rows = [("recall", short_id(recall.id)), ("query", one_line(recall.query)), ("made", made)]
+    if recall.silence:
+        rows.append(("silent", recall.silence))
+    if recall.probability is not None:
+        rows.append(("likely", f"{recall.probability:.2f} that it holds what the prompt needs"))
+    rows += recall.depth
+    if withheld := recall.withheld:
+        line = f"{short_id(withheld['item'])} {one_line(withheld['text'] or HIDDEN)}: "
+        rows.append(("withheld", (line if withheld["item"] else "") + withheld["said"]))
+    return name_value_table(rows)
+
+
+def _block_view(recall: RecallView) -> Sequence[RenderableType]:
+    """Render what a prompt got, with what cannot be known of it any more."""
+    if not recall.block or not recall.block["text"]:
+        return ()
+    got = "the prompt got" if recall.purpose == "inject" else "a prompt would have got"
+    sure = "" if recall.block["exact"] else f", of {recall.tokens} then: some of it is gone since"
+    title = f"{got} ({recall.block['tokens']} tokens{sure})"
+    return "", safe_text(title, "bold"), safe_text(recall.block["text"].rstrip("\n"), "dim")
+
+
+def _ranked_row_view(row: RankedRow, curve: Sequence[float]) -> Sequence[RenderableType]:
+    """Render one ranked line with the contribution of each signal."""
+    said_then = one_line(row.text or HIDDEN, 300)
+    head = Text.assemble((f"{row.rank:>4} {row.score:.4f}  ", "bold"), safe_text(said_then))
+    source = f"{row.file}:{row.line}" if row.file else row.tier
+    weight = f"learned weight {row.weight:+.3f}, now {row.weight_now:+.3f}"
+    drawn = f" {sparkline(curve, -1, 1)}" if len(curve) > 1 else ""
+    behind = f" · {row.behind:.3f} behind" if row.behind and row.behind > 0 else ""
+    note = f" · {row.note}" if row.note else ""
+    details = f"{short_id(row.id)} · {source} · {weight}{drawn}{behind}{note}"
+    signals = "  ".join(map(_format_bar, row.bars))
+    rows = [head, indented(details, "cyan"), indented(signals, "dim")]
+    return [*rows, indented(_format_priority(row.priority), "dim")] if row.priority else rows
+
+
+def _format_bar(bar: Bar) -> str:
+    """Format what a signal added to a score: weight × signal."""
+    if bar.name == "other":
+        return f"other {bar.added:+.3f}"
+    if bar.weight is None:
+        return f"{bar.name} {bar.value:.3f}"
+    drawn = f"{sparkline([bar.share], 0, 1)} " if draws() else ""
+    return f"{drawn}{bar.name} {bar.added:.3f} ({bar.weight:g}×{bar.value:.3f})"
+
+
+def _format_priority(priority: Document) -> str:
+    """Format the priority of an entry with the parts that it rests on."""
+    parts = "importance {importance}, alignment {alignment:.2f}, {uses} uses"
+    return f"{{tier}}: priority {{priority:.3f}} ({parts})".format(**priority)
+
+
+def _format_contributions(row: Document, counted: Document) -> str:
+    """Format a score as the sum of its contributions (weight × signal), largest first."""
+    signals = row["signals"]
+    parts = [
+        f"{name} {value:.3f} ({counted[name]:g}×{signals[name]:.3f})"
+        for name, value in row["contributions"].items()
+    ]
+    uncounted = [f"{name} {v:.3f}" for name, v in signals.items() if v and name not in counted]
+    other = [f"other {row['other']:+.3f}"] if row["other"] else []
+    return "  ".join([*parts, *uncounted, *other])
+
+
+def _left_out_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:
+    """Render why a line was left out, with its scores at recall time and now."""
+    parts: list[RenderableType] = [
+        safe_text(f"{short_id(why['id'])}: {why['reason']}", "bold"),
+        safe_text(why["said"]),
+    ]
+    if why["text"] is not None:
+        parts.append(safe_text(one_line(why["text"], 300), "dim"))
+        parts.append(safe_text(f"{why['file']}:{why['line']}", "cyan"))
+    then, now, last = why["then"], why["now"], why["last_line"]
+    if then:
+        parts += [
+            "",
+            safe_text(f"journalled then: rank {then['rank']}, {then['score']:.4f}", "bold"),
+        ]
+        parts.append(indented(_format_contributions(then, counted_then)))
+    if now:
+        where = f"rank {now['rank']} of {now['of']}, {now['score']:.4f}"
+        parts += ["", safe_text(f"recomputed now: {where}", "bold")]
+        parts.append(indented(_format_contributions(now, now["weights"])))
+    if last:
+        where = f"rank {last['rank']}, {last['score']:.4f}, {short_id(last['id'])}"
+        parts.append(safe_text(f"last line now: {where}", "bold"))
+        parts.append(indented(_format_contributions(last, now["weights"])))
+        lacked = "  ".join(f"{name} {value:+.3f}" for name, value in last["lacked"].items())
+        parts.append(indented(f"ahead by: {lacked or '-'}", "yellow"))
+    if why["words"]:
+        words = why["words"]
+        rows = [(name, format_value(words[name])) for name in ("query", "entry", "shared")]
+        parts += ["", name_value_table(rows)]
+    parts += [safe_text(f"! {line}", "yellow") for line in why["differences"]]
+    return parts
+
+
+def history_view(history: LineHistory) -> RenderableType:
+    """Render what became of one line: its weight over time, its credits, its recalls."""
+    curve = f"  {sparkline(history.curve, -1, 1)}" if draws() and len(history.curve) > 1 else ""
+    rows = [
+        ("id", history.id),
+        ("text", one_line(history.text or HIDDEN, 400)),
+        ("from", f"{format_time(history.at)}, {history.who}, {history.file}:{history.line}"),
+        ("state", f"{history.state}, {history.tier}"),
+        ("weight", f"{history.weight:+.4f}{curve}"),
+    ]
+    parts: list[RenderableType] = [name_value_table(rows)]
+    credits = column_table("when", "run", "reward", "share", "change", "", right=["change"])
+    for credit in history.credits[-_SHOWN:]:
+        credits.add_row(
+            format_time(credit.at),
+            safe_text(credit.run or "-"),
+            f"{credit.reward:+.1f}",
+            f"{credit.share:.3f}",
+            f"{credit.delta:+.4f}",
+            "" if credit.counts else "taken back",
+        )
+    recalls = column_table("when", "recall", "rank", "", "query", right=["rank"], wide=["query"])
+    for recall in history.recalls[-_SHOWN:]:
+        recalls.add_row(
+            format_time(recall.at),
+            short_id(recall.id),
+            str(recall.rank),
+            "injected" if recall.injected else "near miss",
+            safe_text(one_line(recall.query)),
+        )
+    changes = column_table("when", "what", "by", "run")
+    for change in history.changes[-_SHOWN:]:
+        cells = (format_time(change.at), change.what, change.agent, change.run or "-")
+        changes.add_row(*map(safe_text, cells))
+    tables = (("credits", credits), ("recalls", recalls), ("changes", changes))
+    for title, table in tables:
+        if table.row_count:
+            parts += ["", safe_text(title, "bold"), table]
+    return Lines(*parts)
