@@ -31,7 +31,7 @@ MOST_FUNCTION_LINES = 60
 ORDER = """
     cli
     bench
-    server mcp
+    server mcp web
     hooks
     daemon
     transfer hosts
@@ -83,6 +83,7 @@ HOMES = {
     "apsw": "storage.*",
     "click": "cli.*",
     "huggingface_hub": "providers.embedding.*",
+    "jinja2": "web.*",
     "jsonschema": "mcp.*",
     "matplotlib": "bench.plot",
     "mcp": "mcp.*",
@@ -102,7 +103,8 @@ HOMES = {
     "Stemmer": "text.tokenizer bench.baselines",
     "tokenizers": "providers.embedding.*",
     "transformers": "providers.embedding.distill",
-    "uvicorn": "mcp.*",
+    "starlette": "web.*",
+    "uvicorn": "mcp.* web.server",
     "ulid": "core.ids core.records storage.index.items",
     "yaml": "core.settings.* hosts.* bench.judgement bench.languages bench.planted "
     "bench.silence_prompts",
@@ -289,7 +291,7 @@ def test_third_parties_are_dependencies() -> None:
     """Everything with a home is named in pyproject.toml, or an install would miss it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    users = ("bench", "distill", "encoder", "mcp")
+    users = ("bench", "distill", "encoder", "mcp", "web")
     lines = [*project["dependencies"], *(line for extra in users for line in extras[extra])]
     named = {re.split(r"[<>=]", line)[0].lower() for line in lines}
     distributions = packages_distributions()

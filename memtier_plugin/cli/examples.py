@@ -66,6 +66,7 @@ EXAMPLES: Final = {
     "learn weights": "--history --apply",
     "log": "--date 2026-03-14",
     "mcp": "--project shop",
+    "web": "--open",
     "off": "",
     "on": "",
     "people": "list",

@@ -66,6 +66,7 @@ COMMANDS: Final = {
     "sessions": Lazy("listing", "List the sessions of the project, the last that spoke first."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
     "uplift": Lazy("uplift", "Show which lines help or harm, by runs that went without them."),
+    "web": Lazy("web", "Show the memory in a browser: log, facts, review, recalls, health."),
     "unforget": Lazy("forget", "Bring back what `forget` hid, and the facts hidden with it."),
 }
 

@@ -1,0 +1,125 @@
+"""Let nobody but the user's own browser in: token, Host, Origin, and the headers of every answer.
+
+A page on the web cannot read the view, as its name for 127.0.0.1 is no Host of ours (DNS rebinding)
+and it has no cookie; nor write, as its Origin and ``Sec-Fetch-Site`` give it away.  The latter hold
+for other servers on this machine, too: to a browser every port of 127.0.0.1 is the same site.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+TOKEN_PARAMETER: Final = "token"
+COOKIE: Final = "memtier"
+_READS: Final = ("GET", "HEAD")
+_OWN_SITES: Final = ("same-origin", "none")  # "none": typed, or opened from elsewhere than a page
+_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # "no-referrer" would make the Origin of a form "null"
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",  # what is purged shall not stay in the browser
+}
+
+
+class Guard:
+    """An ASGI application that lets only the holder of the token reach another one."""
+
+    def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
+        """Take the start-up token, and the port by which a ``Host`` is known for ours."""
+        self._app = app
+        self._token = token
+        self._session = secrets.token_urlsafe(32)  # of the cookie: it does not tell the token
+        self._hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
+        self._cookie = f"{COOKIE}-{port}"  # browsers send it to every port of the host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that is refused or brings the token; pass on any other."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        answer = self._answer(scope, Headers(scope=scope))
+        await (answer or self._app)(scope, receive, send_guarded)
+
+    def _answer(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the answer to a request that does not get through, or None."""
+        if headers.get("host", "").lower() not in self._hosts:
+            return PlainTextResponse("this is not a name of MemTier's web view\n", 421)
+        if refusal := self._refuse_foreign(scope, headers):
+            return PlainTextResponse(f"{refusal}\n", 403)
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        if scope["method"] in _READS and TOKEN_PARAMETER in query:
+            return self._exchange(scope["path"], query)
+        if self._is_known(headers):
+            return None
+        return PlainTextResponse(
+            "open the address that `memtier web` printed: it has the token of this start\n",
+            401,
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+    def _refuse_foreign(self, scope: Scope, headers: Headers) -> str | None:
+        """Return why a request from another site is refused; None for our own pages' and typed."""
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if origin is not None and origin.lower() not in {f"http://{host}" for host in self._hosts}:
+            return "this request comes from another page"
+        reads = scope["method"] in _READS
+        opened = headers.get("sec-fetch-mode") == "navigate" and reads  # a link, without a cookie
+        if site is not None and site not in _OWN_SITES and not opened:
+            return "this request comes from another site"
+        if not reads and origin is None:
+            return "a request that changes something must say its Origin"
+        return None
+
+    def _exchange(self, path: str, query: dict[str, str]) -> Response:
+        """Return the cookie for the token, and lead to the address without it."""
+        if not hmac.compare_digest(query.pop(TOKEN_PARAMETER).encode(), self._token.encode()):
+            return PlainTextResponse("this token is of another start of `memtier web`\n", 401)
+        target = "/" + path.lstrip("/\\") + (f"?{urlencode(query)}" if query else "")
+        answer = RedirectResponse(target, 303)
+        answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _is_known(self, headers: Headers) -> bool:
+        """Tell whether a request has our cookie, or the token as a bearer (as Prometheus sends)."""
+        jar = SimpleCookie()
+        try:
+            jar.load(headers.get("cookie", ""))
+        except CookieError:
+            return False
+        cookie = jar[self._cookie].value if self._cookie in jar else ""
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        return hmac.compare_digest(cookie.encode(), self._session.encode()) or (
+            hmac.compare_digest(bearer.encode(), self._token.encode())
+        )

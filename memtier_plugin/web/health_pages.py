@@ -1,0 +1,36 @@
+"""Health: hooks and their latency, jobs, what is degraded, disk, and what the memory costs."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from memtier_plugin.memory import MemTier
+from memtier_plugin.web.rendering import Pages
+
+
+class HealthPages:
+    """Shows the status of the project."""
+
+    def __init__(self, memory: MemTier, pages: Pages) -> None:
+        self._memory = memory
+        self._pages = pages
+
+    @property
+    def routes(self) -> list[Route]:
+        """The addresses of the project's health; the metrics and the bill belong here, too."""
+        return [Route("/health", self.health)]
+
+    def health(self, request: Request) -> Response:
+        """Show what `memtier status` does."""
+        status = self._memory.status()
+        noted, waits = status["hooks"], status["waits"]
+        latency = []
+        for agent in sorted({*noted, *waits}):
+            own = {hook: mark for hook, mark in noted.get(agent, {}).items() if "last_ms" in mark}
+            for hook, mark in {**own, **waits.get(agent, {})}.items():
+                latency.append({"agent": agent, "hook": hook, **mark})
+        return self._pages.page(
+            request, "health.html", title="Health", status=status, latency=latency
+        )

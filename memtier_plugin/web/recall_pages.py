@@ -1,0 +1,156 @@
+"""Recalls: the newest ones, why one chose what it chose, and a search of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.results import Hit, RecallRequest
+from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.lifecycle.history import History
+from memtier_plugin.memory import MemTier
+from memtier_plugin.retrieval.explain import Explainer
+from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.views.recalls import recall_view
+from memtier_plugin.web.forms import Form, read_form
+from memtier_plugin.web.rendering import Pages
+
+RECALLS: Final = 100  # on the list
+HITS: Final = 20  # of a search
+
+
+class RecallPages:
+    """Shows recalls, and makes some to be looked at."""
+
+    def __init__(self, memory: MemTier, pages: Pages) -> None:
+        self._memory = memory
+        self._pages = pages
+
+    @property
+    def routes(self) -> list[Route]:
+        """The addresses of recalls and of the search."""
+        return [
+            Route("/recalls", self.list_recalls),
+            Route("/recalls/{recall}", self.show_recall),
+            Route("/search", self.ask),
+            Route("/search", self.search, methods=["POST"]),
+        ]
+
+    def list_recalls(self, request: Request) -> Response:
+        """Show the newest recalls; by default those whose block went to a prompt."""
+        everything = request.query_params.get("all") == "yes"
+        self._memory.store.catch_up_all()
+        events = self._memory.events(kinds=[RecallEvent.KIND], limit=5 * RECALLS)
+        rows = []
+        for event in reversed(events):
+            recall = RecallEvent.of(event)
+            if everything or recall.purpose == "inject":
+                rows.append(
+                    {
+                        "id": event.id,
+                        "at": to_iso(event.timestamp),
+                        "agent": event.agent_id,
+                        "recall": recall,
+                    }
+                )
+        return self._pages.page(
+            request, "recalls.html", title="Recalls", rows=rows[:RECALLS], everything=everything
+        )
+
+    def show_recall(self, request: Request) -> Response:
+        """Show why a recall chose its lines, what it narrowly missed, and what the prompt got."""
+        identity = request.path_params["recall"]
+        with self._memory.store.session() as reader:
+            event = reader.event(identity)
+        actor = self._memory.actor
+        if event is not None:  # the person at the machine sees every agent's
+            actor = replace(actor, agent=event.agent_id)
+        document = Explainer(actor).explain(identity)
+        return self._pages.page(
+            request, "recall.html", title="Why this recall", recall=recall_view(document)
+        )
+
+    def ask(self, request: Request) -> Response:
+        """Show the empty form of a search."""
+        return self._search_page(request, {}, None)
+
+    async def search(self, request: Request) -> Response:
+        """Recall for a query, as a prompt of the agent would get it, now or as of a time."""
+        return await self._pages.in_thread(self._search, request, await read_form(request))
+
+    def _search(self, request: Request, form: Form) -> Response:
+        query, sender = form.text("query"), form.get("sender") or None
+        if not query:
+            return self._search_page(request, form, None)
+        actor = replace(self._memory.actor, agent=form.text("agent") or self._memory.agent_id)
+        if as_of := form.text("as_of"):
+            moment, history = parse_moment(as_of), History(actor, self._memory.knowledge.person)
+            recall = history.recall(query, moment, sender=sender, purpose="preview")
+        else:
+            request_of_person = RecallRequest(purpose="preview", sender=sender)
+            recall = Recaller(actor).recall(query, request_of_person)
+        injected = {hit.id: hit.note for hit in recall.injected}
+        hits = [
+            {**_hit(hit), "injected": hit.id in injected, "note": injected.get(hit.id, hit.note)}
+            for hit in recall.hits[:HITS]
+        ]
+        return self._search_page(
+            request, form, {"recall": recall, "hits": hits, "journalled": not as_of}
+        )
+
+    def _search_page(
+        self, request: Request, form: Mapping[str, str], result: dict[str, Any] | None
+    ) -> Response:
+        self._memory.store.catch_up_all()
+        with self._memory.store.session() as reader:
+            agents = {span.agent for span in reader.session_spans()} | {self._memory.agent_id}
+            people = reader.people()
+        chosen = {name: form.get(name, "") for name in ("query", "agent", "as_of")}
+        chosen["agent"] = chosen["agent"] or self._memory.agent_id
+        speaks_most = max(people, key=lambda person: people[person], default="")
+        return self._pages.page(
+            request,
+            "search.html",
+            title="Search",
+            agents=sorted(agents | {chosen["agent"]}),
+            senders=sorted({"", *people}),
+            sender=form.get("sender", speaks_most),
+            result=result,
+            **chosen,
+        )
+
+
+def _hit(hit: Hit) -> dict[str, Any]:
+    item = hit.item
+    when = item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
+    who = item.speaker or item.sender or item.role if isinstance(item, Entry) else "fact"
+    return {
+        "id": hit.id,
+        "score": hit.score,
+        "at": to_iso(when),
+        "who": who,
+        "text": hit.text,
+        "tier": hit.tier,
+        "weight": hit.weight,
+        "signals": dict(hit.signals),
+    }
+
+
+def parse_moment(text: str) -> Any:
+    """Return the time that a text names.
+
+    Raises:
+        MessageError: it names none.
+    """
+    try:
+        return from_iso(text)
+    except ValueError:
+        raise MessageError("a time is written as 2026-11-23 or 2026-11-23T09:00 (UTC)") from None

@@ -1,0 +1,91 @@
+"""Render pages: every value is escaped, and what no eye would see is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from memtier_plugin import __version__
+from memtier_plugin.core.times import from_iso
+from memtier_plugin.memory import MemTier
+from memtier_plugin.retrieval.block import SHORT_ID_CHARS
+from memtier_plugin.storage.quota import format_bytes
+from memtier_plugin.trust.escaping import reveal_hidden
+
+NAVIGATION: Final = (
+    ("/", "Log"),
+    ("/facts", "Facts"),
+    ("/review", "Review"),
+    ("/recalls", "Recalls"),
+    ("/search", "Search"),
+    ("/health", "Health"),
+)
+
+
+class Pages:
+    """Renders the templates for one project."""
+
+    def __init__(self, memory: MemTier) -> None:
+        self._memory = memory
+        self._templates = Environment(
+            loader=PackageLoader("memtier_plugin.web"),
+            autoescape=True,  # of whatever name
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= {
+            "seen": seen,
+            "short": lambda identity: seen(identity)[-SHORT_ID_CHARS:],
+            "clock": lambda iso: str(iso or "")[11:16],
+            "minute": lambda iso: str(iso)[:16].replace("T", " ") if iso else "–",
+            "day": long_day,
+            "size": format_bytes,
+            "signed": lambda number: f"{number:+.3f}".replace("-", "−"),
+            "query": urlencode,
+        }
+        self._templates.globals |= {
+            "project": memory.project,
+            "navigation": NAVIGATION,
+            "version": __version__,
+        }
+
+    def page(
+        self, request: Request, template: str, code: int = 200, /, **values: Any
+    ) -> HTMLResponse:
+        """Return a page, or for htmx what stands in its ``main``."""
+        part = request.headers.get("hx-request") == "true"
+        html = self.render(template, path=request.url.path, part=part, **values)
+        return HTMLResponse(html, code, {"Vary": "HX-Request"})
+
+    @staticmethod
+    async def in_thread(work: Callable[..., Response], *arguments: Any) -> Response:
+        """Answer a request whose form was read by work that may take its time."""
+        return await asyncio.to_thread(work, *arguments)
+
+    def render(self, template: str, /, **values: Any) -> str:
+        """Return what a template makes of values."""
+        return self._templates.get_template(template).render(values)
+
+
+def seen(text: object) -> str:
+    """Return a text with what is invisible shown by its code points."""
+    return reveal_hidden(str(text))
+
+
+def long_day(iso: str) -> str:
+    """Return a day as people write it: Monday 23 November 2026."""
+    day = from_iso(iso[:10])
+    return f"{day:%A} {day.day} {day:%B} {day.year}"
+
+
+def today() -> str:
+    """Return the UTC day."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"

@@ -1,0 +1,43 @@
+"""Serve the web view on a loopback port until a signal."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import uvicorn
+
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.memory import MemTier
+from memtier_plugin.web.app import build_app
+from memtier_plugin.web.guard import TOKEN_PARAMETER
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+def serve(memory: MemTier, port: int, announce: Callable[[str], None]) -> None:
+    """Serve a project's view.
+
+    Args:
+        port: 0 for any that is free.
+        announce: called with the address, this start's token included, once the port is open.
+
+    Raises:
+        Unsupported: the port cannot be opened.
+    """
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+        listener.listen()  # before it is announced
+    except OSError as error:
+        listener.close()
+        raise Unsupported(f"port {port} of {LOOPBACK} cannot be opened: {error}") from error
+    port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
+    with listener:
+        app = build_app(memory, token=token, port=port)
+        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        announce(f"http://{LOOPBACK}:{port}/?{TOKEN_PARAMETER}={token}")
+        uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,45 @@
+// Live pages and plots; everything else is HTML. Written without eval and inline code for the CSP.
+"use strict";
+
+(() => {
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  // data-plot holds [[seconds ...], [weight ...]].
+  function draw(element) {
+    const data = JSON.parse(element.dataset.plot);
+    element.replaceChildren();
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+    const steps = uPlot.paths.stepped({ align: 1 });
+    new uPlot({
+      width: element.clientWidth, height: 220, legend: { show: true }, cursor: { y: false },
+      axes: [axis, { ...axis, size: 56 }],
+      series: [
+        { value: (_, at) => (at == null ? "–" : new Date(at * 1000).toISOString().slice(0, 16).replace("T", " ")), label: "time (UTC)" },
+        { label: element.dataset.label, stroke: colour("--accent"), width: 2, paths: steps, points: { size: 6, fill: colour("--paper") }, value: (_, v) => (v == null ? "–" : v.toFixed(3)) },
+      ],
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+    }, data, element);
+  }
+  const drawAll = (root) => root.querySelectorAll("[data-plot]").forEach(draw);
+
+  // What an open page shows is asked for again when something was written; a form in use is not.
+  function follow() {
+    const sign = document.querySelector(".live");
+    if (!sign || !window.EventSource) return;
+    const events = new EventSource("/live");
+    const say = (text) => { sign.hidden = !text; sign.textContent = text; };
+    events.addEventListener("changed", () => document.body.dispatchEvent(new CustomEvent("changed")));
+    events.onopen = () => say("● live");
+    events.onerror = () => say("○ not connected");
+    window.addEventListener("pagehide", () => events.close());
+  }
+
+  document.addEventListener("DOMContentLoaded", () => { drawAll(document); follow(); });
+  document.addEventListener("htmx:afterSettle", (event) => drawAll(event.detail.elt));
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.xhr.status >= 400) event.detail.shouldSwap = true; // an error is shown where it happened
+  });
+  let width = innerWidth;
+  addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; drawAll(document); } });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(document));
+})();

@@ -1,0 +1,146 @@
+"""What the pages show is what the memory knows, and what a person decides there is written."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+from memtier_plugin.memory import MemTier
+from tests.web.conftest import OWN
+
+
+def first_id(memory: MemTier, words: str) -> str:
+    """Return the id of the first entry with these words."""
+    return next(entry.id for entry in memory.entries() if words in entry.content)
+
+
+def test_every_link_leads_somewhere(browser: TestClient) -> None:
+    """No page of a project in use has a dead link, and none fails."""
+    seen, to_do = set[str](), ["/", "/purge"]
+    while to_do and len(seen) < 60:
+        address = to_do.pop()
+        if address in seen:
+            continue
+        seen.add(address)
+        answer = browser.get(address)
+        assert answer.status_code == 200, address
+        for link in re.findall(r'href="([^"]+)"', answer.text):
+            link = link.replace("&amp;", "&")
+            to_do.append(address.partition("?")[0] + link if link[0] == "?" else link)
+    assert len(seen) >= 40
+
+
+def test_the_log_of_a_day(browser: TestClient, shop: MemTier) -> None:
+    """The newest day comes first, with who said what; a session and an agent narrow it."""
+    page = browser.get("/").text
+    assert "kestrel" in page and "osprey" not in page and "Mara" in page
+    other = re.search(r'rel="prev" href="([^"]+)"', page)
+    assert other and "short answers" in browser.get("/" + other[1].replace("&amp;", "&")).text
+    assert "kestrel" in browser.get("/?session=telegram:mara:3").text
+    assert "Nothing was said" in browser.get("/?agent=nobody").text
+    assert browser.get("/?day=yesterday").status_code == 400
+    assert browser.get("/?page=0").status_code == 400
+
+
+def test_a_line(browser: TestClient, shop: MemTier) -> None:
+    """A line has its weight over time, the runs that moved it, and the recalls it was part of."""
+    weighed = max(shop.entries(), key=lambda entry: entry.cognitive_weight)
+    page = browser.get(f"/lines/{weighed.id[-8:]}").text
+    assert "data-plot" in page and "run-" in page and "/recalls/" in page
+    assert browser.get("/lines/ZZZZZZZZ").status_code == 404
+
+
+def test_why_a_recall_chose_its_lines(browser: TestClient) -> None:
+    """A recall has its signals as bars, the near misses, the block, or why it was silent."""
+    page = browser.get("/recalls").text
+    assert "silent:" in page
+    [first, *_] = re.findall(r'href="/recalls/(\w+)"', page)
+    recall = browser.get(f"/recalls/{first}").text
+    for words in ("What the prompt got", "<rect", "Narrowly missed", "word for word", "memtier-"):
+        assert words in recall
+    assert browser.get("/recalls/ZZZZZZZZ").status_code == 404
+
+
+def test_a_search_now_and_then(browser: TestClient, shop: MemTier) -> None:
+    """A search shows the hits with those for a prompt; as of a time only what was said by then."""
+    now = browser.post(
+        "/search", data={"query": "Which host is the shop on?", "sender": "mara"}, headers=OWN
+    ).text
+    assert "kestrel" in now and "for the prompt" in now and "why these" in now
+    day = min(shop.entries(), key=lambda entry: entry.observed_at).observed_at
+    form = {
+        "query": "Which host is the shop on?",
+        "sender": "mara",
+        "as_of": f"{day:%Y-%m-%dT23:00}",
+    }
+    then = browser.post("/search", data=form, headers=OWN).text
+    assert "heron" in then and "kestrel" not in then and "why these" not in then
+    bad = browser.post("/search", data={"query": "x", "as_of": "some day"}, headers=OWN)
+    assert bad.status_code == 400
+
+
+def test_review(browser: TestClient, shop: MemTier) -> None:
+    """What waits is accepted, rejected, or replaced by a new version; the old one is kept."""
+    waiting = shop.knowledge.person.review_queue()
+    assert len(waiting) >= 2 and waiting[0].text in html.unescape(browser.get("/review").text)
+    first, second = waiting[0].id, waiting[1].id
+    done = browser.post("/review", data={"id": first, "decision": "accept"}, headers=OWN)
+    assert "now <strong>active" in done.text
+    wording = "The staging host is called robin."
+    form = {"id": second, "decision": "edit", "text": wording}
+    assert browser.post("/review", data=form, headers=OWN).status_code == 200
+    views = {view.fact.text: view for view in shop.knowledge.person.facts(include_superseded=True)}
+    assert views[wording].state == "active"
+    assert views[waiting[1].text].state == "superseded"
+    again = browser.post("/review", data={"id": "ZZZZ", "decision": "reject"}, headers=OWN)
+    assert again.status_code == 404
+    assert browser.post("/review", data={"decision": "accept"}, headers=OWN).status_code == 400
+
+
+def test_forget_is_asked_twice_and_undone(browser: TestClient, shop: MemTier) -> None:
+    """The first request shows what would go with a line; only the confirmed one hides it."""
+    words = "the platform team rotates it"
+    line = first_id(shop, words)
+    asked = browser.post("/forget", data={"id": line}, headers=OWN).text
+    assert "Forget?" in asked and words in browser.get("/").text
+    browser.post("/forget", data={"id": line, "confirmed": "yes"}, headers=OWN)
+    assert words not in browser.get("/").text
+    hidden = browser.get(f"/lines/{line}").text
+    assert "Forgotten" in hidden and words not in hidden
+    browser.post("/unforget", data={"id": line}, headers=OWN)
+    assert words in browser.get("/").text
+
+
+@pytest.mark.parametrize("form", ({}, {"session": ""}, {"agent": "openclaw.main"}))
+def test_nobody_forgets_everything_by_mistake(
+    browser: TestClient, shop: MemTier, form: dict[str, str]
+) -> None:
+    """A request that names nothing, or a whole agent, hides and purges nothing."""
+    for path in ("/forget", "/purge"):
+        answer = browser.post(path, data={**form, "confirmed": "yes"}, headers=OWN)
+        assert answer.status_code == 400
+
+
+def test_purge_with_a_receipt(browser: TestClient, shop: MemTier) -> None:
+    """A purge shows every copy first; confirmed for these copies it erases them, with a receipt."""
+    asked = browser.post("/purge", data={"text": "kestrel"}, headers=OWN).text
+    count = re.search(r'name="expected" value="(\d+)"', asked)
+    assert count and int(count[1]) > 0
+    other = {"text": "kestrel", "confirmed": "yes", "expected": "1"}
+    assert "other copies now" in browser.post("/purge", data=other, headers=OWN).text
+    assert "kestrel" in browser.get("/").text
+    done = browser.post("/purge", data={**other, "expected": count[1]}, headers=OWN).text
+    assert "No copy is left in reach" in done and "Receipt" in done
+    assert "kestrel" not in browser.get("/").text
+
+
+def test_health(browser: TestClient, shop: MemTier) -> None:
+    """Health has what is degraded, each hook's last call and latency, disk, and injected tokens."""
+    shop.note_hook("openclaw.main", "agent_end", True, ms=12)
+    shop.note_hook("openclaw.main", "before_prompt_build", False, "the index is <locked>", ms=900)
+    page = browser.get("/health").text
+    assert "the index is &lt;locked&gt;" in page and "900" in page
+    assert "episodic" in page and "tokens a turn" in page
