@@ -47,7 +47,7 @@ ORDER = """
     learning
     regression
     retrieval ingest
-    priority
+    priority telemetry
     storage
     providers trust
     text
@@ -71,7 +71,7 @@ PURE = (
     " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
     " retrieval.non_answers retrieval.project_names retrieval.paper_scorer retrieval.query"
     " retrieval.ranking retrieval.rerank_fusion retrieval.routing retrieval.signals"
-    " storage.index.bm25 storage.state"
+    " storage.index.bm25 storage.state telemetry.measures telemetry.prometheus"
     " views.history views.log views.recalls views.sparklines views.timelines"
 )
 READERS = "text.tokenizer text.lexicon facts.extraction.llm"  # of threads, of their data files
@@ -93,6 +93,7 @@ HOMES = {
     "regression.intervals learning.* bench.*",
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint",
+    "opentelemetry": "telemetry.otlp",
     "pluggy": "__init__ core.hookspecs core.plugins",
     "rank_bm25": "retrieval.paper_scorer bench.*",
     "parsedatetime": "text.*",
@@ -291,7 +292,7 @@ def test_third_parties_are_dependencies() -> None:
     """Everything with a home is named in pyproject.toml, or an install would miss it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    users = ("bench", "distill", "encoder", "mcp", "web")
+    users = ("bench", "distill", "encoder", "mcp", "otel", "web")
     lines = [*project["dependencies"], *(line for extra in users for line in extras[extra])]
     named = {re.split(r"[<>=]", line)[0].lower() for line in lines}
     distributions = packages_distributions()

@@ -67,6 +67,7 @@ EXAMPLES: Final = {
     "log": "--date 2026-03-14",
     "mcp": "--project shop",
     "web": "--open",
+    "metrics": "",
     "off": "",
     "on": "",
     "people": "list",

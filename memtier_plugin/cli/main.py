@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "learn": Lazy("learn", "Learn from this project's use, and show or undo what was learned."),
     "log": Lazy("log", "Read the daily log: who said what, and what happened to it."),
     "mcp": Lazy("mcp", "Serve the memory to clients of the Model Context Protocol."),
+    "metrics": Lazy("metrics", "Print the project's metrics for Prometheus."),
     "off": Lazy("project", "Pause recording and recall of the project."),
     "on": Lazy("project", "Resume recording and recall."),
     "people": Lazy("people", "List the people who spoke, and say which senders are one."),

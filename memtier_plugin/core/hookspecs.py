@@ -11,12 +11,13 @@ are not supported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 import pluggy
 
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.core.results import Hit, Signal
 from memtier_plugin.core.settings.schema import Settings
 
@@ -109,4 +110,18 @@ def memtier_rerank(
     """Return the ranked hits, the best hundred, in another order, or None to leave them.
 
     Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``.
+    """
+
+
+@hookspec
+def memtier_written(
+    home: Path,
+    project: str,
+    records: Sequence[Entry | Fact | JournalEvent],
+    ms: float,
+    settings: Settings,
+) -> None:
+    """Take note of what was just written to a project's ledgers, and how long that took.
+
+    Called by the thread that wrote it, maybe with a prompt waiting: return at once.
     """

@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,7 +28,7 @@ import pluggy
 
 from memtier_plugin.core import hookspecs
 from memtier_plugin.core.hookspecs import ENTRY_POINT_GROUP, Embedder
-from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.core.results import Hit, Signal
 from memtier_plugin.core.settings.schema import Settings
 
@@ -37,6 +38,7 @@ SHIPPED_HANDLERS: Final = (
     "memtier_plugin.hooks.agent_end",
     "memtier_plugin.hooks.sessions",
     "memtier_plugin.retrieval.reranking",
+    "memtier_plugin.telemetry.watch",
 )
 
 _log = logging.getLogger("memtier")
@@ -124,6 +126,20 @@ def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
     """Return the facts that plugins find in entries."""
     answers = manager().hook.memtier_extract(entries=entries)
     return [draft for drafts in answers for draft in drafts]
+
+
+def tell_written(
+    home: Path,
+    project: str,
+    records: Sequence[Entry | Fact | JournalEvent],
+    started: float,
+    settings: Settings,
+) -> None:
+    """Tell plugins what was written, since ``started`` (`time.monotonic`), unless nobody asks."""
+    hook = manager().hook.memtier_written
+    if settings.telemetry.enabled or len(hook.get_hookimpls()) > 1:  # than the shipped one
+        ms = 1000 * (time.monotonic() - started)
+        hook(home=home, project=project, records=records, ms=ms, settings=settings)
 
 
 def may_rerank(settings: Settings) -> bool:

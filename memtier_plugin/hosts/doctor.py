@@ -20,7 +20,7 @@ from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.hosts import hermes_config, host_model, install, ownership
 from memtier_plugin.hosts.configured import read_json, section
 from memtier_plugin.operations.health.finding import HealthFinding
-from memtier_plugin.operations.health.hook_marks import count_queued_runs
+from memtier_plugin.storage.queued_runs import count_queued_runs
 
 COMMAND_SECONDS: Final = 20.0  # limit for `memtier --version` as a host runs it
 

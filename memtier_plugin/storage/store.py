@@ -7,6 +7,7 @@ ledger itself is read instead.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -227,6 +228,7 @@ class Store(IndexSessions):
         Raises:
             LedgerError: nothing was written.
         """
+        started = time.monotonic()
         folder = make_ledger_folder(self.project_folder.home, self.project, "episodic", agent)
         with hold_lock(folder / ".lock", timeout):
             now = clock()  # under the lock: a write that waited past midnight goes to the new day
@@ -249,7 +251,12 @@ class Store(IndexSessions):
             self._sync_earlier(agent)
         if entries:
             self.catch_up_file(path)
+            self._tell(entries, started)
         return entries
+
+    def _tell(self, records: Sequence[Entry | Fact | JournalEvent], started: float) -> None:
+        home = self.project_folder.home
+        plugins.tell_written(home, self.project, records, started, self.settings)
 
     def _sync_earlier(self, agent: str) -> None:
         """Sync what is acknowledged again: who wrote it may have died, or may still wait.
@@ -335,10 +342,12 @@ class Store(IndexSessions):
         for fact in facts:
             tiers.setdefault(fact.tier, []).append(fact)
         for tier, batch in tiers.items():
+            started = time.monotonic()
             folder = make_ledger_folder(self.project_folder.home, self.project, tier)
             path = jsonl.day_file(folder, now)
             self._append(path, [fact.to_json() for fact in batch])
             self.catch_up_file(path)
+            self._tell(batch, started)
 
     def append_events(
         self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = LOCK_SECONDS
@@ -350,6 +359,7 @@ class Store(IndexSessions):
         """
         if not events:
             return
+        started = time.monotonic()
         owner = PROJECT_JOURNAL if shared else events[0].agent_id
         folder = make_ledger_folder(self.project_folder.home, self.project, "journal", owner)
         path = jsonl.day_file(folder, events[0].timestamp)
@@ -359,6 +369,7 @@ class Store(IndexSessions):
         else:
             self._append(path, records, timeout)
             self.catch_up_file(path)
+        self._tell(events, started)
 
     def _append(
         self, path: Path, records: Iterable[dict[str, object]], timeout: float = LOCK_SECONDS

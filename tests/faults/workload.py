@@ -27,10 +27,10 @@ from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ResidentFailed, ResidentRefused
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health.hook_marks import count_queued_runs
 from memtier_plugin.operations.hook_latency import HookWait
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.parameters import BadParams
+from memtier_plugin.storage.queued_runs import count_queued_runs
 from memtier_plugin.transfer import backup
 from tests.builders import write_config
 from tests.loopback import Loopback

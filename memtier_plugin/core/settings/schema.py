@@ -351,6 +351,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """Whether spans and metrics are exported by OTLP, and to which collector."""
+
+    enabled: bool = False
+    endpoint: str = field(default="http://127.0.0.1:4318", metadata={"url": True})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRights:
     """The permissions of one agent beyond its own ledger."""
 
@@ -398,5 +406,6 @@ class Settings:
     regression: Regression = Regression()
     facts: Facts = Facts()
     ask: Ask = Ask()
+    telemetry: Telemetry = Telemetry()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)

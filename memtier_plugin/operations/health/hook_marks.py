@@ -92,15 +92,3 @@ def _load(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return marks if isinstance(marks, dict) else {}
-
-
-def count_queued_runs(home: Path) -> tuple[int, int]:
-    """Return how many runs wait to be delivered by the hosts, and how many were refused."""
-    try:
-        names = os.listdir(home / "queue")
-    except OSError:
-        return 0, 0
-    return (
-        sum(name.endswith(".json") and not name.startswith(".") for name in names),
-        sum(name.endswith(".refused") for name in names),
-    )

@@ -23,7 +23,6 @@ from memtier_plugin.operations.health.background import (
     report_limits,
 )
 from memtier_plugin.operations.health.hook_marks import (
-    count_queued_runs,
     is_failing,
     read_hook_marks,
     silence_of,
@@ -33,7 +32,9 @@ from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.regression.baseline import read_baseline
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.storage.index.vectors import COVERED_SHARE
+from memtier_plugin.storage.queued_runs import count_queued_runs
 from memtier_plugin.storage.store import Store
+from memtier_plugin.telemetry.state import describe_export
 
 _RECALLS: Final = 200  # the newest ones, whose injections are summed up
 _RERANKS: Final = 20  # the newest recalls, of which it says how many were not reranked
@@ -87,6 +88,8 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     report["degraded"] += [*_failing_hooks(report["hooks"])]
     report["degraded"] += hook_latency.describe_unanswered(report["waits"])
     _queue_status(store, report)
+    if store.settings.telemetry.enabled:
+        report["warnings"] += filter(None, [describe_export(store.project_folder.home)])
     return report
 
 

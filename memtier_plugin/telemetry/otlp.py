@@ -1,0 +1,163 @@
+"""Export spans and metrics by OTLP over HTTP, with OpenTelemetry's SDK (the extra `memtier[otel]`).
+
+Imported by the telemetry thread alone. The providers are our own: an application's global ones are
+left as they are. The ``OTEL_*`` variables hold for everything that is not given here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+from memtier_plugin import __version__
+from memtier_plugin.core.settings.schema import Telemetry
+from memtier_plugin.storage.queued_runs import count_queued_runs
+from memtier_plugin.telemetry.measures import (
+    AGENT,
+    DROPPED,
+    ERROR,
+    INSTRUMENTS,
+    QUEUE_DEPTH,
+    STORE,
+    UNCAPTURED,
+    Operation,
+    measures_of,
+    operations_of,
+    turns_after,
+)
+from memtier_plugin.telemetry.state import ExportState
+from memtier_plugin.telemetry.watch import Written
+
+_NAME: Final = "memtier"
+_CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURES: Final = frozenset({"true", "1", "span_only", "span_and_event"})
+_EXPORT_MS: Final = 10_000  # between two exports of metrics, unless OTEL_METRIC_EXPORT_INTERVAL
+
+
+class _Noting:
+    """An exporter that notes how each export went."""
+
+    def __init__(self, exporter: Any, state: ExportState) -> None:
+        self._exporter, self._state = exporter, state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._exporter, name)
+
+    def export(self, *batch: Any, **options: Any) -> Any:
+        result = self._exporter.export(*batch, **options)
+        if result.name == "SUCCESS":
+            self._state.note_success()
+        else:
+            self._state.note_failure("the collector did not take it")
+        return result
+
+
+class OtlpExporter:
+    """The exporter of one process for one home."""
+
+    def __init__(self, home: Path, telemetry: Telemetry, state: ExportState) -> None:
+        # Without a handler its warnings would go to the host's stderr; an application's own stay.
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+        base = telemetry.endpoint.rstrip("/")
+        resource = Resource.create({"service.version": __version__})
+        if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({"service.name": _NAME}))
+        spans: Any = _Noting(OTLPSpanExporter(endpoint=_own_endpoint(base, "traces")), state)
+        metrics: Any = _Noting(OTLPMetricExporter(endpoint=_own_endpoint(base, "metrics")), state)
+        self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._traces.add_span_processor(BatchSpanProcessor(spans))
+        interval = None if "OTEL_METRIC_EXPORT_INTERVAL" in os.environ else _EXPORT_MS
+        reader = PeriodicExportingMetricReader(metrics, export_interval_millis=interval)
+        self._metrics = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        self._tracer = self._traces.get_tracer(_NAME, __version__)
+        self._captures = os.environ.get(_CAPTURE, "").strip().lower() in _CAPTURES
+        self._home = home
+        self._turns: dict[str, dict[str, int]] = {}
+        self._instruments = self._make_instruments()
+
+    def export(self, written: Written) -> None:
+        """Turn records into spans and measurements."""
+        for measure in measures_of(written.project, written.records):
+            instrument = self._instruments[measure.instrument.name]
+            if isinstance(instrument, Histogram):
+                instrument.record(measure.value, measure.attributes)
+            else:
+                instrument.add(measure.value, measure.attributes)
+        project = written.project
+        self._turns[project] = turns_after(written.records, self._turns.get(project, {}))
+        for operation in operations_of(project, written.records, written.ms, texts=self._captures):
+            self._span(operation, written.at)
+
+    def drop(self, number: int) -> None:
+        """Count batches of records that were dropped."""
+        counter = self._instruments[DROPPED.name]
+        if isinstance(counter, Counter):
+            counter.add(number)
+
+    def flush(self, seconds: float) -> None:
+        """Send what is not sent yet, for at most so long."""
+        until = time.monotonic() + seconds
+        for provider in (self._traces, self._metrics):
+            provider.force_flush(max(1, int(1000 * (until - time.monotonic()))))
+
+    def _span(self, operation: Operation, at: int) -> None:
+        span = self._tracer.start_span(
+            operation.name,
+            kind=SpanKind.INTERNAL,
+            attributes=operation.attributes,
+            start_time=at - int(operation.ms * 1e6),
+        )
+        if ERROR in operation.attributes:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(at)
+
+    def _make_instruments(self) -> Mapping[str, Counter | Histogram]:
+        meter = self._metrics.get_meter(_NAME, __version__)
+        made: dict[str, Counter | Histogram] = {}
+        gauges: dict[str, Callable[[CallbackOptions], Iterator[Observation]]] = {
+            QUEUE_DEPTH.name: self._observe_queue,
+            UNCAPTURED.name: self._observe_turns,
+        }
+        for each in INSTRUMENTS:
+            if each.kind == "gauge":
+                meter.create_observable_gauge(
+                    each.name, [gauges[each.name]], each.unit, each.meaning
+                )
+            elif each.kind == "histogram":
+                made[each.name] = meter.create_histogram(
+                    each.name,
+                    each.unit,
+                    each.meaning,
+                    explicit_bucket_boundaries_advisory=each.buckets,
+                )
+            else:
+                made[each.name] = meter.create_counter(each.name, each.unit, each.meaning)
+        return made
+
+    def _observe_queue(self, _options: CallbackOptions) -> Iterator[Observation]:
+        yield Observation(count_queued_runs(self._home)[0])
+
+    def _observe_turns(self, _options: CallbackOptions) -> Iterator[Observation]:
+        for project, turns in [*self._turns.items()]:
+            for agent, number in turns.items():
+                yield Observation(number, {STORE: project, AGENT: agent})
+
+
+def _own_endpoint(base: str, signal: str) -> str | None:
+    """Return where a signal goes by the settings; None where a standard variable says it."""
+    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
+    return None if any(map(os.environ.get, names)) else f"{base}/v1/{signal}"

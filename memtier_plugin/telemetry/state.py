@@ -1,0 +1,57 @@
+"""The state of the export, in a small file of the home: `memtier status` is another process."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.times import to_iso
+
+STATE_FILE: Final = "telemetry.json"
+_NOTE_SECONDS: Final = 60.0  # between two notes of the same outcome
+
+
+class ExportState:
+    """Notes when an export last succeeded or failed; never raises."""
+
+    def __init__(self, home: Path, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self._home = home
+        self._lock = threading.Lock()
+        self._noted: tuple[str, float] = ("", 0.0)
+
+    def note_success(self) -> None:
+        """Note that the collector took what it was sent."""
+        self._note("")
+
+    def note_failure(self, error: str) -> None:
+        """Note that it did not, and why."""
+        self._note(error[:300] or "unknown error")
+
+    def _note(self, error: str) -> None:
+        now = time.monotonic()
+        with self._lock:
+            before, when = self._noted
+            if self._noted[1] and before == error and now - when < _NOTE_SECONDS:
+                return
+            self._noted = (error, now)
+        note = {"at": to_iso(datetime.now(UTC)), "endpoint": self.endpoint, "error": error}
+        with suppress(MemTierError, OSError):
+            folder = make_private_folder(self._home, "hosts")
+            write_private_file(folder / STATE_FILE, json.dumps(note))
+
+
+def describe_export(home: Path) -> str | None:
+    """Return what is wrong with the export, for `status`; None if nothing is."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        note = json.loads((home / "hosts" / STATE_FILE).read_text("utf-8"))
+        if note["error"]:
+            return f"telemetry: {note['endpoint']} gets nothing since {note['at']}: {note['error']}"
+    return None

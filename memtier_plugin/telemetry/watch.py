@@ -1,0 +1,161 @@
+"""Collect what is written to the ledgers, and hand it to the exporter in the background.
+
+The thread that wrote only appends to a bounded queue. Everything else happens in a thread of its
+own, the import of OpenTelemetry included; where that fails, or a collector is down or slow, records
+are dropped and counted, and `memtier status` has a line on it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from memtier_plugin.core.hookspecs import hookimpl
+from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.settings.schema import Settings, Telemetry
+from memtier_plugin.telemetry.state import ExportState
+
+MAX_QUEUED: Final = 2048  # batches of records that wait for the exporter; more are dropped
+EXIT_SECONDS: Final = 1.0  # that an ending process gives to what is not exported yet,
+START_SECONDS: Final = 4.0  # and before that to the start of the exporter, if it is short-lived
+_PAUSE: Final = 0.5  # seconds before a batch is worked on: the hook that wrote it goes first
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Records that were written together: when, in nanoseconds since 1970, and how long it took."""
+
+    project: str
+    records: Sequence[Entry | Fact | JournalEvent]
+    ms: float
+    at: int
+
+
+class Exporter(Protocol):
+    """Exports what was written; `otlp.OtlpExporter` is the one there is."""
+
+    def export(self, written: Written) -> None:
+        """Turn records into spans and measurements."""
+
+    def drop(self, number: int) -> None:
+        """Count batches of records that were dropped."""
+
+    def flush(self, seconds: float) -> None:
+        """Send what is not sent yet, for at most so long."""
+
+
+class Watch:
+    """The queue of one process for one home, and the thread that empties it."""
+
+    def __init__(self, home: Path, telemetry: Telemetry) -> None:
+        self._home, self._telemetry = home, telemetry
+        self._state = ExportState(home, telemetry.endpoint)
+        self._queue: deque[Written] = deque()
+        self._dropped, self._is_broken = 0, False
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._started, self._flushed = threading.Event(), threading.Event()
+        threading.Thread(target=self._run, name="memtier-telemetry", daemon=True).start()
+
+    def add(self, written: Written) -> None:
+        """Add records to the queue, or drop them if it is full."""
+        if self._is_broken or len(self._queue) >= MAX_QUEUED:
+            self._dropped += 1
+            return
+        self._queue.append(written)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Send what is not sent yet, for at most `START_SECONDS` and `EXIT_SECONDS`."""
+        self._closing.set()
+        self._wake.set()
+        if self._started.wait(START_SECONDS) and not self._flushed.wait(EXIT_SECONDS):
+            self._state.note_failure("the collector had not answered when a process ended")
+
+    def _run(self) -> None:
+        self._wake.wait()
+        self._closing.wait(_PAUSE)
+        try:
+            from memtier_plugin.telemetry.otlp import OtlpExporter
+
+            exporter: Exporter = OtlpExporter(self._home, self._telemetry, self._state)
+        except Exception as error:  # of a foreign library: whatever it is, the host goes on
+            if not self._closing.is_set():  # an ending process may not start its threads
+                self._state.note_failure(_describe(error))
+            self._is_broken = True
+            self._queue.clear()
+            self._flushed.set()
+            return
+        finally:
+            self._started.set()
+        while True:
+            try:
+                self._empty(exporter)
+            except Exception as error:  # likewise
+                self._state.note_failure(_describe(error))
+            if self._closing.is_set():
+                exporter.flush(EXIT_SECONDS)
+                self._flushed.set()
+                return
+            self._wake.wait()
+            self._closing.wait(_PAUSE)
+
+    def _empty(self, exporter: Exporter) -> None:
+        self._wake.clear()
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            exporter.drop(dropped)
+        while self._queue:
+            exporter.export(self._queue.popleft())
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return f"{error}: `pip install 'memtier[otel]'` brings what it needs"
+    return f"{type(error).__name__}: {error}"
+
+
+_watches: dict[Path, Watch] = {}
+_mutex: Final = Mutex()
+
+
+def _forget_watches() -> None:
+    """Begin anew in a forked child, which has none of its parent's threads."""
+    _watches.clear()
+
+
+os.register_at_fork(after_in_child=_forget_watches)
+
+
+@hookimpl
+def memtier_written(
+    home: Path,
+    project: str,
+    records: Sequence[Entry | Fact | JournalEvent],
+    ms: float,
+    settings: Settings,
+) -> None:
+    """Queue records for the exporter, if telemetry is on."""
+    if not settings.telemetry.enabled:
+        return
+    watch = _watches.get(home)
+    if watch is None:
+        with _mutex:
+            watch = _watches.get(home) or Watch(home, settings.telemetry)
+            _watches[home] = watch
+    watch.add(Written(project, records, ms, time.time_ns()))
+
+
+@atexit.register
+def close_watches() -> None:
+    """Send what is not sent yet, and end the threads."""
+    while _watches:
+        _, watch = _watches.popitem()
+        watch.close()
