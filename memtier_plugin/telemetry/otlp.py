@@ -18,7 +18,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
@@ -73,9 +73,9 @@ class OtlpExporter:
         # Without a handler its warnings would go to the host's stderr; an application's own stay.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         base = telemetry.endpoint.rstrip("/")
-        resource = Resource.create({"service.version": __version__})
-        if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
-            resource = resource.merge(Resource({"service.name": _NAME}))
+        # Not by `Resource.create`: it starts a pool of threads, which an ending process may not.
+        named = Resource({"service.name": _NAME, "service.version": __version__})
+        resource = named.merge(OTELResourceDetector().detect())
         spans: Any = _Noting(OTLPSpanExporter(endpoint=_own_endpoint(base, "traces")), state)
         metrics: Any = _Noting(OTLPMetricExporter(endpoint=_own_endpoint(base, "metrics")), state)
         self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -62,6 +63,8 @@ class Watch:
         self._dropped, self._is_broken = 0, False
         self._wake, self._closing = threading.Event(), threading.Event()
         self._started, self._flushed = threading.Event(), threading.Event()
+        # OpenTelemetry imports it, which is no longer allowed once the interpreter is ending.
+        import_module("concurrent.futures.thread")
         threading.Thread(target=self._run, name="memtier-telemetry", daemon=True).start()
 
     def add(self, written: Written) -> None:

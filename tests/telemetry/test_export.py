@@ -112,6 +112,19 @@ def test_a_collector_gets_spans_and_metrics(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_process_may_end_at_once(tmp_path: Path) -> None:
+    """What was written by a process that ended before the exporter had started is exported."""
+    code = """
+    import sys
+    from memtier_plugin import MemTier
+    MemTier.open(sys.argv[1], "shop").record([{"role": "user", "content": "a"}], session_id="s")
+    """
+    with running_collector() as collector:
+        work(tmp_path / "home", collector.url, code + PATIENT)
+    assert len(collector.spans_of("create_memory")) == 1
+
+
+@pytest.mark.slow
 def test_texts_are_sent_only_when_asked_for(tmp_path: Path) -> None:
     """The standard variable, and nothing else, puts queries and records into spans."""
     with running_collector() as collector:
