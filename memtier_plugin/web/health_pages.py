@@ -1,4 +1,4 @@
-"""Health: hooks and their latency, jobs, what is degraded, disk, and what the memory costs."""
+"""Health: hooks and their latency, jobs, what is degraded, disk; the metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.memory import MemTier
+from memtier_plugin.telemetry.journal_metrics import CONTENT_TYPE, JournalMetrics
 from memtier_plugin.web.rendering import Pages
 
 
@@ -16,11 +18,18 @@ class HealthPages:
     def __init__(self, memory: MemTier, pages: Pages) -> None:
         self._memory = memory
         self._pages = pages
+        self._metrics = JournalMetrics(memory.store)
+        self._mutex = Mutex()
 
     @property
     def routes(self) -> list[Route]:
-        """The addresses of the project's health; the metrics and the bill belong here, too."""
-        return [Route("/health", self.health)]
+        """The addresses of the project's health."""
+        return [Route("/health", self.health), Route("/metrics", self.metrics)]
+
+    def metrics(self, _request: Request) -> Response:
+        """Answer Prometheus, which sends the token as a bearer."""
+        with self._mutex:
+            return Response(self._metrics.render(), media_type=CONTENT_TYPE)
 
     def health(self, request: Request) -> Response:
         """Show what `memtier status` does."""

@@ -15,7 +15,17 @@ from memtier_plugin.web.app import build_app
 from tests.web.conftest import ADDRESS, OWN, PORT, TOKEN, visit
 from tests.web.shop import AGENT
 
-READS = ("/", "/facts", "/review", "/recalls", "/search", "/health", "/purge", "/static/app.js")
+READS = (
+    "/",
+    "/facts",
+    "/review",
+    "/recalls",
+    "/search",
+    "/health",
+    "/metrics",
+    "/purge",
+    "/static/app.js",
+)
 WRITES = ("/review", "/forget", "/unforget", "/purge", "/search")
 
 
@@ -58,6 +68,13 @@ def test_without_the_token_nothing_is_shown(stranger: TestClient, path: str) -> 
     assert stranger.get(path, headers={"Cookie": f"memtier-{PORT}=guess"}).status_code == 401
     assert stranger.get(f"{path}?token=guess").status_code == 401
     assert stranger.get(path, headers={"Authorization": "Bearer guess"}).status_code == 401
+
+
+def test_prometheus_gets_the_metrics(stranger: TestClient) -> None:
+    """The token as a bearer, as Prometheus sends it, gets the metrics in its format."""
+    answer = stranger.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'memtier_stored_total{gen_ai_memory_store_id="shop",memtier_kind="entry"}' in answer.text
 
 
 def test_the_token_leaves_the_address(stranger: TestClient) -> None:
