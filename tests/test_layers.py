@@ -100,7 +100,6 @@ HOMES = {
     "regex": "text.* trust.* facts.* priority.* retrieval.* learning.tool_outcomes",
     "rich": "cli.* bench.*",
     "safetensors": "providers.embedding.*",
-    "sqlite_vec": "storage.index.sqlite_vec",
     "Stemmer": "text.tokenizer bench.baselines",
     "tokenizers": "providers.embedding.*",
     "transformers": "providers.embedding.distill",

@@ -61,6 +61,8 @@ def fields_of(record: Any) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, str | float | int):  # as most
+        return value
     if is_dataclass(value):
         return fields_of(value)
     if isinstance(value, tuple | list):

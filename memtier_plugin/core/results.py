@@ -195,7 +195,16 @@ class Hit:
 
     def with_note(self, note: str) -> Hit:
         """Return the hit with one more note."""
-        return replace(self, note=f"{self.note}; {note}" if self.note else note)
+        return Hit(
+            item=self.item,
+            score=self.score,
+            signals=self.signals,
+            sources=self.sources,
+            weight=self.weight,
+            note=f"{self.note}; {note}" if self.note else note,
+            evidence=self.evidence,
+            probability=self.probability,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -122,11 +122,17 @@ class AlreadyShown:
             if session in self._injected:
                 return dict(self._injected[session])
         with self._store.session() as reader:
-            events = reader.events(kinds=["recall"], newest=_MAX_RECALLS)
-        own = [(e.timestamp, RecallEvent.of(e)) for e in events if e.agent_id == self._agent]
+            # The journal first: what is indexed in between is then seen twice, not never.
+            waiting = self._store.unindexed_events(self._agent)
+            events = reader.events(kinds=[RecallEvent.KIND], newest=_MAX_RECALLS)
+        own = [
+            (event.timestamp, RecallEvent.of(event))
+            for event in (*reversed(events), *waiting)
+            if event.agent_id == self._agent and event.kind == RecallEvent.KIND
+        ]
         injected = {
             ranked.item: timestamp
-            for timestamp, recall in reversed(own)
+            for timestamp, recall in own
             if recall.session_id == session and recall.purpose == "inject"
             for ranked in recall.injected
         }

@@ -342,7 +342,12 @@ class PoolBuilder:
             best = [row for row in _best(near, _PIECES) if near[row] >= MIN_COSINE]
             return {row: near[row] for row in best}
         near, read = self.reader.vectors.nearest(
-            self.vector.model, scopes, self.vector.vector, self.settings.vectors_cap, _PIECES
+            self.vector.model,
+            scopes,
+            self.vector.vector,
+            self.settings.vectors_cap,
+            _PIECES,
+            self._similarity,
         )
         self.vectors += read
         self._similarity |= near

@@ -162,18 +162,21 @@ def recall_event(
         probability=None if recall.probability is None else round(recall.probability, 4),
         silent=recall.silent or None,
         withheld=recall.withheld,
-        near_misses=tuple(_ranked_item(hit, ranks[hit.item.id], weights) for hit in missed),
+        near_misses=tuple(_ranked_item(hit, ranks[hit.item.id]) for hit in missed),
     )
 
 
-def _ranked_item(hit: Hit, rank: int, weights: Mapping[str, float]) -> RankedItem:
+def _ranked_item(hit: Hit, rank: int, weights: Mapping[str, float] | None = None) -> RankedItem:
+    """Return a hit as it is journalled; without weights, without its signals."""
     return RankedItem(
         item=hit.item.id,
         rank=rank,
         tier=hit.tier,
         score=round(hit.score, 9),
         weight=hit.weight,
-        signals={
+        signals={}
+        if weights is None
+        else {
             name: round(value, 6)
             for name, value in hit.signals.items()
             if name in weights or name not in _OWN_SIGNALS  # else it counts for nothing

@@ -256,10 +256,11 @@ class Recaller:
     ) -> tuple[list[Hit], SearchResult]:
         """Search for a text; what makes the result less than it should be is added to a list."""
         store, viewer, until = self._store, query.viewer, query.until
+        agent, read_all = self._actor.agent, viewer.read_all
         build = store.reader().build_id()
-        behind = store.refresh(self._actor.agent, wait_ms=_REFRESH_MS, read_all=viewer.read_all)
+        behind = store.refresh(agent, wait_ms=_REFRESH_MS, read_all=read_all, leave_recalls=True)
         # Before the index is searched: what it takes in meanwhile is seen twice, not never.
-        unindexed = read_unindexed(store, self._actor.agent, viewer) if behind else None
+        unindexed = read_unindexed(store, agent, viewer) if behind else None
         degradations += [behind] if behind else []
         if store.stale_tokenizer:
             degradations.append("index made for other words")
@@ -275,7 +276,7 @@ class Recaller:
             if unindexed is None and reader.build_id() != build:
                 # A new index, made before the last lines were written.
                 degradations.append("index replaced")
-                unindexed = read_unindexed(store, self._actor.agent, viewer)
+                unindexed = read_unindexed(store, agent, viewer)
             search = Search(reader, store.tokenizer, self._settings, viewer, until, names)
             # What is ready when the deadline comes is served: only the search is interrupted.
             result: SearchResult | None = None

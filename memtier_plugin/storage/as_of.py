@@ -41,7 +41,9 @@ class AsOfView(Store):
         self.index = index
         self.__dict__["embedder"] = store.embedder  # loaded once
 
-    def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
+    def refresh(
+        self, agent: str, *, wait_ms: int, read_all: bool = False, leave_recalls: bool = False
+    ) -> str | None:
         """Read nothing: later records do not count."""
         return None
 

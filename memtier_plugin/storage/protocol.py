@@ -231,8 +231,14 @@ class Index(Protocol):
     def set_busy_timeout(self, milliseconds: int) -> None:
         """Set how long this thread's writes wait for other writers."""
 
-    def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
-        """Index the newest records within bounds; return why some are still missing."""
+    def refresh(
+        self, agent: str, *, wait_ms: int, read_all: bool = False, leave_recalls: bool = False
+    ) -> str | None:
+        """Index the newest records within bounds; return why some are still missing.
+
+        Args:
+            leave_recalls: leave a few recalls for later, where nothing else is new.
+        """
 
     def catch_up_all(self) -> int:
         """Index every new record; return their number."""

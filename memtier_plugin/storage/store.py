@@ -94,17 +94,25 @@ class Store(IndexSessions):
     def _writer(self, connection: apsw.Connection) -> IndexWriter:
         return IndexWriter(connection, self._folder, self.tokenizer, self.embedder)
 
-    def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
+    def refresh(
+        self, agent: str, *, wait_ms: int, read_all: bool = False, leave_recalls: bool = False
+    ) -> str | None:
         """Index new lines before a recall, within bounds; return why some are still missing.
 
         Covers the newest two files of the agent's own ledger, of the shared tiers and of the
         journals; the sweep indexes the rest.
+
+        Args:
+            leave_recalls: leave a few recalls for later where a journal has nothing else that is
+                new: one changes nothing that the next one finds.
         """
         try:
             files = ledger_files(self._folder, newest=2, agent=None if read_all else agent)
         except LedgerError as error:
             return f"index: {error}"
-        why = self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES)
+        why = self.catch_up(
+            files, wait_ms=wait_ms, budget=REFRESH_BYTES, leave_recalls=leave_recalls
+        )
         if why is None and self.incomplete and is_incomplete(self.index, self._folder):
             return "index is being rebuilt"
         return why
@@ -116,13 +124,14 @@ class Store(IndexSessions):
         wait_ms: int,
         budget: int | None = None,
         ours: bool = False,
+        leave_recalls: bool = False,
     ) -> str | None:
-        """Index these files; return None, or why some lines are still missing."""
+        """Index these files, as `refresh` does; return None, or why some lines are missing."""
         import apsw
 
         try:
             connection = self._connection()
-            behind = files_behind(connection, files)
+            behind = files_behind(connection, files, leave_recalls=leave_recalls)
             if not behind:
                 return None
             connection.set_busy_timeout(wait_ms)
@@ -187,8 +196,7 @@ class Store(IndexSessions):
 
     def files_behind(self) -> list[LedgerFile]:
         """Return the ledger files with lines that the index has not read."""
-        connection = self._connection()
-        return [file for file in ledger_files(self._folder) if is_behind(connection, file)]
+        return files_behind(self._connection(), ledger_files(self._folder))
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Read every ledger into a new index and swap it in; the old one serves meanwhile.

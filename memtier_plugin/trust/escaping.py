@@ -11,7 +11,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 import regex
@@ -153,7 +153,8 @@ _HEAD: Final = regex.compile(
     r"(?!\()\p{Ps}(?P<inside>\s*\d{4}\p{Pd}\d\d\p{Pd}\d\d\s[^\[\]\n]{1,80}?)\p{Pe}"
 )
 # The ASCII characters without one of which no pattern here matches.
-_SPECIAL: Final = re.compile(r"[<>&\\`~\[({:=/]")
+# The mark of an omission ("[...]") is ours, and fits none either.
+_SPECIAL: Final = re.compile(r"[<>&\\`~({:=/]|\[(?!\.\.\.\])")
 _FENCES: Final = regex.compile(r"`{3,}|~{3,}")
 _IMAGE: Final = regex.compile(r"!\[")
 
@@ -189,6 +190,7 @@ def reveal_hidden(text: str) -> str:
     return str(_MARKS.sub(lambda m: f"{m[1]}[U+{ord(m[2][0]):04X}+{len(m[2])}]", shown))
 
 
+@lru_cache(1024)  # few people speak, and the same lines are recalled again
 def escape_name(name: str) -> str:
     """Escape a name for the head of a line: short, and distinct from every role."""
     flat = escape_line(name)[:MAX_NAME_CHARS].translate({ord("["): "(", ord("]"): ")"}).strip()

@@ -139,6 +139,41 @@ def test_catching_up_by_offset(home: Path) -> None:
         assert len(memory.recall("fox owl").hits) == 2
 
 
+def test_recalls_wait_to_be_indexed(home: Path) -> None:
+    """Recalls index no recalls until there are many; whoever looks for one finds them all."""
+
+    def indexed() -> int:
+        return len(memory.store.reader().events(kinds=["recall"]))
+
+    with MemTier.open(home) as memory:
+        say(memory, "the fox sleeps")
+        memory.recall("fox")
+        memory.catch_up()
+        recalls = [memory.recall("fox") for _ in range(3)]
+        assert indexed() == 1
+        memory.explain(recalls[-1].id)
+        assert indexed() == 4
+        for _ in range(40):
+            memory.recall("fox")
+        assert 10 < indexed() < 44, "those of one time, as soon as there were 33"
+        memory.forget(ids=[recalls[0].hits[0].id])
+        assert not memory.recall("fox").hits
+        assert_as_rebuilt(memory)
+
+
+def test_a_journal_edited_behind_recalls_is_read_anew(home: Path) -> None:
+    """What somebody edits in a journal is seen by the next recall, whatever was added behind it."""
+    with MemTier.open(home) as memory:
+        say(memory, "the fox sleeps")
+        memory.recall("fox")
+        memory.catch_up()
+        memory.recall("fox")
+        [path] = (memory.folder / "journal").rglob("*.jsonl")
+        path.write_bytes(path.read_bytes().replace(b"fox", b"owl"))
+        memory.recall("fox")
+        assert {e.data["query"] for e in memory.store.reader().events(kinds=["recall"])} == {"owl"}
+
+
 def test_append_within_a_tick_is_seen(home: Path) -> None:
     """Two appends with the same modification time are both read, a torn tail between them too."""
     with MemTier.open(home) as memory:

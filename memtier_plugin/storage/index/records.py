@@ -6,7 +6,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
@@ -15,6 +16,9 @@ from memtier_plugin.storage.state import State
 
 if TYPE_CHECKING:
     import apsw
+
+
+_KEPT_BYTES: Final = 4096  # of the longest line that is kept decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,8 @@ class IndexRecords:
             item: Entry | Fact
             current = _state(state) if state[0] is not None else untouched
             if tier == "episodic":
-                item = decode_entry(data, owner=owner)
+                decode = _kept_entry if len(data) <= _KEPT_BYTES else decode_entry
+                item = decode(data, owner=owner)
                 if (item.promoted, item.cognitive_weight) != (current.promoted, current.weight):
                     item = replace(item, promoted=current.promoted, cognitive_weight=current.weight)
             else:
@@ -82,6 +87,11 @@ class IndexRecords:
         for (number,) in self._db.execute(sql, values):
             return int(number)
         return 0
+
+
+@lru_cache(1024)  # prompts that follow each other find the same lines
+def _kept_entry(line: bytes, *, owner: str | None) -> Entry:
+    return decode_entry(line, owner=owner)
 
 
 def join_conditions(

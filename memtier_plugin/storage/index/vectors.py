@@ -11,10 +11,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-
-from memtier_plugin.storage.index.sqlite_vec import execute_with_vec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -195,7 +192,13 @@ class IndexVectors:
         return done >= COVERED_SHARE * items
 
     def nearest(
-        self, model: str, scopes: Sequence[int], query: bytes, cap: int, limit: int
+        self,
+        model: str,
+        scopes: Sequence[int],
+        query: bytes,
+        cap: int,
+        limit: int,
+        cosines: dict[int, float] | None = None,
     ) -> tuple[dict[int, float], int]:
         """Return the rows nearest to a query with their cosines, and how many pieces were compared.
 
@@ -205,12 +208,14 @@ class IndexVectors:
             query: an int8 vector, as bytes.
             cap: the most pieces to compare; the newest are.
             limit: the most pieces to return; ties go to the newest.
+            cosines: takes what `similarity` returns for every row that was compared exactly, so
+                that their vectors need not be read again.
         """
         if not any(query):  # the model knows none of the query's words
             return {}, 0
         if self._count_pieces(model, scopes) <= min(cap, EXACT_PIECES):
             pieces = self._pieces(model, scopes)
-            return self._scan(model, query, pieces, limit), len(pieces)
+            return self._scan(model, query, pieces, limit, cosines), len(pieces)
         rows, compared = self.shortlist(model, scopes, query, cap, limit)
         near = self.similarity(model, query, rows)
         return {
@@ -259,28 +264,34 @@ class IndexVectors:
         return pieces
 
     def _scan(
-        self, model: str, query: bytes, pieces: Sequence[int], limit: int
+        self,
+        model: str,
+        query: bytes,
+        pieces: Collection[int],
+        limit: int,
+        known: dict[int, float] | None,
     ) -> dict[int, float]:
-        """Compare a query with every piece of these rows."""
-        rows = set(pieces)
-        [(total,)] = self._db.execute(
-            "SELECT coalesce(sum(length(items)) / 8, 0) FROM vector_signs WHERE model = ?", (model,)
-        )
-        others = int(total) - len(pieces)
-        source, *bound = _source_of(rows)
-        if 4 * others <= len(pieces):
-            # A table scan takes half as long as looking up row by row.  At worst all pieces of
-            # other scopes rank first, so that many more are read; they are filtered out below.
-            source, bound = "vectors", []
-        distances = execute_with_vec(
-            self._db,
-            f"""SELECT item, vec_distance_cosine(vec_int8(vector), vec_int8(?1)) AS distance
-                FROM {source} WHERE model = ?2 AND length(vector) = ?3
-                ORDER BY distance, item DESC LIMIT ?4""",  # noqa: S608
-            (query, model, len(query), limit + (0 if bound else others), *bound),
-        )
+        """Compare a query with every piece of these rows; see `nearest`."""
+        import numpy as np
+
+        source, bound = _source_of({*pieces})
+        rows = self._db.execute(
+            f"SELECT item, vector FROM {source} WHERE model = ?1 AND length(vector) = ?2",  # noqa: S608
+            (model, len(query), bound),
+        ).fetchall()
+        if not rows:
+            return {}
+        items = np.array([row for row, _ in rows], np.int64)
+        dots, squares, own = _products(query, [vector for _, vector in rows])
+        if known is not None:
+            exact = dots / np.sqrt(squares * own)
+            order = np.argsort(exact, kind="stable")  # of a row's pieces the nearest comes last
+            known.update(zip(items[order].tolist(), exact[order].clip(0.0).tolist(), strict=True))
+        # Single precision has ties, which go to the newer row.
+        distances = (1 - dots / (np.sqrt(squares) * np.sqrt(own))).astype(np.float32)
+        order = _nearest_first(distances, items, limit)
         near: dict[int, float] = {}
-        for row, distance in islice((hit for hit in distances if hit[0] in rows), limit):
+        for row, distance in zip(items[order].tolist(), distances[order].tolist(), strict=True):
             near.setdefault(row, max(0.0, 1 - distance))
         return near
 
@@ -320,14 +331,12 @@ class IndexVectors:
         if bits.shape[1] != pack_signs(components[None, :]).shape[1]:
             return [], 0  # stored by an older model of the same name, with another length
         distances = _sign_distances(bits, components)
-        # The nearest first, then the newer row.
-        few = len(items) <= limit
-        order = np.lexsort((-items, distances)) if few else _top(distances, items, limit)
+        order = _nearest_first(distances, items, limit)
         return list(dict.fromkeys(items[order].tolist())), len(items)
 
 
 def _source_of(rows: Collection[int]) -> tuple[str, str]:
-    """Return the vectors of these rows as an SQL source, with the value of its parameter ?5.
+    """Return the vectors of these rows as an SQL source, with the value of its parameter ?3.
 
     Rows that were written together are read together: a look-up of each takes twice as long.
     """
@@ -338,9 +347,9 @@ def _source_of(rows: Collection[int]) -> tuple[str, str]:
         else:
             runs.append([row, row])
     if 2 * len(runs) > len(rows):
-        return "json_each(?5) CROSS JOIN vectors ON item = value", json.dumps(sorted(rows))
+        return "json_each(?3) CROSS JOIN vectors ON item = value", json.dumps(sorted(rows))
     within = "item BETWEEN value ->> 0 AND value ->> 1"
-    return f"json_each(?5) CROSS JOIN vectors ON {within}", json.dumps(runs)
+    return f"json_each(?3) CROSS JOIN vectors ON {within}", json.dumps(runs)
 
 
 def _cosines(query: bytes, vectors: Sequence[bytes]) -> list[float]:
@@ -349,13 +358,23 @@ def _cosines(query: bytes, vectors: Sequence[bytes]) -> list[float]:
 
     if not vectors:
         return []
+    dots, squares, own = _products(query, vectors)
+    cosines: list[float] = (dots / np.sqrt(squares * own)).tolist()
+    return cosines
+
+
+def _products(
+    query: bytes, vectors: Sequence[bytes]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Return the product of each int8 vector with a query, with itself, and the query's own."""
+    import numpy as np
+
     matrix = np.frombuffer(b"".join(vectors), np.int8).reshape(len(vectors), -1).astype(np.float32)
     asked = np.frombuffer(query, np.int8).astype(np.float32)
     # Not by BLAS, whose threads cost more than so few products; sums of int8 products are exact.
     dots = np.einsum("ij,j->i", matrix, asked).astype(np.float64)
     squares = np.einsum("ij,ij->i", matrix, matrix).astype(np.float64)
-    cosines: list[float] = (dots / np.sqrt(squares * float(asked @ asked))).tolist()
-    return cosines
+    return dots, squares, float(asked @ asked)
 
 
 def pack_signs(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:
@@ -388,10 +407,14 @@ def _sign_distances(bits: NDArray[np.uint8], query: NDArray[np.int8]) -> NDArray
     return distances
 
 
-def _top(distances: NDArray[np.int32], items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
-    """Return the indices of the ``limit`` nearest, in order, without sorting all of them."""
+def _nearest_first(
+    distances: NDArray[np.int32] | NDArray[np.float32], items: NDArray[np.int64], limit: int
+) -> NDArray[np.int64]:
+    """Return the indices of the ``limit`` nearest, then the newer, without sorting all of them."""
     import numpy as np
 
+    if len(items) <= limit:
+        return np.lexsort((-items, distances))
     worst = np.partition(distances, limit - 1)[limit - 1]
     better = np.flatnonzero(distances < worst)
     equal = np.flatnonzero(distances == worst)

@@ -33,7 +33,11 @@ from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_a
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
 from memtier_plugin.storage.ledger.jsonl import LedgerLine, ReadMark, is_torn
-from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files
+from memtier_plugin.storage.ledger.segments import (
+    LedgerFile,
+    adds_only_recalls,
+    ledger_files,
+)
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -75,8 +79,14 @@ def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
     return _changed(file, read_mark(connection, file.name))
 
 
-def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> list[LedgerFile]:
-    """Return the files for which `is_behind` is true, with a single query."""
+def files_behind(
+    connection: apsw.Connection, files: Sequence[LedgerFile], *, leave_recalls: bool = False
+) -> list[LedgerFile]:
+    """Return the files for which `is_behind` is true, with a single query.
+
+    Args:
+        leave_recalls: not those to which only a few recalls were added.
+    """
     names = json.dumps(to_utf8_all(file.name for file in files))
     marks = {
         str(path): ReadMark(*mark)
@@ -86,7 +96,10 @@ def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> li
             (names,),
         )
     }
-    return [file for file in files if _changed(file, marks.get(file.name))]
+    changed = [file for file in files if _changed(file, marks.get(file.name))]
+    if not leave_recalls:
+        return changed
+    return [file for file in changed if not adds_only_recalls(file, marks.get(file.name))]
 
 
 def _changed(file: LedgerFile, mark: ReadMark | None) -> bool:

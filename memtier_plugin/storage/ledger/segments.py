@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from memtier_plugin.core.codecs import decode_entry
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry
 from memtier_plugin.storage.ledger import jsonl
+
+_MOST_RECALLS: Final = 32  # that may wait to be indexed
+_MOST_BYTES: Final = 128 * 1024  # of them
+_RECALL: Final = re.compile(
+    rb'\{"schema": \d+, "id": "\w+", "timestamp": "[^"]+", "kind": "%b", '
+    % RecallEvent.KIND.encode()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +58,18 @@ def parse_entries(file: LedgerFile, lines: Iterable[jsonl.LedgerLine]) -> Iterat
     for line in lines:
         with suppress(ValueError, TypeError, KeyError):
             yield decode_entry(line.data, owner=file.owner)
+
+
+def adds_only_recalls(file: LedgerFile, mark: jsonl.ReadMark | None) -> bool:
+    """Tell whether a journal has nothing new since a mark but a few recalls.
+
+    Raises:
+        UnsafePath, LedgerError: the file cannot be read.
+    """
+    if file.ledger != "journal" or mark is None or jsonl.detect_change(file.path, mark):
+        return False
+    if file.path.stat().st_size - mark.offset > _MOST_BYTES:
+        return False
+    lines, read = jsonl.read_lines(file.path, mark)
+    few = len(lines) <= _MOST_RECALLS and read.offset == read.size  # else a torn line is left
+    return few and all(_RECALL.match(line.data) for line in lines)
