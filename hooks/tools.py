@@ -98,9 +98,11 @@ def _search_store(memory: MemTier, arguments: Payload, context: RunContext) -> d
         if isinstance(call, BadCall):
             return _answer(f"{call.error}.", ok=False)
         new = memory.search_stores(context.sender, steps.shown).find(call)
-    left = f"Steps left: {MAX_STEPS - steps.taken}." if context.session_id else ""
+    left = f"Steps left: {MAX_STEPS - steps.taken}."
+    if context.session_id is None:  # a run of its own, of which no more steps follow
+        left = ""
     if not new:
-        return _answer(f"Nothing that was not shown before. {left}".rstrip())
+        return _answer(f"Nothing that was not shown before. {left}" if left else "Nothing matches.")
     block = frame_lines(new_id(), [render_finding(finding) for finding in new])
     return _answer(f"{block}{left}", ids=tuple(finding.sources[0].id for finding in new))
 

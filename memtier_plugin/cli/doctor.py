@@ -22,6 +22,7 @@ from memtier_plugin.cli.views import (
     safe_text,
 )
 from memtier_plugin.core.errors import NotFound
+from memtier_plugin.hosts import agent_doctor
 from memtier_plugin.hosts import doctor as doctor_hosts
 from memtier_plugin.operations.health.finding import HealthFinding
 
@@ -36,7 +37,7 @@ def doctor(ctx: click.Context, fix: bool, skip_hosts: bool) -> None:
     results, fixed = doctor_hosts.check_hosts(scope.path), []
     if not skip_hosts:
         with make_console(stderr=True).status("asking the hosts whose the memory tools are"):
-            results += doctor_hosts.ask_hosts()
+            results += [*doctor_hosts.ask_hosts(), *agent_doctor.try_agents(scope.path)]
     try:
         with scope.open() as memory:
             if fix:

@@ -85,6 +85,7 @@ EXAMPLES: Final = {
     "restore": "memory.tar.gz --project copy",
     "revert": "--run rules-1-8a72b8b7 --dry-run",
     "review": "--accept 5H61N2FJ",
+    "self-check": "--json",
     "serve": "--socket",
     "sessions": "--limit 5",
     "status": "--project shop",

@@ -21,7 +21,8 @@ class Lazy(NamedTuple):
 class LazyGroup(CliGroup):
     """A group that imports a command's module when the command is needed.
 
-    The command is the module's attribute of the same name (``import_`` for `import`).
+    The command is the module's attribute of the same name (``import_`` for `import`,
+    ``self_check`` for `self-check`).
     """
 
     def __init__(
@@ -45,7 +46,8 @@ class LazyGroup(CliGroup):
         if lazy is None:
             return None
         module = import_module(f"{__package__}.{lazy.module}")
-        command: click.Command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+        attribute = "import_" if cmd_name == "import" else cmd_name.replace("-", "_")
+        command: click.Command = getattr(module, attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

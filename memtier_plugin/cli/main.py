@@ -63,6 +63,7 @@ COMMANDS: Final = {
         "Decide on what waits: facts, forgets and contradictions.",
     ),
     "revert": Lazy("time_travel", "Undo one consolidation or recorded run, keeping later work."),
+    "self-check": Lazy("self_check", "Check this installation, in a temporary home."),
     "serve": Lazy("background", "Answer JSON-RPC of hosts, on stdin/stdout and a socket."),
     "sessions": Lazy("listing", "List the sessions of the project, the last that spoke first."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),

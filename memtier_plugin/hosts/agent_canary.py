@@ -8,29 +8,25 @@ user's own home.  The agent itself is not run: it needs an account.
 from __future__ import annotations
 
 import json
-import queue
 import secrets
 import shlex
 import shutil
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import encode_file_name
 from memtier_plugin.hosts.agent_events import EVENTS, agent_of
 from memtier_plugin.hosts.canary import QUESTION, CanaryResult
 from memtier_plugin.hosts.coding_agents import read_hooks, read_server
+from memtier_plugin.hosts.conversation import STEP_SECONDS, Ask, converse
 from memtier_plugin.memory import MemTier
 
-STEP_SECONDS: Final = 60.0
 _REMOVALS: Final = 10  # half a second apart
-_Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 _VERSION: Final = "2025-11-25"
 _FOUND: Final = (
     "the server finds a planted line; without hooks nothing is recalled or recorded unasked"
@@ -52,7 +48,7 @@ def run_agent_canary(host: str, home: Path) -> CanaryResult:
                 session_id="canary",
             )
         hooks = read_hooks(host)
-        with _conversation(_of_project(read_server(host), project)) as ask:
+        with converse(_of_project(read_server(host), project)) as ask:
             problem = _search(ask, word)  # the agent's server runs while its hooks do
             if hooks and not problem:
                 problem = _take_a_turn(hooks, host, home, project, word, answer)
@@ -80,7 +76,7 @@ def _of_project(command: Sequence[str], project: str) -> list[str]:
     return [*command[:at], project, *command[at + 1 :]]
 
 
-def _search(ask: _Ask, word: str) -> str:
+def _search(ask: Ask, word: str) -> str:
     """Search by the server; return what is wrong, or nothing."""
     hello = {
         "protocolVersion": _VERSION,
@@ -94,53 +90,6 @@ def _search(ask: _Ask, word: str) -> str:
     if word not in json.dumps(answer):
         return f"the server's search does not find a planted line: {str(answer)[:300]}"
     return ""
-
-
-@contextmanager
-def _conversation(command: Sequence[str]) -> Iterator[_Ask]:
-    """Speak JSON-RPC with a program, a line a message; yield a function that asks it."""
-    with subprocess.Popen(
-        [*command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as program:
-        assert program.stdin is not None and program.stdout is not None
-        stdin, stdout, stderr = program.stdin, program.stdout, program.stderr
-        lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-        def read() -> None:
-            for line in stdout:
-                lines.put(line)
-            lines.put(b"")
-
-        threading.Thread(target=read, daemon=True).start()
-
-        def ask(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-            request = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
-            after = [{"jsonrpc": "2.0", "method": "notifications/initialized"}]
-            for message in (request, *(after if method == "initialize" else ())):
-                with suppress(BrokenPipeError):
-                    stdin.write(json.dumps(message).encode() + b"\n")
-                    stdin.flush()
-            try:
-                line = lines.get(timeout=STEP_SECONDS)
-            except queue.Empty:
-                return {"error": "no answer in time"}
-            if not line and stderr is not None:
-                return {"error": stderr.read().decode("utf-8", "replace").strip()[-500:]}
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-
-        try:
-            yield ask
-        finally:
-            with suppress(OSError):
-                stdin.close()
-            try:
-                program.wait(10)
-            except subprocess.TimeoutExpired:
-                program.kill()
 
 
 def _take_a_turn(

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.hosts import hermes_config, host_model, install, ownership
+from memtier_plugin.hosts import agent_doctor, hermes_config, host_model, install, ownership
+from memtier_plugin.hosts.command_check import check_command
 from memtier_plugin.hosts.configured import read_json, section
 from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.storage.queued_runs import count_queued_runs
 
-COMMAND_SECONDS: Final = 20.0  # limit for `memtier --version` as a host runs it
-
 
 def check_hosts(home: Path) -> list[HealthFinding]:
     """Check each host that has MemTier configured or installed."""
-    return [*_check_openclaw(home), *_check_hermes(home), *_check_queue(home)]
+    agents = agent_doctor.check_agents(home)
+    return [*_check_openclaw(home), *_check_hermes(home), *agents, *_check_queue(home)]
 
 
 def ask_hosts() -> list[HealthFinding]:
@@ -74,7 +72,7 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
     findings = [
         *_check_openclaw_plugin(plugins, entry, where, again),
         *_check_openclaw_paths(plugins, path.parent, again),
-        *_check_command(section(entry, "config"), home, where, again),
+        *check_command(section(entry, "config"), home, where, again),
     ]
     yield from host_model.check_openclaw(config, entry, home, where)
     yield from findings or [
@@ -217,7 +215,7 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
         )
     else:
         where = str(top / "memtier.json")
-        findings += _check_command(plugin_config, home, where, again)
+        findings += check_command(plugin_config, home, where, again)
         yield from host_model.check_hermes(plugin_config, home, where)
     yield from findings or [HealthFinding("ok", "Hermes has MemTier for its memory", str(path))]
 
@@ -253,48 +251,6 @@ def _check_hermes_plugin(plugin: Path, again: str) -> Iterator[HealthFinding]:
 
 
 # -- both ---------------------------------------------------------------------------------------
-
-
-def _check_command(
-    plugin_config: Mapping[str, Any], home: Path, where: str, again: str
-) -> Iterator[HealthFinding]:
-    """Yield the reasons why a host would not reach this MemTier."""
-    theirs = Path(str(plugin_config.get("home") or home)).expanduser()
-    if theirs != home:
-        yield _warn(
-            f"the host writes to the home {theirs}, and this is {home}",
-            where,
-            f"memtier --home {theirs} status shows its memory; or {again}",
-        )
-    command = plugin_config.get("command") or ["memtier"]
-    if not isinstance(command, list) or not all(isinstance(part, str) for part in command):
-        yield _error(f"the command is {command!r}, not a list of texts", where, again)
-        return
-    if shutil.which(command[0]) is None:
-        yield _error(f"the host cannot start {command[0]}: it is not there", where, again)
-        return
-    try:
-        done = subprocess.run(
-            [*command, "--version"],
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=COMMAND_SECONDS,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        yield _error(f"the host cannot start {command[0]}: {error}", where, again)
-        return
-    version = done.stdout.strip()
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-        yield _error(f"{' '.join(command)} ends with {done.returncode}: {last}", where, again)
-    elif version.rpartition(" ")[2] != memtier_plugin.__version__:
-        yield _error(
-            f"the host starts {version}, and this is {memtier_plugin.__version__}",
-            where,
-            again,
-        )
 
 
 def _check_queue(home: Path) -> Iterator[HealthFinding]:

@@ -12,6 +12,8 @@ import pytest
 
 import memtier_plugin
 from memtier_plugin.hosts import install
+from memtier_plugin.hosts.agent_events import CODING_AGENTS, EVENTS
+from memtier_plugin.hosts.coding_agents import find_files, plan_files
 from memtier_plugin.hosts.doctor import check_hosts
 from memtier_plugin.hosts.host_model import settings_path
 from memtier_plugin.memory import MemTier
@@ -37,6 +39,8 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("OPENCLAW_STATE_DIR", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(Path(memtier_plugin.__file__).parents[1]))
     monkeypatch.setattr(install, "launch_command", lambda: ANSWERS)
+    for name in ("HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(top / "user"))
     return top
 
 
@@ -273,3 +277,36 @@ def models(hosts: Path) -> None:
     (hosts / "openclaw").mkdir(parents=True)
     config = {"agents": {"defaults": {"model": {"primary": "x/large"}}}}
     (hosts / "openclaw/openclaw.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("host", CODING_AGENTS)
+def test_a_coding_agent(home: Path, host: str) -> None:
+    """An agent that was set up is well; one whose file lost the server, or a hook, is not."""
+    install.install_host(host, home, "p")
+    by_level = levels(home)
+    assert by_level["error"] == by_level["warn"] == []
+    assert any(what.startswith(f"{host} has MemTier's tools") for what in by_level["ok"])
+    files = find_files(host)
+    if files.hooks:
+        document = json.loads(files.hooks.read_text())
+        event = next(iter(EVENTS[host]))
+        del document["hooks"][event]
+        files.hooks.write_text(json.dumps(document))
+        assert levels(home)["error"] == [f"{host} runs no hook of MemTier at {event}"]
+    files.servers.write_text("" if host == "codex" else "{}")
+    assert levels(home)["error"] == [f"{host} has no server of MemTier any more"]
+
+
+@pytest.mark.parametrize("host", CODING_AGENTS)
+def test_a_coding_agents_command(home: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that is gone, or of another version, is named once for each file that has it."""
+    files = len({path for path, _, _ in plan_files(host, ["x"], home, "p")})
+    for command, what in (
+        (["/nowhere/memtier"], "cannot start /nowhere/memtier"),
+        ([sys.executable, "-S", "-c", "print('memtier 0.0.1')"], "the host starts memtier 0.0.1"),
+    ):
+        monkeypatch.setattr(install, "launch_command", lambda command=command: command)
+        install.install_host(host, home, "p")
+        assert 1 <= len([error for error in levels(home)["error"] if what in error]) <= files
+    other = home.with_name("other")
+    assert any("writes to the home" in what for what in levels(other)["warn"])

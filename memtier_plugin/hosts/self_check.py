@@ -1,0 +1,202 @@
+"""Check this installation: what is installed, and that it writes, recalls, locks and serves.
+
+`memtier doctor` is about a project and its hosts; this is about the program alone.  It works in a
+temporary home, so that no project is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin import __version__
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.hosts.conversation import STEP_SECONDS, converse
+from memtier_plugin.hosts.launch import launch_command
+from memtier_plugin.memory import MemTier
+from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.storage.engine import describe_engine
+
+PROJECT: Final = "self-check"
+LINE: Final = "The lighthouse keeper's boat is called Pelican."
+QUESTION: Final = "What is the lighthouse keeper's boat called?"
+IMPORT_SECONDS: Final = 120.0  # torch takes many on a busy machine
+_AGAIN: Final = "install memtier again"
+_NOT_USED: Final = frozenset({"dev", "train"})  # extras of a checkout, not of a user
+_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)[^;]*(?:;.*extra *== *[\"'](\w+)[\"'])?")
+_TRY_LOCK: Final = """
+import sys
+from pathlib import Path
+from memtier_plugin.core import locks
+sys.exit(0 if locks.try_acquire_lock(Path(sys.argv[1])) is None else 3)
+"""
+
+
+def check_installation() -> list[HealthFinding]:
+    """Run every check, in order; each finding of trouble has its remedy."""
+    findings = [
+        HealthFinding(
+            "ok",
+            f"memtier {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            str(Path(__file__).parents[1]),
+        ),
+        *_tried(_check_engine, "the index", "install apsw again"),
+        *_tried(_check_packages, "the packages", _AGAIN),
+    ]
+    with tempfile.TemporaryDirectory(prefix="memtier-") as folder:
+        home = Path(folder, "home")
+        remedy = f"see that {tempfile.gettempdir()} is on a disk with space and POSIX locks"
+        findings += _tried(lambda: _check_locks(Path(folder)), "locks between processes", remedy)
+        findings += _tried(lambda: _check_memory(home), "a write and a recall", remedy)
+        findings += _tried(lambda: _check_resident(home), "the resident", _AGAIN)
+        findings += _tried(lambda: _check_daemon(home), "the daemon", _AGAIN)
+    return findings
+
+
+def _tried(
+    check: Callable[[], Iterator[HealthFinding]], name: str, remedy: str
+) -> list[HealthFinding]:
+    """Return a check's findings; whatever it raises is one."""
+    try:
+        return [*check()]
+    except Exception as error:  # whatever a broken installation raises
+        what = f"{name}: {type(error).__name__}: {error}"
+        return [HealthFinding("error", what, sys.executable, remedy)]
+
+
+def _check_engine() -> Iterator[HealthFinding]:
+    versions = ", ".join(f"{name} {version}" for name, version in describe_engine().items())
+    yield HealthFinding("ok", f"the index: {versions}")
+
+
+def _check_packages() -> Iterator[HealthFinding]:
+    """Yield whether the required packages, and those of each extra, are there and importable."""
+    try:
+        requirements = metadata.requires("memtier") or []
+    except metadata.PackageNotFoundError:
+        where, remedy = str(Path(__file__).parents[2]), "pip install it, to have the command"
+        yield HealthFinding("warn", "memtier runs from a folder, uninstalled", where, remedy)
+        return
+    by_extra = group_requirements(requirements)
+    modules = _modules_by_package()
+    for extra, packages in by_extra.items():
+        name = f"the extra {extra}" if extra else "the required packages"
+        missing = [package for package in packages if _key(package) not in modules]
+        remedy = f"pip install 'memtier[{extra}]'" if extra else _AGAIN
+        if missing and extra:
+            yield HealthFinding("ok", f"{name}: not installed ({remedy})")
+        elif missing:
+            yield HealthFinding("error", f"missing: {', '.join(missing)}", sys.prefix, remedy)
+        else:
+            wanted = [module for package in packages for module in modules[_key(package)]]
+            problem = _import_all(wanted)
+            what = f"{name}: {problem or ', '.join(packages)}"
+            yield HealthFinding("error" if problem else "ok", what, sys.prefix, problem and remedy)
+
+
+def group_requirements(requirements: Sequence[str]) -> dict[str, list[str]]:
+    """Return the packages that requirements name by their extra, '' for those always needed."""
+    by_extra: dict[str, list[str]] = {"": []}
+    for requirement in requirements:
+        if (match := _REQUIREMENT.match(requirement)) and match[2] not in _NOT_USED:
+            by_extra.setdefault(match[2] or "", []).append(match[1])
+    return by_extra
+
+
+def _modules_by_package() -> dict[str, list[str]]:
+    """Return the importable top-level modules of each installed package."""
+    modules: dict[str, list[str]] = {}
+    for module, packages in metadata.packages_distributions().items():
+        for package in packages if module.isidentifier() and not module.startswith("_") else ():
+            modules.setdefault(_key(package), []).append(module)
+    return modules
+
+
+def _key(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def _import_all(modules: Sequence[str]) -> str:
+    """Import modules in a process of their own, which may crash; return what went wrong."""
+    done = _run_python(
+        "import importlib, sys; [*map(importlib.import_module, sys.argv[1:])]", *modules
+    )
+    return (done.stderr.strip().splitlines() or ["it crashed"])[-1] if done.returncode else ""
+
+
+def _check_locks(folder: Path) -> Iterator[HealthFinding]:
+    path = folder / "lock"
+    with hold_lock(path, 1.0):
+        held = _run_python(_TRY_LOCK, path)
+    free = _run_python(_TRY_LOCK, path)
+    if (held.returncode, free.returncode) != (0, 3):
+        raise MemTierError(f"they do not hold: {(held.stderr + free.stderr).strip()[-300:]}")
+    yield HealthFinding("ok", "a lock of this process is seen by another, and its end")
+
+
+def _check_memory(home: Path) -> Iterator[HealthFinding]:
+    with MemTier.open(home, PROJECT) as memory:
+        memory.record([{"role": "user", "content": LINE}], session_id="check")
+        recall = memory.recall(QUESTION)
+    if LINE not in [hit.item.content for hit in recall.hits if hasattr(hit.item, "content")]:
+        raise MemTierError(f"the recall ({recall.label}) does not find what was written")
+    level, remedy = ("ok", "") if recall.label == "hybrid" else ("warn", _AGAIN)
+    what = f"a line was written and recalled ({recall.label})"
+    yield HealthFinding("ok" if level == "ok" else "warn", what, "", remedy)
+
+
+def _check_resident(home: Path) -> Iterator[HealthFinding]:
+    """Start a resident, let it recall the line, and see that it ends with its host."""
+    with converse([*launch_command(), "--home", str(home), "serve"]) as ask:
+        socket = Path(str(_result(ask("ping", {}))["socket"]))
+        params = {"query": QUESTION, "project": PROJECT, "agent": "main"}
+        answer = _result(ask("recall", params))
+        if LINE not in str(answer):
+            raise MemTierError("it does not recall what was written")
+        listens = socket.is_socket()
+    if not listens or socket.exists():
+        raise MemTierError(f"its socket {socket} {'stays' if listens else 'is not there'}")
+    yield HealthFinding("ok", "the resident starts, answers, and ends with its host")
+
+
+def _check_daemon(home: Path) -> Iterator[HealthFinding]:
+    command = [*launch_command(), "--home", str(home), "--project", PROJECT, "daemon", "--once"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=2 * STEP_SECONDS
+    )
+    if done.returncode:
+        raise MemTierError(f"it ends with {done.returncode}: {done.stderr.strip()[-300:]}")
+    yield HealthFinding("ok", "the daemon starts, does its jobs, and ends")
+
+
+def _result(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(result := answer.get("result"), Mapping):
+        raise MemTierError(str(answer.get("error"))[-300:])
+    return result
+
+
+def _run_python(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), *_package_path())))
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=IMPORT_SECONDS,
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tempfile.gettempdir(),
+    )
+
+
+def _package_path() -> list[str]:
+    """Return where a child finds this package, even if it is not installed."""
+    return [str(Path(__file__).parents[2])]
