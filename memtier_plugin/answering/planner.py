@@ -93,11 +93,15 @@ def read_policy(path: Path) -> Weights:
 
 @dataclass(slots=True)
 class TrainedPlanner:
-    """Plans the searches of a question by a policy; the model only answers (`tool_loop.Policy`)."""
+    """Plans the searches of a question by a policy; the model only answers (`tool_loop.Policy`).
+
+    Attributes:
+        model: what answers; without one nothing does.
+    """
 
     weights: Weights
     search: ToolSearch
-    model: AnsweringModel
+    model: AnsweringModel | None = None
     _state: PlanState | None = None
     _lines: list[ShownLine] = field(default_factory=list)
 
@@ -120,7 +124,7 @@ class TrainedPlanner:
         self, question: str, at: datetime, findings: Sequence[AnswerFinding]
     ) -> ModelAnswer | None:
         """Return the model's answer from all lines shown."""
-        return self.model.answer(question, at, findings)
+        return self.model.answer(question, at, findings) if self.model else None
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ def train_planner(
     (95 %) above 0.
 
     Args:
-        path: the file of the policy.
+        path: the file of the policy; in a folder it is named by its weights, and replaces no other.
         data, dataset, limit, sample, updates, progress: as for `run_trees`.
 
     Raises:
@@ -65,6 +66,8 @@ def train_planner(
         }
         if gain.low > 0:
             weights, _ = train_policy([q for f in folds for q in f], Recipe(), _SEED, updates)
+            if path.is_dir():
+                path /= f"planner-{sha256(weights.tobytes()).hexdigest()[:8]}.json"
             write_policy(path, weights.tolist(), document)
     return {**document, "file": str(path) if gain.low > 0 else None}
 

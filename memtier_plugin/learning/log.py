@@ -18,7 +18,7 @@ from memtier_plugin.core.ids import MIN_ID_END
 from memtier_plugin.core.learning_events import LearnEvent
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.core.settings.edit import Edit, edit_section, undo_edit
+from memtier_plugin.core.settings.edit import Edit, SectionValues, edit_section, undo_edit
 from memtier_plugin.core.settings.yaml_file import read_config_text
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.actor import Actor
@@ -93,14 +93,14 @@ class LearnLog:
         self,
         what: str,
         section: tuple[str, str],
-        values: Mapping[str, float],
+        values: SectionValues,
         figures: Mapping[str, Any],
     ) -> str:
         """Put learned values into the project's settings; return the id of the line of the log.
 
         Args:
             what: what was trained: "weights".
-            section: the section of the settings that takes the values, and no others.
+            section: the section of the settings that takes the values and no others, or a setting.
             figures: why it was applied.
 
         Raises:
@@ -112,7 +112,7 @@ class LearnLog:
             what=what,
             removed=edit.removed,
             inserted=edit.inserted,
-            values=dict(values),
+            values={section[1]: values} if isinstance(values, str) else dict(values),
             figures=dict(figures),
         )
         return self._write(event, edit)

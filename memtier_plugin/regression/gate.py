@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import compress
 from typing import Any, Final
 
 import memtier_plugin
@@ -191,8 +192,17 @@ class RegressionGate:
         before: Sequence[float],
         after: Sequence[float],
     ) -> GateReport:
-        """Return the report on outcomes of the same questions."""
-        verdict = judge(before, after, self._store.settings.regression.tolerance)
+        """Return the report on outcomes of the same questions.
+
+        Probes, which ask for rare words, do not hide what the history says: a change is refused by
+        the history alone, too.
+        """
+        tolerance = self._store.settings.regression.tolerance
+        verdict = judge(before, after, tolerance)
+        asked = [question.evidence != "probe" for question in questions]
+        of_history = judge([*compress(before, asked)], [*compress(after, asked)], tolerance)
+        if of_history.refused and not verdict.refused:
+            verdict = of_history
         worse = [
             {
                 "id": question.id,
@@ -204,8 +214,7 @@ class RegressionGate:
             for question, was, now in zip(questions, before, after, strict=True)
             if now < was
         ]
-        history = sum(question.evidence != "probe" for question in questions)
-        return GateReport(against, verdict, history, tuple(worse))
+        return GateReport(against, verdict, sum(asked), tuple(worse))
 
     def remember(self, change: str = "", report: GateReport | None = None) -> None:
         """Measure what holds now, for the next version to be compared with.

@@ -55,6 +55,25 @@ def test_applied_and_undone_to_the_byte(text: str, tmp_path: Path) -> None:
             memory.learned.revert()
 
 
+@pytest.mark.parametrize("text", [*FILES, "ask:\n  planner: rules\n  pages: 2\n", "ask: {}\n"])
+def test_a_single_setting_is_applied_and_undone_to_the_byte(text: str, tmp_path: Path) -> None:
+    """A setting that is no section is put in alone; its neighbours stay."""
+    with opened(tmp_path) as memory:
+        memory.learned.path.write_text(text)
+        memory.learned.path.chmod(0o600)
+        path = "/a folder/with: a long name/" + 20 * "planner-" + ".json"
+        before = load_settings(tmp_path, "p").ask
+        try:
+            memory.learned.apply("policy", ("ask", "planner"), path, {})
+        except SettingsError:
+            assert text == "ask: {}\n" == memory.learned.path.read_text()
+            return
+        after = load_settings(tmp_path, "p").ask
+        assert after.planner == path and after.pages == before.pages
+        memory.learned.revert()
+        assert memory.learned.path.read_text() == text
+
+
 def test_the_newest_is_undone_first(tmp_path: Path) -> None:
     """Of two changes the later is in effect; undone, the earlier is again."""
     with opened(tmp_path) as memory:

@@ -14,7 +14,7 @@ from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import CreditEvent
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.regression.baseline import FILE, read_baseline
-from memtier_plugin.regression.questions import read_history
+from memtier_plugin.regression.questions import Question, read_history
 from memtier_plugin.regression.verdict import judge
 from tests.processes import run_memtier
 from tests.proofs.checks import rotated_model
@@ -125,6 +125,22 @@ def test_short_history_is_filled_with_probes(opened: Opened) -> None:
 def test_the_verdict(before: list[float], after: list[float], refused: bool) -> None:
     """A change is refused when even the upper bound of the difference is a loss; two are chance."""
     assert judge(before, after, 0.02).refused is refused
+
+
+def test_probes_do_not_hide_what_the_history_says(opened: Opened) -> None:
+    """Where the history got worse and the many probes did not, the change is refused."""
+    history = [
+        Question(f"q{n}", "?", frozenset("a"), "main", evidence="credited") for n in range(30)
+    ]
+    probes = [Question(f"p{n}", "?", frozenset("a"), "main") for n in range(300)]
+    before = [1.0] * 330
+    after = [0.0] * 5 + [1.0] * 325
+    with opened() as memory:
+        gate = memory.regression
+        diluted = gate.report("", [*probes, *history], before, after)
+        refused = gate.report("", [*history, *probes], before, after)
+    assert not diluted.verdict.refused  # five probes of 300, and none of the history
+    assert refused.verdict.refused and refused.verdict.questions == refused.history == 30
 
 
 def test_an_upgrade_is_compared_with_what_was_measured(opened: Opened) -> None:

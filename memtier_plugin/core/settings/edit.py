@@ -1,4 +1,4 @@
-"""Set a section of a settings file and leave every other byte of it as it is."""
+"""Set a section, or one setting, of a settings file and leave every other byte as it is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from yaml import Node
 
 INDENT = 2
+_WIDTH = 10_000  # of a line: a path is never folded
+
+SectionValues = Mapping[str, float] | str  # of a section, or of a single setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,11 @@ class Edit:
         )
 
 
-def edit_section(path: Path, section: tuple[str, str], values: Mapping[str, float]) -> Edit:
+def edit_section(path: Path, section: tuple[str, str], values: SectionValues) -> Edit:
     """Return the edit that gives a section of a project's file these values, and no others.
 
     Args:
-        section: such as ("retrieval", "weights").
+        section: such as ("retrieval", "weights"), or a single setting: ("ask", "planner").
 
     Raises:
         SettingsError: the file is wrong already, or too unusual to be edited safely.
@@ -48,16 +51,19 @@ def edit_section(path: Path, section: tuple[str, str], values: Mapping[str, floa
     text = read_config_text(path) or ""
     file = YamlFile.parse(str(path), text)
     wanted = {key: value for key, value in project_values(file).items() if key[:2] != section}
-    wanted |= {(*section, name): value for name, value in values.items()}
+    if isinstance(values, str):
+        wanted[section] = values
+    else:
+        wanted |= {(*section, name): value for name, value in values.items()}
     edit = _edit(file, text, section, values)
     try:
         is_safe = project_values(YamlFile.parse(str(path), edit.after)) == wanted
     except SettingsError:
         is_safe = False
     if not is_safe:
-        lines = _lines(values, 2 * INDENT)
+        lines = _lines(section[1], values, INDENT)
         raise SettingsError(
-            f"{path} cannot be edited safely; set {'.'.join(section)} by hand:\n{lines}"
+            f"{path} cannot be edited safely; set by hand, in {section[0]}:\n{lines}"
         )
     return edit
 
@@ -76,28 +82,26 @@ def undo_edit(path: Path, removed: str, inserted: str) -> Edit:
     return edit
 
 
-def _edit(file: YamlFile, text: str, section: tuple[str, str], values: Mapping[str, float]) -> Edit:
+def _edit(file: YamlFile, text: str, section: tuple[str, str], values: SectionValues) -> Edit:
     top, name = section
     for key, child, _ in file.pairs(file.root):
         if key == top:
             return _edit_inside(text, child, name, values)
     gap = "" if not text or text.endswith("\n") else "\n"
-    lines = _lines(values, 2 * INDENT)
-    return Edit(text, len(text), "", f"{gap}{top}:\n{'':{INDENT}}{name}:\n{lines}")
+    return Edit(text, len(text), "", f"{gap}{top}:\n{_lines(name, values, INDENT)}")
 
 
-def _edit_inside(text: str, parent: Node, name: str, values: Mapping[str, float]) -> Edit:
+def _edit_inside(text: str, parent: Node, name: str, values: SectionValues) -> Edit:
     """Return the edit of a section within its parent's mapping."""
     import yaml
 
     pairs = parent.value if isinstance(parent, yaml.MappingNode) else []
     if not pairs:  # `retrieval:` with nothing under it
-        at = parent.start_mark.index
-        lines = _lines(values, 2 * INDENT)
-        return Edit(text, at, "", f"\n{'':{INDENT}}{name}:\n{lines}".rstrip("\n"))
+        lines = _lines(name, values, INDENT)
+        return Edit(text, parent.start_mark.index, "", f"\n{lines}".rstrip("\n"))
     first: Node = pairs[0][0]
     column = first.start_mark.column
-    lines = _lines(values, column + INDENT)
+    lines = _lines(name, values, column)[column:]
     for key, child in pairs:
         if key.value == name:
             start = key.start_mark.index
@@ -105,12 +109,13 @@ def _edit_inside(text: str, parent: Node, name: str, values: Mapping[str, float]
             if isinstance(child, yaml.MappingNode) and child.value and not child.flow_style:
                 last = child.value[-1][1]  # a block ends where the next key begins, with comments
             removed = text[start : last.end_mark.index]
-            return Edit(text, start, removed, f"{name}:\n{lines}".rstrip("\n"))
-    return Edit(text, first.start_mark.index, "", f"{name}:\n{lines}{'':{column}}")
+            return Edit(text, start, removed, lines.rstrip("\n"))
+    return Edit(text, first.start_mark.index, "", f"{lines}{'':{column}}")
 
 
-def _lines(values: Mapping[str, float], indent: int) -> str:
+def _lines(name: str, values: SectionValues, indent: int) -> str:
     import yaml
 
-    written = yaml.safe_dump(dict(values), sort_keys=False)
+    document = {name: values if isinstance(values, str) else dict(values)}
+    written = yaml.safe_dump(document, sort_keys=False, width=_WIDTH)
     return "".join(f"{'':{indent}}{line}\n" for line in written.splitlines())
