@@ -18,6 +18,7 @@ from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.learning.causes import Causes
 from memtier_plugin.learning.log import LearnLog
+from memtier_plugin.lifecycle.edit import Editor
 from memtier_plugin.lifecycle.history import History
 from memtier_plugin.lifecycle.purge.purge import Purger
 from memtier_plugin.operations.logprob_credit import LogprobCreditor
@@ -71,6 +72,11 @@ class Services(Project):
     def history(self) -> History:
         """The project at other times: recall as of a time, compare two times, undo runs."""
         return History(self._actor, self.knowledge.person)
+
+    @cached_property
+    def editor(self) -> Editor:
+        """What turns a person's changes to a text of memory into events."""
+        return Editor(self._actor, self.knowledge.person)
 
     @property
     def weight_learner(self) -> WeightLearner:

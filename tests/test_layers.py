@@ -72,7 +72,7 @@ PURE = (
     " retrieval.non_answers retrieval.project_names retrieval.paper_scorer retrieval.query"
     " retrieval.ranking retrieval.rerank_fusion retrieval.routing retrieval.signals"
     " storage.index.bm25 storage.state telemetry.measures telemetry.prometheus"
-    " views.history views.log views.recalls views.sparklines views.timelines"
+    " views.edit_text views.history views.log views.recalls views.sparklines views.timelines"
 )
 READERS = "text.tokenizer text.lexicon facts.extraction.llm"  # of threads, of their data files
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})

@@ -40,6 +40,7 @@ EXAMPLES: Final = {
     "diff": "2d 1d",
     "distill": "sentence-transformers/LaBSE my-model",
     "doctor": "--fix",
+    "edit": "facts --dry-run",
     "embed": "",
     "explain": "4QRY442D --why 5H61N2FJ",
     "export": "--output memory.md",

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "diff": Lazy("time_travel", "Show what changed between two moments (2d, 2026-03-14)."),
     "distill": Lazy("distill", "Distil an embedding model of TEACHER into FOLDER."),
     "doctor": Lazy("doctor", "Check files, index, settings and hosts; exit 1 on an error."),
+    "edit": Lazy("edit", "Edit facts, or a day of the log, as a text in $EDITOR."),
     "embed": Lazy("embed", "Make the missing vectors of embedding.model now."),
     "explain": Lazy("explain", "Explain the hits of a recall, or what became of one line."),
     "export": Lazy(

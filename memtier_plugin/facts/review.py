@@ -138,7 +138,7 @@ class FactReview:
         actor = self._actor_after(old.id)
         writer = FactWriter(actor)
         with writer.exclusive():
-            outcome = writer.resolve([draft])
+            outcome = writer.resolve([draft], ended=[old.id])
             ids = [*(fact.id for fact in outcome.added), *(twin for _, twin in outcome.restated)]
             if not ids:
                 raise NotFound(f"{text[:40]!r} was rejected or forgotten; write it differently")

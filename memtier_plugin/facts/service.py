@@ -298,14 +298,32 @@ class FactService:
     def edit(self, fact_id: str, text: str) -> ReviewOutcome:
         """Put another wording in the place of a fact that waits; see `MemTier.edit_fact`."""
         view = self.fact(fact_id)
+        self._review.refuse_decided(view)
+        return self._reword(view, text)
+
+    def reword(self, fact_id: str, text: str) -> ReviewOutcome:
+        """Put another wording in the place of a fact that holds, or that waits.
+
+        The wording is recorded as an entry of the user, on which the new fact rests.
+
+        Raises:
+            NotFound: there is no such fact, it does not hold, or the wording was forgotten once.
+            MessageError: there is no text.
+            LedgerError, IndexProblem: it was not written.
+        """
+        view = self.fact(fact_id)
+        if view.state != "active":
+            self._review.refuse_decided(view)
+        return self._reword(view, text)
+
+    def _reword(self, view: FactView, text: str) -> ReviewOutcome:
         [message] = parse_messages([{"role": "user", "content": text.strip() or None}])
         if not message.content:
             raise MessageError("there is no text to put in its place")
-        self._review.refuse_decided(view)
         # Of the agent and sender whose fact it is: what is private to them stays so.
         first = next((line.entry for line in view.lines if line.entry), None)
         agent, sender = view.fact.private_to or (view.fact.sources[0].agent, first and first.sender)
-        name = f"review:{fact_id}:{new_id()}"
+        name = f"review:{view.fact.id}:{new_id()}"
         run = Run(agent=agent, session=EDITED_SESSION, run=name, sender=sender or None)
         [entry] = Recorder(replace(self._actor, agent=agent)).record([(run, [message])])
         return self._review.replace_wording(view, entry)

@@ -112,6 +112,7 @@ class FactWriter:
         run: str | None = None,
         contexts: Mapping[int, str] | None = None,
         decisions: Mapping[int, Decision] | None = None,
+        ended: Iterable[str] = (),
     ) -> WriteOutcome:
         """Decide, draft by draft, what is new and what it replaces; write nothing.
 
@@ -119,6 +120,7 @@ class FactWriter:
 
         Args:
             contexts: the words around a draft's quote, by the draft's index.
+            ended: ids of facts that the drafts replace in any case, and are not compared with.
         """
         now, contexts, decisions = self._actor.clock(), contexts or {}, decisions or {}
         facts = [
@@ -128,6 +130,8 @@ class FactWriter:
         facts.sort(key=lambda item: holds_since(item[0])[0])  # at the same time: in the order given
         outcome, current = WriteOutcome(), _CurrentFacts(self._store)
         existing = current.reader.items(fact.id for fact, _, _ in facts)
+        for identity in ended:
+            current.mark_ended(identity)
         current.embed([fact for fact, _, _ in facts])
         for fact, context, judgement in facts:
             if fact.relation == DENIES:

@@ -1,0 +1,208 @@
+"""`memtier edit`: facts or a day as a text, whose changes become events."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Group as Lines
+from rich.console import RenderableType
+
+from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.times import parse_optional_time
+from memtier_plugin.cli.views import Document, make_console, one_line, safe_text, short_id
+from memtier_plugin.core.errors import MemTierError, MessageError, NotFound
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.paths import (
+    encode_file_name,
+    make_private_folder,
+    remove_private_file,
+    write_private_file,
+)
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.lifecycle.edit import Change, Done
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.export_register import register_export
+from memtier_plugin.views.edit_text import EditLine, find_changes, render_text
+from memtier_plugin.views.reading import read_log_lines
+
+FOLDER: Final = "edits"  # in the home
+_RULES: Final = (
+    "Nothing is edited in place; what you change here is written as an event:",
+    "change the words behind an [id], and they take the place of the old ones;",
+    "delete a line, and it is forgotten (`memtier unforget` brings it back);",
+    "write a line without an [id], and it is remembered; indent its further lines.",
+    "Lines may be moved. What starts with # is not read.",
+)
+_SIGNS: Final = {"forget": ("-", "red"), "reword": ("~", "cyan"), "add": ("+", "green")}
+
+
+@click.command(cls=CliCommand)
+@click.argument("what", metavar="facts|DAY")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def edit(scope: Scope, what: str, dry_run: bool, yes: bool) -> None:
+    """Edit facts, or a day of the log, as a text in $EDITOR."""
+    if not (dry_run or yes) and (scope.as_json or not sys.stdin.isatty()):
+        raise click.UsageError("--dry-run lists what would change, --yes changes it")
+    with scope.open() as memory:
+        lines = _lines_of(memory, scope, what)
+        text = _Text(memory, what, render_text(lines, _notes(memory, what)))
+        changes, plan = _edit_until_understood(memory, lines, text)
+        document = _document(plan, applied=False)
+        if changes and not dry_run:
+            if not yes:
+                make_console(stderr=True).print(changes_view(document))
+                with text.kept_unless_done():
+                    click.confirm(f"Write these {len(changes)}?", abort=True, err=True)
+            with text.kept_unless_done():
+                document = _document([*memory.editor.apply(changes)], applied=True)
+        text.remove()
+    scope.show(document, changes_view)
+
+
+class _Text:
+    """The file that is edited; it is kept, and the person told where, if it is refused.
+
+    It is registered like an export, so that a purge finds it.
+    """
+
+    def __init__(self, memory: MemTier, what: str, before: str) -> None:
+        folder = make_private_folder(memory.home, FOLDER)
+        name = f"{encode_file_name(memory.project)}-{encode_file_name(what)}-{new_id()[-8:]}.txt"
+        self.path: Path = folder / name
+        self.before = before
+        register_export(memory.folder, self.path, "edit")
+        write_private_file(self.path, before)
+
+    def edit(self) -> str:
+        """Open the editor, and return the text as it was left.
+
+        Raises:
+            click.ClickException: there is no editor, or it failed.
+            MessageError: it is no text any more.
+        """
+        try:
+            click.edit(filename=str(self.path))
+            return self.path.read_bytes().decode()
+        except click.ClickException as error:
+            raise click.ClickException(f"{error.message}{self._where()}") from error
+        except UnicodeDecodeError as error:
+            raise MessageError(f"line {self._line_at(error)}: it is not UTF-8 text") from None
+
+    def _line_at(self, error: UnicodeDecodeError) -> int:
+        return bytes(error.object[: error.start]).count(b"\n") + 1
+
+    def refuse(self, error: MemTierError) -> MemTierError:
+        """Return an error that also says where the text is."""
+        return type(error)(f"{error}{self._where()}")
+
+    @contextmanager
+    def kept_unless_done(self) -> Iterator[None]:
+        """Say where the text is if what is done here fails, or the person says no."""
+        try:
+            yield
+        except MemTierError as error:
+            raise self.refuse(error) from error
+        except click.Abort:
+            click.echo(f"memtier: nothing was changed{self._where()}", err=True)
+            raise
+
+    def remove(self) -> None:
+        remove_private_file(self.path, "an edited text")
+
+    def _where(self) -> str:
+        return f". Your text is kept in {self.path}"
+
+
+def _edit_until_understood(
+    memory: MemTier, lines: Sequence[EditLine], text: _Text
+) -> tuple[list[Change], list[Done]]:
+    """Let the person edit, again where the text cannot be understood, and return its changes.
+
+    Raises:
+        MessageError, NotFound: the text is refused, and kept.
+    """
+    while True:
+        try:
+            changes = find_changes(lines, text.before, text.edit())
+            return changes, memory.editor.plan(changes)
+        except MessageError as error:
+            if not sys.stdin.isatty():
+                raise text.refuse(error) from error
+            make_console(stderr=True).print(safe_text(error, "red"))
+            if not click.confirm("Edit again?", default=True, err=True):
+                raise text.refuse(error) from error
+        except MemTierError as error:
+            raise text.refuse(error) from error
+
+
+def _lines_of(memory: MemTier, scope: Scope, what: str) -> list[EditLine]:
+    """Return what is to be edited: the facts that hold, by subject, or the entries of a day."""
+    if what == "facts":
+        views = memory.knowledge.person.facts(shelves=False)
+        ordered = sorted(views, key=lambda view: (view.fact.subject.casefold(), view.fact.id))
+        lines = [EditLine(v.fact.id, v.fact.text, v.fact.subject) for v in ordered]
+    else:
+        lines = list(_entries_of(memory, scope.agent, _day_of(what)))
+    if not lines:
+        raise NotFound("there is nothing to edit; `memtier log` and `memtier facts` show what is")
+    return lines
+
+
+def _day_of(what: str) -> str:
+    try:
+        moment = parse_optional_time(what)
+    except click.BadParameter:
+        moment = None
+    if moment is None:
+        raise click.UsageError(f"{what!r} is neither facts nor a day like 2026-03-14")
+    return to_iso(moment)[:10]
+
+
+def _entries_of(memory: MemTier, agent: str | None, day: str) -> Iterator[EditLine]:
+    for line in read_log_lines(memory, agent=agent, date=day):
+        if line["kind"] != "entry" or not line["content"].strip():
+            continue
+        who = line["speaker"] or line["sender"] or line["role"]
+        by_user = line["role"] == "user" and line["origin"] == "user" and not line["parent"]
+        yield EditLine(
+            line["id"],
+            line["content"],
+            f"session {line['session_id']}  agent {line['agent_id']}",
+            f"{line['observed_at'][11:16]} {who}",
+            "" if by_user else "only what a user said can be said in other words",
+        )
+
+
+def _notes(memory: MemTier, what: str) -> list[str]:
+    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    title = f"{what} of the project {memory.project}, as of {now}"
+    return [" ".join(title.split()), "", *_RULES]
+
+
+def _document(done: Sequence[Done], *, applied: bool) -> dict[str, Any]:
+    return {"applied": applied, "changes": [each.to_json() for each in done]}
+
+
+def changes_view(document: Document) -> RenderableType:
+    """Render changes, as they would be or are written."""
+    parts: list[RenderableType] = []
+    for change in document["changes"]:
+        sign, style = _SIGNS[change["what"]]
+        identity = f"  {short_id(change['id'])}" if change["id"] else ""
+        before, after = (one_line(change[name], 300) for name in ("before", "text"))
+        parts.append(safe_text(f"{sign} {before or after}{identity}", style))
+        if change["what"] == "reword":
+            parts.append(safe_text(f"  → {after}"))
+        if others := [item for item in change["hidden"] if item != change["id"]]:
+            parts.append(safe_text(f"  and {len(others)} that rest on it alone", "dim"))
+    verb = "written" if document["applied"] else "would be written"
+    summary = f"{len(document['changes'])} changes {verb}"
+    return Lines(*parts, safe_text(summary if parts else "No changes.", "dim"))
