@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs clean
+.PHONY: demo test coverage test-slow test-web test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -16,8 +16,11 @@ coverage: .venv/.dev # the same, half as fast
 	$(BIN)/pytest -m "not slow and not runtime and not train" -n auto --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/.dev # and the properties, with ten times the examples
-	$(BIN)/pytest -m "(slow or hypothesis) and not runtime" -n 2 --dist worksteal \
+	$(BIN)/pytest -m "(slow or hypothesis) and not (runtime or browser)" -n 2 --dist worksteal \
 		--hypothesis-profile=thorough
+
+test-web: .venv/.dev # the web view in Chromium; a screenshot of each page in build/screenshots
+	$(BIN)/pytest -m browser -n 0 tests/web
 
 test-train: .venv/.train # real trainers, three steps each; brings torch
 	$(BIN)/pytest -m train -n 0 -s tests/training

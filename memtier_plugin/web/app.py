@@ -34,10 +34,11 @@ _PARTS: Final = (LogPages, LinePages, FactPages, RecallPages, HealthPages, Decis
 _STATUS: Final = ((NotFound, 404), (Paused, 409), ((LedgerError, IndexProblem), 503))
 
 
-def build_app(memory: MemTier, *, token: str, port: int) -> ASGIApp:
+def build_app(memory: MemTier, watch: Watch, *, token: str, port: int) -> ASGIApp:
     """Return the guarded view of a project.
 
     Args:
+        watch: knows when something was written.
         token: what the first request must have, for the cookie.
         port: the one that it is served on, by which a foreign Host is known.
     """
@@ -55,7 +56,7 @@ def build_app(memory: MemTier, *, token: str, port: int) -> ASGIApp:
     app = Starlette(
         routes=[
             *(route for part in _PARTS for route in part(memory, pages).routes),
-            Route("/live", Watch(memory).stream),
+            Route("/live", watch.stream),
             Mount("/static", StaticFiles(packages=[("memtier_plugin.web", "static")])),
         ],
         exception_handlers={MemTierError: explain, OSError: explain, HTTPException: answer_http},

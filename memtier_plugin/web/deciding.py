@@ -5,16 +5,16 @@ Forgetting and purging are asked twice: the first answer shows what would go, th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.forms import Form, read_form
@@ -114,19 +114,9 @@ class DecisionPages:
             raise MessageError("name what is meant: lines, a session, or words")
         return selection
 
-    def _lines(self, ids: list[str]) -> list[dict[str, Any]]:
+    def _lines(self, ids: Sequence[str]) -> list[Entry | Fact]:
         with self._memory.store.session() as reader:
-            stored = reader.items(ids[:_LISTED]).values()
-        return [
-            {
-                "id": each.item.id,
-                "text": each.item.text,
-                "who": (each.item.speaker or each.item.role)
-                if isinstance(each.item, Entry)
-                else "fact",
-            }
-            for each in stored
-        ]
+            return [stored.item for stored in reader.items(ids[:_LISTED]).values()]
 
     # -- purge ---------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,8 +21,9 @@ _HEARTBEAT_SECONDS: Final = 15.0
 class Watch:
     """Knows when a project's ledgers last changed, by their sizes."""
 
-    def __init__(self, memory: MemTier) -> None:
+    def __init__(self, memory: MemTier, is_ending: Callable[[], bool] = lambda: False) -> None:
         self._memory = memory
+        self._is_ending = is_ending
         self._sizes: object = None
         self._looked_at = -LOOK_SECONDS
         self._lock = asyncio.Lock()
@@ -53,7 +54,7 @@ class Watch:
     async def _events(self) -> AsyncIterator[str]:
         seen, sent = await self.look(), time.monotonic()
         yield "retry: 3000\n: open\n\n"
-        while True:  # until the response is cancelled, when the page is closed
+        while not self._is_ending():  # or it is cancelled, when the page is closed
             await asyncio.sleep(LOOK_SECONDS)
             if (version := await self.look()) != seen:
                 seen, sent = version, time.monotonic()

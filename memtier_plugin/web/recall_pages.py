@@ -99,7 +99,12 @@ class RecallPages:
             recall = Recaller(actor).recall(query, request_of_person)
         injected = {hit.id: hit.note for hit in recall.injected}
         hits = [
-            {**_hit(hit), "injected": hit.id in injected, "note": injected.get(hit.id, hit.note)}
+            {
+                **_hit(hit),
+                "weight": hit.weight,
+                "injected": hit.id in injected,
+                "note": injected.get(hit.id, hit.note),
+            }
             for hit in recall.hits[:HITS]
         ]
         return self._search_page(
@@ -131,17 +136,7 @@ class RecallPages:
 def _hit(hit: Hit) -> dict[str, Any]:
     item = hit.item
     when = item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
-    who = item.speaker or item.sender or item.role if isinstance(item, Entry) else "fact"
-    return {
-        "id": hit.id,
-        "score": hit.score,
-        "at": to_iso(when),
-        "who": who,
-        "text": hit.text,
-        "tier": hit.tier,
-        "weight": hit.weight,
-        "signals": dict(hit.signals),
-    }
+    return {"item": item, "score": hit.score, "at": to_iso(when), "tier": hit.tier}
 
 
 def parse_moment(text: str) -> Any:

@@ -13,6 +13,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.app import build_app
 from memtier_plugin.web.guard import TOKEN_PARAMETER
+from memtier_plugin.web.live import Watch
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -37,7 +38,15 @@ def serve(memory: MemTier, port: int, announce: Callable[[str], None]) -> None:
         raise Unsupported(f"port {port} of {LOOPBACK} cannot be opened: {error}") from error
     port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
     with listener:
-        app = build_app(memory, token=token, port=port)
-        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        server = build_server(memory, token, port)
         announce(f"http://{LOOPBACK}:{port}/?{TOKEN_PARAMETER}={token}")
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
+
+
+def build_server(memory: MemTier, token: str, port: int) -> uvicorn.Server:
+    """Return the server of a project's view, which ends the live pages when it is to end."""
+    watch = Watch(memory, lambda: server.should_exit)
+    app = build_app(memory, watch, token=token, port=port)
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
+    server = uvicorn.Server(config)
+    return server

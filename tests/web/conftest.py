@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.app import build_app
+from memtier_plugin.web.live import Watch
 from tests.web.shop import AGENT, open_shop
 
 PORT = 8767
@@ -35,12 +36,12 @@ def shop(shop_home: Path, home: Path) -> Iterator[MemTier]:
         yield memory
 
 
-def visit(memory: MemTier, *, opened: bool = True) -> TestClient:
+def visit(memory: MemTier, *, opened: bool = True, token: str = TOKEN) -> TestClient:
     """Return a browser, with our cookie if it opened the address of the start."""
-    app = build_app(memory, token=TOKEN, port=PORT)
+    app = build_app(memory, Watch(memory), token=token, port=PORT)
     browser = TestClient(app, base_url=ADDRESS, follow_redirects=False)
     if opened:
-        assert browser.get(f"/?token={TOKEN}").status_code == 303
+        assert browser.get(f"/?token={token}").status_code == 303
     return browser
 
 

@@ -11,7 +11,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.web.app import build_app
 from tests.web.conftest import ADDRESS, OWN, PORT, TOKEN, visit
 from tests.web.shop import AGENT
 
@@ -180,7 +179,7 @@ def test_large_and_broken_forms(browser: TestClient) -> None:
 
 def test_two_starts(shop: MemTier, browser: TestClient) -> None:
     """The cookie and the token of one start open no other."""
-    other = TestClient(build_app(shop, token="another", port=PORT), base_url=ADDRESS)
+    other = visit(shop, opened=False, token="another")
     other.cookies.update(browser.cookies)
     assert other.get("/").status_code == 401
     assert other.get("/", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 401

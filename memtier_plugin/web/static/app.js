@@ -9,12 +9,14 @@
     const data = JSON.parse(element.dataset.plot);
     element.replaceChildren();
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+    const iso = (at) => new Date(at * 1000).toISOString();
+    const times = (_, moments) => moments.map((at) => (at % 86400 ? iso(at).slice(11, 16) : iso(at).slice(5, 10)));
     const steps = uPlot.paths.stepped({ align: 1 });
     new uPlot({
       width: element.clientWidth, height: 220, legend: { show: true }, cursor: { y: false },
-      axes: [axis, { ...axis, size: 56 }],
+      axes: [{ ...axis, values: times }, { ...axis, size: 56 }],
       series: [
-        { value: (_, at) => (at == null ? "–" : new Date(at * 1000).toISOString().slice(0, 16).replace("T", " ")), label: "time (UTC)" },
+        { value: (_, at) => (at == null ? "–" : iso(at).slice(0, 16).replace("T", " ")), label: "time (UTC)" },
         { label: element.dataset.label, stroke: colour("--accent"), width: 2, paths: steps, points: { size: 6, fill: colour("--paper") }, value: (_, v) => (v == null ? "–" : v.toFixed(3)) },
       ],
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
