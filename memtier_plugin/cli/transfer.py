@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from rich.console import Group, RenderableType
 from memtier_plugin.cli import views
 from memtier_plugin.cli.completion import complete_sessions
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.cli.web import require_web
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import OPEN_FLAGS, encode_file_name
 from memtier_plugin.ingest.sessions import Session
@@ -190,14 +191,22 @@ def import_view(document: views.Document) -> RenderableType:
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="A new file [stdout]."
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The web view of the project, as one new file.",
+)
 @click.pass_obj
-def export(scope: Scope, form: str, session: str | None, output: Path | None) -> None:
+def export(
+    scope: Scope, form: str, session: str | None, output: Path | None, html: Path | None
+) -> None:
     """Export the memory of the project, or with --agent of one agent."""
-    from memtier_plugin.transfer import export as exporting
-
-    write = exporting.export_jsonl if form == "jsonl" else exporting.export_markdown
+    if html and (output or session or scope.agent):
+        raise click.UsageError("--html writes the whole project to its FILE")
+    output, form = (html, "html") if html else (output, form)
     with scope.open() as memory:
-        chunks = write(memory, scope.agent, session)
+        chunks = _exporter(form)(memory, scope.agent, session)
         if output is None:
             for chunk in chunks:
                 click.echo(chunk, nl=False)
@@ -208,6 +217,22 @@ def export(scope: Scope, form: str, session: str | None, output: Path | None) ->
             written = _write_new_file(output, chunks, partial(report, "exporting"))
         export_register.register_export(memory.folder, output.resolve(), form)
     scope.show({"file": str(output), "format": form, "bytes": written})
+
+
+def _exporter(form: str) -> Callable[[MemTier, str | None, str | None], Iterable[str]]:
+    """Return what yields an export in a format.
+
+    Raises:
+        Unsupported: it needs an extra.
+    """
+    if form == "html":
+        require_web("`memtier export --html`")
+        from memtier_plugin.web.snapshot import export_html
+
+        return lambda memory, _agent, _session: export_html(memory)
+    from memtier_plugin.transfer import export as exporting
+
+    return exporting.export_jsonl if form == "jsonl" else exporting.export_markdown
 
 
 def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:

@@ -42,7 +42,11 @@ def build_app(memory: MemTier, watch: Watch, *, token: str, port: int) -> ASGIAp
         token: what the first request must have, for the cookie.
         port: the one that it is served on, by which a foreign Host is known.
     """
-    pages = Pages(memory)
+    return Guard(build_pages(memory, Pages(memory), watch), token=token, port=port)
+
+
+def build_pages(memory: MemTier, pages: Pages, watch: Watch) -> ASGIApp:
+    """Return the view of a project, open to whoever can call it."""
 
     def explain(request: Request, error: Exception) -> Response:
         status = next((code for kinds, code in _STATUS if isinstance(error, kinds)), 400)
@@ -53,7 +57,7 @@ def build_app(memory: MemTier, watch: Watch, *, token: str, port: int) -> ASGIAp
         why = "There is no such page." if error.status_code == 404 else str(error.detail)
         return pages.page(request, "error.html", error.status_code, title="Not here", why=why)
 
-    app = Starlette(
+    return Starlette(
         routes=[
             *(route for part in _PARTS for route in part(memory, pages).routes),
             Route("/live", watch.stream),
@@ -61,4 +65,3 @@ def build_app(memory: MemTier, watch: Watch, *, token: str, port: int) -> ASGIAp
         ],
         exception_handlers={MemTierError: explain, OSError: explain, HTTPException: answer_http},
     )
-    return Guard(app, token=token, port=port)

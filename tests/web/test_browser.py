@@ -7,6 +7,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,6 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.server import build_server
+from memtier_plugin.web.snapshot import export_html
 from tests.attacks.suite import SETS, cases
 from tests.processes import wait_until
 from tests.web.conftest import TOKEN
@@ -106,12 +108,18 @@ class Watched:
 
 def open_tab(context: BrowserContext, address: str) -> Watched:
     """Open the address of the start in a new tab that is watched."""
-    watched = Watched(context.new_page())
+    watched = watch(context.new_page())
+    watched.tab.goto(f"{address}/?token={TOKEN}")
+    return watched
+
+
+def watch(tab: Page) -> Watched:
+    """Note from now on what goes wrong in a tab, and what it asks for."""
+    watched = Watched(tab)
     watched.tab.on("console", lambda message: watched.problems.append(message.text))
     watched.tab.on("pageerror", lambda error: watched.problems.append(str(error)))
     watched.tab.on("dialog", lambda dialog: (watched.problems.append("dialog"), dialog.dismiss()))
     watched.tab.on("request", lambda request: watched.requested.add(request.url))
-    watched.tab.goto(f"{address}/?token={TOKEN}")
     return watched
 
 
@@ -363,4 +371,24 @@ def test_without_javascript(chromium: Browser, address: str, shop: MemTier) -> N
     tab.get_by_label("What for").fill("Which host is the shop on?")
     tab.keyboard.press("Enter")
     tab.wait_for_selector("text=kestrel")
+    context.close()
+
+
+def test_the_exported_file(chromium: Browser, shop: MemTier, tmp_path: Path) -> None:
+    """Opened from the disk it shows its pages and curves, and asks nobody for anything."""
+    file = tmp_path / "memory.html"
+    with ThreadPoolExecutor() as thread:  # this one has playwright's own loop
+        file.write_text(thread.submit(lambda: "".join(export_html(shop))).result(), "utf-8")
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    watched = watch(context.new_page())
+    tab = watched.tab
+    tab.goto(file.as_uri())
+    assert "kestrel" in tab.locator("main").inner_text()
+    tab.get_by_role("link", name="Recalls").click()
+    tab.get_by_role("link", name="We moved again").click()
+    assert "What the prompt got" in tab.locator("main").inner_text()
+    tab.locator(".page:target .id").first.click()
+    tab.wait_for_selector(".page:target .plot canvas")
+    tab.screenshot(path=SCREENSHOTS / "exported-line.png")
+    assert not watched.problems and watched.requested == {file.as_uri()}
     context.close()

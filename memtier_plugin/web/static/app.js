@@ -22,7 +22,7 @@
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
     }, data, element);
   }
-  const drawAll = (root) => root.querySelectorAll("[data-plot]").forEach(draw);
+  const drawAll = (root) => root.querySelectorAll("[data-plot]").forEach((plot) => plot.clientWidth && draw(plot));
 
   // What an open page shows is asked for again when something was written; a form in use is not.
   function follow() {
@@ -41,6 +41,7 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.status >= 400) event.detail.shouldSwap = true; // an error is shown where it happened
   });
+  addEventListener("hashchange", () => drawAll(document));
   let width = innerWidth;
   addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; drawAll(document); } });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(document));
