@@ -31,7 +31,7 @@ MOST_FUNCTION_LINES = 60
 ORDER = """
     cli
     bench
-    server mcp web
+    server mcp web tui
     hooks
     daemon
     transfer hosts
@@ -98,9 +98,10 @@ HOMES = {
     "rank_bm25": "retrieval.paper_scorer bench.*",
     "parsedatetime": "text.*",
     "regex": "text.* trust.* facts.* priority.* retrieval.* learning.tool_outcomes",
-    "rich": "cli.* bench.*",
+    "rich": "cli.* bench.* tui.*",
     "safetensors": "providers.embedding.*",
     "Stemmer": "text.tokenizer bench.baselines",
+    "textual": "tui.*",
     "tokenizers": "providers.embedding.*",
     "transformers": "providers.embedding.distill",
     "starlette": "web.*",
@@ -291,7 +292,7 @@ def test_third_parties_are_dependencies() -> None:
     """Everything with a home is named in pyproject.toml, or an install would miss it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    users = ("bench", "distill", "encoder", "mcp", "otel", "web")
+    users = ("bench", "distill", "encoder", "mcp", "otel", "tui", "web")
     lines = [*project["dependencies"], *(line for extra in users for line in extras[extra])]
     named = {re.split(r"[<>=]", line)[0].lower() for line in lines}
     distributions = packages_distributions()

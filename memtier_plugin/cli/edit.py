@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +22,11 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import (
     encode_file_name,
     make_private_folder,
-    remove_private_file,
     write_private_file,
 )
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.lifecycle.edit import Change, Done
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.export_register import register_export
 from memtier_plugin.views.edit_text import EditLine, find_changes, render_text
 from memtier_plugin.views.reading import read_log_lines
 
@@ -70,15 +69,14 @@ def edit(scope: Scope, what: str, dry_run: bool, yes: bool) -> None:
 class _Text:
     """The file that is edited; it is kept, and the person told where, if it is refused.
 
-    It is registered like an export, so that a purge finds it.
+    It has a folder of its own in the home, for what an editor puts beside it; a purge looks there.
     """
 
     def __init__(self, memory: MemTier, what: str, before: str) -> None:
-        folder = make_private_folder(memory.home, FOLDER)
-        name = f"{encode_file_name(memory.project)}-{encode_file_name(what)}-{new_id()[-8:]}.txt"
-        self.path: Path = folder / name
+        name = f"{encode_file_name(memory.project)}-{encode_file_name(what)}-{new_id()[-8:]}"
+        self._folder = make_private_folder(memory.home, FOLDER, name)
+        self.path: Path = self._folder / "memory.txt"
         self.before = before
-        register_export(memory.folder, self.path, "edit")
         write_private_file(self.path, before)
 
     def edit(self) -> str:
@@ -115,7 +113,7 @@ class _Text:
             raise
 
     def remove(self) -> None:
-        remove_private_file(self.path, "an edited text")
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _where(self) -> str:
         return f". Your text is kept in {self.path}"

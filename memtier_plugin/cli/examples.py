@@ -90,6 +90,7 @@ EXAMPLES: Final = {
     "serve": "--socket",
     "sessions": "--limit 5",
     "status": "--project shop",
+    "tui": "",
     "unforget": "5H61N2FJ",
     "uplift": "--kind fact",
 }

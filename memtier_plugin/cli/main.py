@@ -68,6 +68,7 @@ COMMANDS: Final = {
     "serve": Lazy("background", "Answer JSON-RPC of hosts, on stdin/stdout and a socket."),
     "sessions": Lazy("listing", "List the sessions of the project, the last that spoke first."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
+    "tui": Lazy("tui", "Review what waits and read the log, on a full screen."),
     "uplift": Lazy("uplift", "Show which lines help or harm, by runs that went without them."),
     "web": Lazy("web", "Show the memory in a browser: log, facts, review, recalls, health."),
     "unforget": Lazy("forget", "Bring back what `forget` hid, and the facts hidden with it."),

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
-from memtier_plugin.trust.escaping import reveal_hidden
+from memtier_plugin.trust.escaping import escape_controls as escape_controls
 
 Document = Mapping[str, Any]
 
@@ -29,22 +29,6 @@ LEVEL_COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
 
 _INDENT: Final = 13  # columns before the text below a ranked line
 _PADDING: Final = re.compile(r" +(?=\n)")
-# C0 except tab and newline, DEL, C1, bidirectional marks and lone surrogates.
-_CONTROL_CHARS: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def escape_controls(text: object) -> str:
-    """Make every character visible that could control a terminal."""
-    return reveal_hidden(_CONTROL_CHARS.sub(_visible_form, str(text)))
-
-
-def _visible_form(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(0x2400 + code)  # Unicode's control pictures: ESC is shown as ␛
-    return "␡" if code == 0x7F else f"<U+{code:04X}>"
 
 
 def make_console(*, stderr: bool = False) -> Console:

@@ -157,6 +157,10 @@ _HEAD: Final = regex.compile(
 _SPECIAL: Final = re.compile(r"[<>&\\`~({:=/]|\[(?!\.\.\.\])")
 _FENCES: Final = regex.compile(r"`{3,}|~{3,}")
 _IMAGE: Final = regex.compile(r"!\[")
+# C0 except tab and newline, DEL, C1, bidirectional marks and lone surrogates.
+_CONTROL_CHARS: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def escape_line(text: str) -> str:
@@ -285,3 +289,15 @@ def _lookalikes() -> _Lookalikes:
         )
     )
     return _Lookalikes({ord(letter): latin for letter, latin in letters.items()})
+
+
+def escape_controls(text: object) -> str:
+    """Make every character visible that could control a terminal."""
+    return reveal_hidden(_CONTROL_CHARS.sub(_visible_form, str(text)))
+
+
+def _visible_form(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)  # Unicode's control pictures: ESC is shown as ␛
+    return "␡" if code == 0x7F else f"<U+{code:04X}>"

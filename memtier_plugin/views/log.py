@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, timedelta
 from typing import Any, Final
 
 from memtier_plugin.core.events import (
@@ -17,6 +18,7 @@ from memtier_plugin.core.events import (
 from memtier_plugin.core.records import Entry, JournalEvent
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
+from memtier_plugin.storage.index.item_reader import SessionSpan
 
 LogLine = dict[str, Any]
 _LIMIT: Final = 60  # characters shown of a query
@@ -51,6 +53,15 @@ def summarise(lines: Iterable[Mapping[str, Any]]) -> LogSummary:
         elif line["kind"] == CreditEvent.KIND:
             credits += 1
     return LogSummary(entries, recalls, silent, credits, tuple(hours))
+
+
+def list_days(spans: Sequence[SessionSpan]) -> list[str]:
+    """Return the UTC days on which sessions spoke, oldest first; of long ones all in between."""
+    days = set()
+    for span in spans:
+        first, last = span.first.astimezone(UTC).date(), span.last.astimezone(UTC).date()
+        days |= {first + timedelta(days=n) for n in range((last - first).days + 1)}
+    return [day.isoformat() for day in sorted(days)]
 
 
 def entry_line(entry: Entry) -> LogLine:

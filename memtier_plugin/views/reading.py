@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from heapq import merge
 from typing import Final
@@ -14,6 +15,7 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.views import read_entries_said
 from memtier_plugin.memory import MemTier
+from memtier_plugin.retrieval.explain import Explainer
 from memtier_plugin.views.history import LineHistory, line_history, weight_points
 from memtier_plugin.views.log import LogLine, by_id, by_time_said, entry_line, event_line
 from memtier_plugin.views.recalls import RecallView, recall_view
@@ -146,12 +148,16 @@ def read_curves(memory: MemTier, ids: Collection[str]) -> dict[str, list[float]]
 
 
 def read_recall(memory: MemTier, recall_id: str) -> RecallView:
-    """Return the view of a recall of this agent.
+    """Return the view of a recall, by its id, whichever agent made it.
 
     Raises:
-        NotFound: the agent's journal has no such recall.
+        NotFound: the journal has no such recall.
     """
-    return recall_view(memory.explain(recall_id))
+    memory.store.catch_up_all()
+    with memory.store.session() as reader:
+        event = reader.event(recall_id)
+    actor = replace(memory.actor, agent=event.agent_id) if event else memory.actor
+    return recall_view(Explainer(actor).explain(recall_id))
 
 
 def read_timeline(memory: MemTier, subject: str) -> Timeline:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -13,8 +12,7 @@ from starlette.routing import Route
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.index.item_reader import SessionSpan
-from memtier_plugin.views.log import LogLine, summarise
+from memtier_plugin.views.log import LogLine, list_days, summarise
 from memtier_plugin.views.reading import read_log_lines
 from memtier_plugin.web.rendering import Pages, long_day, today
 
@@ -85,15 +83,6 @@ def group_lines(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
 def address_of(request: Request) -> str:
     """Return the path and query by which a page is asked for again."""
     return request.url.path + (f"?{request.url.query}" if request.url.query else "")
-
-
-def list_days(spans: Sequence[SessionSpan]) -> list[str]:
-    """Return the UTC days on which sessions spoke, oldest first; of long ones all in between."""
-    days = set()
-    for span in spans:
-        first, last = span.first.astimezone(UTC).date(), span.last.astimezone(UTC).date()
-        days |= {first + timedelta(days=n) for n in range((last - first).days + 1)}
-    return [day.isoformat() for day in sorted(days)]
 
 
 def parse_day(text: str | None) -> str | None:

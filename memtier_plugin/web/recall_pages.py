@@ -17,9 +17,8 @@ from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.lifecycle.history import History
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.explain import Explainer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.views.recalls import recall_view
+from memtier_plugin.views.reading import read_recall
 from memtier_plugin.web.forms import Form, read_form
 from memtier_plugin.web.rendering import Pages
 
@@ -68,15 +67,8 @@ class RecallPages:
     def show_recall(self, request: Request) -> Response:
         """Show why a recall chose its lines, what it narrowly missed, and what the prompt got."""
         identity = request.path_params["recall"]
-        with self._memory.store.session() as reader:
-            event = reader.event(identity)
-        actor = self._memory.actor
-        if event is not None:  # the person at the machine sees every agent's
-            actor = replace(actor, agent=event.agent_id)
-        document = Explainer(actor).explain(identity)
-        return self._pages.page(
-            request, "recall.html", title="Why this recall", recall=recall_view(document)
-        )
+        view = read_recall(self._memory, identity)
+        return self._pages.page(request, "recall.html", title="Why this recall", recall=view)
 
     def ask(self, request: Request) -> Response:
         """Show the empty form of a search."""

@@ -1,0 +1,1 @@
+"""The full-screen view of the terminal, with Textual (the extra `tui`)."""
