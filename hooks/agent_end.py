@@ -33,5 +33,7 @@ def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
         private=context.private,
         seen=event.seen,
     )
+    if event.usage:
+        memory.note_usage(event.usage, context.run_id)
     if memory.settings.hooks.review_reminder:
         memory.knowledge.note_waiting(Audience(context.agent_id, context.sender))

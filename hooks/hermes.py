@@ -94,6 +94,7 @@ class Provider:
         self._turn = 0
         self._runs: dict[str, str] = {}  # run id by the user's message
         self._tool_calls: list[dict[str, Any]] = []  # tool calls of the run, as they happened
+        self._requests: list[dict[str, Any]] = []  # what the run's calls of the model took
         self._unsaved_run: str | None = None  # the run that has no sync_turn yet
         # The messages of the run as they were before a compaction.
         self._before_compaction: list[dict[str, Any]] = []
@@ -150,7 +151,7 @@ class Provider:
             self._turn += 1
             run = f"{self._context.get('session_id')}:{self._start}:{self._turn}"
             self._runs[str(message)] = self._unsaved_run = run
-            self._tool_calls, self._before_compaction = [], []
+            self._tool_calls, self._requests, self._before_compaction = [], [], []
             while len(self._runs) > _MAX_TURNS:
                 self._runs.pop(next(iter(self._runs)))
 
@@ -189,8 +190,10 @@ class Provider:
             run = self._runs.pop(str(user_content), None) or uuid.uuid4().hex
             tools: list[dict[str, Any]] = []
             before: list[dict[str, Any]] = []
+            usage: list[dict[str, Any]] = []
             if run == self._unsaved_run:
                 tools, self._tool_calls = self._tool_calls, []
+                usage, self._requests = self._requests, []
                 before, self._before_compaction = self._before_compaction, []
                 self._unsaved_run = None
         event = {
@@ -199,6 +202,7 @@ class Provider:
             "messages": _copy_messages(messages),
             "tools": tools,
             "before": before,
+            "usage": usage,
         }
         session = session_id or self._context.get("session_id")
         self._deliver("sync_turn", event, {**self._context, "session_id": session, "run_id": run})
@@ -324,6 +328,14 @@ class Provider:
         call["args"] = json.dumps(details.get("args") or {}, default=str)[:MAX_RESULT_CHARS]
         with self._lock:
             self._tool_calls.append(call)
+
+    def note_request(self, details: Payload) -> None:
+        """Keep what a call of the model took, of this session."""
+        if details.get("session_id") == self._context.get("session_id"):
+            with self._lock:
+                self._requests.append(
+                    {name: details.get(name) for name in ("provider", "model", "usage")}
+                )
 
     def _user_message(self) -> str:
         """Return the user's message of the current turn."""

@@ -14,10 +14,13 @@ from .resident_connection import Payload
 
 
 class Listener(Protocol):
-    """What a provider does when Hermes tells it of a tool call or a chat command."""
+    """What a provider does when Hermes tells it of a call of a tool or model, or a command."""
 
     def note_tool(self, details: Payload) -> None:
         """Keep a tool call as it happens."""
+
+    def note_request(self, details: Payload) -> None:
+        """Keep what a call of the model took."""
 
     def answer_command(self, text: str) -> str:
         """Answer what a person typed after `/memtier`."""
@@ -28,7 +31,7 @@ _contexts: list[Any] = []  # Hermes' context of this plugin, once attached
 
 
 def attach(provider: Listener) -> None:
-    """Subscribe to tool calls as they happen, and answer `/memtier` in a chat.
+    """Subscribe to calls of tools and of the model as they happen, and answer `/memtier` in a chat.
 
     A compaction may drop a call's messages, and they do not tell whether it succeeded.
     """
@@ -40,6 +43,7 @@ def attach(provider: Listener) -> None:
         context = host.PluginContext(manifest, host.get_plugin_manager())
         _contexts[:] = [context]
         context.register_hook("post_tool_call", _on_tool_call)
+        context.register_hook("post_api_request", _on_request)
         context.register_command(
             NAME, _answer_command, "How this project's memory does; `review` decides on what waits"
         )
@@ -79,6 +83,11 @@ def complete(request: Payload) -> dict[str, Any]:
 def _on_tool_call(**details: Any) -> None:
     for provider in _attached:
         provider.note_tool(details)
+
+
+def _on_request(**details: Any) -> None:
+    for provider in _attached:
+        provider.note_request(details)
 
 
 def _answer_command(arguments: str = "") -> str:

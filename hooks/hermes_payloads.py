@@ -26,6 +26,7 @@ from .hermes_settings import HOST, agent_of
 from .payloads import calls_by_id, external_texts, local_tools, text_or_none
 from .resident_connection import Payload
 from .synthetic import user_words
+from .usage import usage_of
 
 UNPROMPTED_PLATFORMS: Final = frozenset(
     {"cron", "curator"}
@@ -126,7 +127,8 @@ def _end_call(
         for result in _live_call_messages(key, call, local)
     ]
     seen = external_texts(chain(live, _with_outcomes(earlier, {}, local)))
-    ended = RunEvent(messages=spoken, success=not failed, seen=seen)
+    usage = usage_of(event.get("usage") or ())
+    ended = RunEvent(messages=spoken, success=not failed, seen=seen, usage=usage)
     return HookCall(hook, run, ended) if spoken or hook == "before_compaction" else None
 
 

@@ -28,6 +28,7 @@ from memtier_plugin.trust.tool_origins import brings_external_text
 from .payloads import calls_by_id, drop_oldest, external_texts, local_tools, text_or_none
 from .resident_connection import Payload
 from .synthetic import is_continuation, user_words
+from .usage import usage_of
 
 HOST: Final = "openclaw"
 SESSION_IDLE: Final = timedelta(hours=6)  # after which a new session begins
@@ -313,6 +314,7 @@ def _run_event(event: Payload, local: Sequence[str], *, between: bool) -> RunEve
         success=bool(event.get("success", True)) and failure is None,
         error=text_or_none(event.get("error")) or failure,
         seen=external_texts(_to_openai(earlier, local, between=False)),
+        usage=usage_of(mine),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memtier_plugin.answering.tool_search import ToolSearch
 from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.core.results import RecallRequest
+from memtier_plugin.core.usage_events import UsageEvent
 from memtier_plugin.facts.gatekeeper import Gatekeeper
 from memtier_plugin.facts.people import People
 from memtier_plugin.facts.retirement import Retirement
@@ -62,6 +64,15 @@ class Services(Project):
     def search_stores(self, sender: str | None, shown: set[str]) -> ToolSearch:
         """Return the searches of single stores for a sender; ``shown`` grows by what they show."""
         return ToolSearch(self.store, self._recaller, self.viewer(sender), shown=shown)
+
+    def note_usage(self, usage: Sequence[UsageEvent], run_id: str | None = None) -> None:
+        """Journal what a run's calls of a model took, for `memtier bill`.
+
+        Raises:
+            LedgerError: nothing was written.
+        """
+        run = self._actor.mask_name(run_id)
+        self.store.append_events([self._actor.event(each, run=run) for each in usage])
 
     @cached_property
     def people(self) -> People:

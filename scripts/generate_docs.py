@@ -42,6 +42,10 @@ NAMED: Final = {
     ("endpoints", "*", "price_per_million_output_tokens"): (
         "Price of a million output tokens; 0 means the same as input."
     ),
+    ("prices", "*", "input"): "Price of a million tokens that are read anew.",
+    ("prices", "*", "cached"): "Price of a million tokens that the provider's prompt cache held.",
+    ("prices", "*", "cache_write"): "Price of a million tokens that are written to that cache.",
+    ("prices", "*", "output"): "Price of a million tokens that are answered.",
     ("workspaces", "*"): "Project of the folder that is the key; `memtier init` writes it.",
     ("project",): "Project to use, in a folder's `.memtier.yaml`.",
 }  # fmt: skip

@@ -31,6 +31,7 @@ EXAMPLES: Final = {
     "bench uplift": "--data locomo10.json",
     "bench table": "1 --data locomo10.json",
     "bench trees": "--data locomo10.json --sample 100",
+    "bill": "--since 7d",
     "config": "show",
     "config check": "",
     "config show": "",

@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Final, Literal, Self
 
-from memtier_plugin.core import cause_events, learning_events, priority_events, recall_lines
+from memtier_plugin.core import (
+    cause_events,
+    learning_events,
+    priority_events,
+    recall_lines,
+    usage_events,
+)
 from memtier_plugin.core.cause_events import Withholding
 from memtier_plugin.core.event_payload import EventPayload, StateEvent, fields_of, optional
 from memtier_plugin.core.ids import new_id
@@ -432,19 +438,6 @@ class AskEvent(EventPayload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitEvent(EventPayload):
-    """A limit cut something (``entries``, ``runs``), or is near (``near``)."""
-
-    KIND: ClassVar[str] = "limit"
-
-    limit: str = ""
-    most: int = 0
-    entries: tuple[str, ...] | None = optional()
-    near: int | None = optional()
-    runs: tuple[str, ...] | None = optional()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HookFailedEvent(EventPayload):
     """A hook of a host failed."""
 
@@ -455,9 +448,10 @@ class HookFailedEvent(EventPayload):
     error: str = ""
 
 
+_MODULES: Final = (cause_events, learning_events, priority_events, usage_events)
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
-    for module in (globals(), *map(vars, (cause_events, learning_events, priority_events)))
+    for module in (globals(), *map(vars, _MODULES))
     for payload in module.values()
     if isinstance(payload, type) and issubclass(payload, EventPayload) and "KIND" in vars(payload)
 }

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from memtier_plugin.core.records import Message
+from memtier_plugin.core.usage_events import UsageEvent
 
 # What a prompt is: small talk, a command of the host, a task or a question that anybody could put,
 # a pasted log or code, a follow-up that leans on this session, or a question to the memory: about
@@ -86,13 +87,14 @@ class RunEvent:
     """A finished run: its own messages only, not the session's.
 
     ``seen`` is external text of earlier runs that the conversation still shows: what the assistant
-    says is held against it.
+    says is held against it. ``usage`` is what the host's models took for it.
     """
 
     messages: tuple[Message, ...]
     success: bool = True
     error: str | None = None
     seen: tuple[str, ...] = ()
+    usage: tuple[UsageEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

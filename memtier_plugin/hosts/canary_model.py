@@ -9,20 +9,25 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 
 MODEL: Final = "canary"
+_USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryReply:
-    """The model's answer: a text, a tool call with its arguments, or an HTTP error."""
+    """The model's answer: a text, a tool call with its arguments, or an HTTP error.
+
+    ``usage`` is what it took, as OpenAI's API has it.
+    """
 
     text: str = ""
     tool: tuple[str, Mapping[str, Any]] | None = None
     status: int = 200
+    usage: Mapping[str, Any] = field(default_factory=lambda: dict(_USAGE))
 
 
 class CanaryModel:
@@ -102,7 +107,7 @@ class _CanaryHandler(BaseHTTPRequestHandler):
             ({}, "tool_calls" if reply.tool else "stop"),
         ):
             self._event({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
-        self._event({"choices": [], "usage": _USAGE})
+        self._event({"choices": [], "usage": reply.usage})
         self.wfile.write(b"data: [DONE]\n\n")
 
     def _event(self, what: Mapping[str, Any]) -> None:
@@ -120,7 +125,6 @@ class _CanaryHandler(BaseHTTPRequestHandler):
 
 
 _RESPONSE_HEAD: Final = {"id": "canary", "created": 0, "model": MODEL}
-_USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
 def _tool_call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,4 +141,9 @@ def _full_response(reply: CanaryReply) -> dict[str, Any]:
         "finish_reason": "tool_calls" if reply.tool else "stop",
         "message": message,
     }
-    return {**_RESPONSE_HEAD, "object": "chat.completion", "choices": [choice], "usage": _USAGE}
+    return {
+        **_RESPONSE_HEAD,
+        "object": "chat.completion",
+        "choices": [choice],
+        "usage": reply.usage,
+    }

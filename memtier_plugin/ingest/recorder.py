@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from memtier_plugin.core.errors import LimitReached
-from memtier_plugin.core.events import LimitEvent
 from memtier_plugin.core.records import Entry, Message, Run
+from memtier_plugin.core.usage_events import LimitEvent
 from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.delivery_keys import key_after, place_keys
 from memtier_plugin.ingest.held_lines import HeldLines

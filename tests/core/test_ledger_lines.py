@@ -25,6 +25,7 @@ from memtier_plugin.core.checksum import is_intact
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.events import PAYLOADS, RecallEvent, RestoreByUndoEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
+from memtier_plugin.core.usage_events import UsageEvent
 from memtier_plugin.facts.forget_proposals import propose_forget
 from memtier_plugin.facts.recall_check import Regression
 from memtier_plugin.lifecycle.selection import Selection
@@ -182,6 +183,8 @@ def spoken(home: Path) -> list[tuple[str, bytes]]:
         memory.end_run(failed, session_id="s4", run_id="r6", sender="ann", error="it broke")
         memory.ask("Where does Ada live?", sender="ann")
         memory.note_hook("openclaw.main", "agent_end", False, "the disk is full")
+        usage = UsageEvent(model="a/m", calls=2, input=10, cached=90, cache_write=5, output=7)
+        memory.note_usage([usage], "r1")
         memory.history.revert("r6")
         memory.history.revert("r6", undo=True)
         memory.forget(ids=[memory.record([user_message("forget me")], session_id="s5")[0].id])

@@ -70,6 +70,8 @@ def refusal(*args: Any, **options: Any) -> str:
 
 def values(key: Key) -> st.SearchStrategy[Any]:
     """Return values that a key takes."""
+    if key.url:
+        return st.sampled_from(["http://127.0.0.1:8080/v1", "https://[::1]/v1", "https://a.b"])
     if key.kind is str:
         return st.text(min_size=1).filter(str.strip)
     if isinstance(key.default, str):

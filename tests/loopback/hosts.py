@@ -6,6 +6,7 @@ STORE: and a text (by the host's memory tool), DELEGATE. What is said in the end
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections import deque
@@ -27,6 +28,7 @@ class LoopbackModel(CanaryModel):
         self.says = "Noted."
         self._faults: deque[int] = deque()
         self._mutex = threading.Lock()
+        self._before = ""  # the last request, which a provider's cache would hold
 
     def fail(self, times: int, status: int = 500) -> None:
         """Answer the next requests with an error."""
@@ -51,7 +53,7 @@ class LoopbackModel(CanaryModel):
         with self._mutex:
             if self._faults:
                 return CanaryReply(status=self._faults.popleft())
-        messages = request["messages"]
+        messages, usage = request["messages"], self._take(request)
         tools = [tool["function"]["name"] for tool in request.get("tools", ())]
         users = [
             index
@@ -61,7 +63,32 @@ class LoopbackModel(CanaryModel):
         prompt = remove_blocks(text(messages[users[-1]])) if users else ""  # not what was recalled
         rounds = sum(message["role"] == "tool" for message in messages[users[-1] :]) if users else 0
         call = _call(prompt, tools) if not rounds else None
-        return CanaryReply(tool=call) if call else CanaryReply(text=self.says)
+        if call:
+            return CanaryReply(tool=call, usage=usage)
+        return CanaryReply(text=self.says, usage=usage)
+
+    def _take(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a request takes, if a cache keeps the beginning of the one before it."""
+        sent = serialised(request)
+        with self._mutex:
+            kept, self._before = common_prefix(self._before, sent), sent
+        details = {"cached_tokens": kept // 4}
+        prompt, answer = len(sent) // 4, len(self.says) // 4
+        total = {"completion_tokens": answer, "total_tokens": prompt + answer}
+        return {"prompt_tokens": prompt, "prompt_tokens_details": details, **total}
+
+
+def serialised(request: Mapping[str, Any]) -> str:
+    """Return a request as a provider's cache sees it: tools, then messages, in their order."""
+    parts = [request.get("tools") or [], *request["messages"]]
+    return "\n".join(json.dumps(part, ensure_ascii=False) for part in parts)
+
+
+def common_prefix(before: str, after: str) -> int:
+    """Return how many characters two texts have in common from their beginning."""
+    pairs = enumerate(zip(before, after, strict=False))
+    end = min(len(before), len(after))
+    return next((number for number, (a, b) in pairs if a != b), end)
 
 
 def text(message: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from memtier_plugin.core.settings.schema import Settings
 
 KeyPath = tuple[str, ...]
-USER_NAMED_SECTIONS: Final = ("agents", "endpoints")  # sections of the user's own names
+USER_NAMED_SECTIONS: Final = ("agents", "endpoints", "prices")  # sections of the user's own names
 
 
 class Key(NamedTuple):

@@ -20,7 +20,7 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
 from memtier_plugin.core.settings.keys import USER_NAMED_SECTIONS, KeyPath, all_keys, key_pattern
-from memtier_plugin.core.settings.schema import AgentRights, Endpoint, Settings
+from memtier_plugin.core.settings.schema import AgentRights, Endpoint, ModelPrice, Settings
 from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text
 
 if TYPE_CHECKING:
@@ -333,10 +333,12 @@ def _fill_section(section: Section, layer: _Layer, path: KeyPath) -> Section:
     return replace(section, **values)  # type: ignore[type-var]
 
 
-def _named(section: str, layer: _Layer, path: KeyPath) -> AgentRights | Endpoint:
+def _named(section: str, layer: _Layer, path: KeyPath) -> AgentRights | Endpoint | ModelPrice:
     """Return what the layer sets under one of the user's own names."""
     if section == "agents":
         return _fill_section(AgentRights(), layer, path)
+    if section == "prices":
+        return _fill_section(ModelPrice(), layer, path)
     if (*path, "base_url") not in layer:
         source = next(sourced.source for p, sourced in layer.items() if p[:2] == path)
         raise SettingsError(f"{source}: {'.'.join(path)} lacks its base_url")

@@ -351,6 +351,16 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPrice:
+    """What a million tokens of a host's model cost, for `memtier bill`."""
+
+    input: float = _within(0.0, 0, 1_000_000)
+    cached: float = _within(0.0, 0, 1_000_000)
+    cache_write: float = _within(0.0, 0, 1_000_000)
+    output: float = _within(0.0, 0, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
     """Whether spans and metrics are exported by OTLP, and to which collector."""
 
@@ -409,3 +419,4 @@ class Settings:
     telemetry: Telemetry = Telemetry()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+    prices: Mapping[str, ModelPrice] = field(default_factory=dict)

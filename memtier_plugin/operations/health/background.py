@@ -11,12 +11,13 @@ from typing import Any, Final
 from memtier_plugin.core.errors import (
     MemTierError,
 )
-from memtier_plugin.core.events import LimitEvent, RevertEvent
+from memtier_plugin.core.events import RevertEvent
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
 )
 from memtier_plugin.core.records import Extractor
 from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.core.usage_events import LimitEvent
 from memtier_plugin.facts.backlog import MODEL, RULES, count_unread, find_oldest_unread
 from memtier_plugin.facts.consolidation import list_extractors
 from memtier_plugin.facts.review_queue import count_queue

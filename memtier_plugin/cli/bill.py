@@ -1,0 +1,63 @@
+"""`memtier bill`: what the memory costs in prompts, and what it saves."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+from rich.console import Group, RenderableType
+
+from memtier_plugin.cli import views
+from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.times import parse_time
+from memtier_plugin.cli.views import Document, safe_text
+from memtier_plugin.telemetry.bill import read_bill
+
+
+@click.command(cls=CliCommand)
+@click.option("--since", metavar="TIME", help="Only turns from then on: 7d, 2026-03-14 [all].")
+@click.pass_obj
+def bill(scope: Scope, since: str | None) -> None:
+    """Show what the memory costs in prompts, and what everything in the system prompt would."""
+    start = parse_time(since, datetime.now(UTC)) if since else None
+    with scope.open() as memory:
+        document = read_bill(memory.store, start).to_json()
+    scope.show({"since": since, **document}, bill_view)
+
+
+def bill_view(document: Document) -> RenderableType:
+    """Render a bill: what was injected, what models took, and the comparison."""
+    rows = [
+        ("turns", f"{document['turns']}, {document['blocks']} of them with a block"),
+        ("injected", f"{document['injected']} tokens in {document['lines']} lines"),
+        (
+            "repeats avoided",
+            f"{document['repeats']} lines, about {document['repeats_tokens']} tokens",
+        ),
+    ]
+    parts: list[RenderableType] = [views.name_value_table(rows)]
+    counts = ("runs", "calls", "read anew", "cached", "cache share", "answered", "cost")
+    table = views.column_table("model", *counts, right=counts)
+    for model in document["models"]:
+        table.add_row(
+            safe_text(model["model"]),
+            str(model["runs"]),
+            str(model["calls"]),
+            str(model["input"] + model["cache_write"]),
+            str(model["cached"]),
+            f"{model['cached_share']:.1%}",
+            str(model["output"]),
+            _money(model["cost"]),
+        )
+    if table.row_count:
+        parts += ["", table]
+    else:
+        parts.append(safe_text("No host has reported what its model took yet.", "dim"))
+    compared = views.column_table("in all calls", "tokens", "cost", right=["tokens", "cost"])
+    for name, key in (("MemTier's blocks", "memory"), ("all of it, always", "system_prompt")):
+        compared.add_row(name, str(document[f"{key}_tokens"]), _money(document[f"{key}_cost"]))
+    return Group(*parts, "", compared)
+
+
+def _money(cost: float | None) -> str:
+    return "no price" if cost is None else f"{cost:.4f}"
