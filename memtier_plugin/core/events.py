@@ -25,12 +25,14 @@ from memtier_plugin.core import (
 )
 from memtier_plugin.core.cause_events import Withholding
 from memtier_plugin.core.event_payload import EventPayload, StateEvent, fields_of, optional
+from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import JournalEvent
 
 # -- recall and learning ---------------------------------------------------------------------------
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedItem:
     """An item of a recall: its rank among all hits, and the signals that made its score."""

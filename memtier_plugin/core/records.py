@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, Literal, Self
 
+from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.times import to_iso
 
 SCHEMA: Final = 2  # 0: the paper's eight fields; 2: its line has a checksum
@@ -88,6 +89,7 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A line of an episodic ledger (MemTier, section 3.1, and the fields in docs/files.md).
@@ -159,6 +161,7 @@ class Entry:
         return codecs.entry_from(record, owner=owner)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """The entry that something rests on, and its ledger line once it is indexed."""

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from memtier_plugin.core.bounds import Lines, Milliseconds, Tokens
 from memtier_plugin.core.cause_events import Withholding
+from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.host import PromptKind, Shown
 from memtier_plugin.core.records import Entry, Fact, Purpose, Source, Tier
 
@@ -111,6 +112,7 @@ class Step:
         return {**asdict(self), "ms": round(self.ms, 3)}
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What speaks for one line, whatever else was found.
@@ -144,6 +146,7 @@ class Evidence:
         }
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
     """One ranked item with every signal that made its score.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final, Literal, NamedTuple
 
+from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.text.grammar import common_words
 from memtier_plugin.text.languages import detect_language
 from memtier_plugin.text.lexicon import lexicons, words_of
@@ -38,6 +39,7 @@ _CUE_CLASSES: Final[Mapping[CueClass, str]] = {
 }
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Statement:
     """What one sentence says, or a short message as a whole.

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 from memtier_plugin.core import checksum, fault_injection
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
+from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.locks import hold_lock, is_unlocked, open_owned, wait_for_lock
 from memtier_plugin.storage.ledger.group_sync import Appended, take_back
 
@@ -30,6 +31,7 @@ TAIL_BYTES: Final = 4096  # bytes before the offset that identify a file as the 
 _STREAMED: Final = 256 * 1024  # bytes read at a time when streaming
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
     """One complete line of a ledger: its number (from 1), where it starts, and its bytes."""
@@ -319,6 +321,28 @@ def detect_change(path: Path, mark: ReadMark) -> str | None:
             same = os.fstat(fd).st_size == mark.size
             return "edited" if same and not _has_same_content(fd, mark) else None
         return None
+    finally:
+        os.close(fd)
+
+
+def read_appended(path: Path, mark: ReadMark, limit: int) -> bytes | None:
+    """Return what was appended to a file since it was read; None if that may not be all.
+
+    None, too, where it is more than ``limit`` bytes, or ends within a line.
+
+    Raises:
+        UnsafePath, LedgerError: the file cannot be read.
+    """
+    fd = open_owned(path, os.O_RDONLY)
+    try:
+        status = os.fstat(fd)
+        added = status.st_size - mark.offset
+        if (status.st_dev, status.st_ino) != (mark.device, mark.inode) or not 0 < added <= limit:
+            return None
+        data = _pread(fd, added, mark.offset)
+        return data if data.endswith(b"\n") and _tail(fd, mark.offset) == mark.tail else None
+    except OSError as error:
+        raise LedgerError(f"cannot read {path}: {error}") from error
     finally:
         os.close(fd)
 

@@ -15,12 +15,11 @@ from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry
 from memtier_plugin.storage.ledger import jsonl
 
-_MOST_RECALLS: Final = 32  # that may wait to be indexed
-_MOST_BYTES: Final = 128 * 1024  # of them
-_RECALL: Final = re.compile(
-    rb'\{"schema": \d+, "id": "\w+", "timestamp": "[^"]+", "kind": "%b", '
+_RECALLS: Final = re.compile(  # that may wait to be indexed
+    rb'(?:\{"schema": \d+, "id": "\w+", "timestamp": "[^"]+", "kind": "%b", [^\n]*\n){1,32}'
     % RecallEvent.KIND.encode()
 )
+_MOST_BYTES: Final = 128 * 1024  # of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +65,7 @@ def adds_only_recalls(file: LedgerFile, mark: jsonl.ReadMark | None) -> bool:
     Raises:
         UnsafePath, LedgerError: the file cannot be read.
     """
-    if file.ledger != "journal" or mark is None or jsonl.detect_change(file.path, mark):
+    if file.ledger != "journal" or mark is None:
         return False
-    if file.path.stat().st_size - mark.offset > _MOST_BYTES:
-        return False
-    lines, read = jsonl.read_lines(file.path, mark)
-    few = len(lines) <= _MOST_RECALLS and read.offset == read.size  # else a torn line is left
-    return few and all(_RECALL.match(line.data) for line in lines)
+    added = jsonl.read_appended(file.path, mark, _MOST_BYTES)
+    return added is not None and _RECALLS.fullmatch(added) is not None
