@@ -18,6 +18,15 @@ LOOK_SECONDS: Final = 1.0  # between two looks, whatever the number of pages
 _HEARTBEAT_SECONDS: Final = 15.0
 
 
+def ledger_sizes(memory: MemTier) -> object:
+    """Return what is other than before once a project's ledgers changed; None without any."""
+    try:
+        usage = memory.store.measure_usage(datetime.now(UTC))
+    except (MemTierError, OSError):
+        return None
+    return (usage.tiers, usage.files)
+
+
 class Watch:
     """Knows when a project's ledgers last changed, by their sizes."""
 
@@ -33,17 +42,10 @@ class Watch:
         """Return a number that grows with each change; looks once a second, however many ask."""
         async with self._lock:
             if time.monotonic() - self._looked_at >= LOOK_SECONDS:
-                sizes = await asyncio.to_thread(self._measure)
+                sizes = await asyncio.to_thread(ledger_sizes, self._memory)
                 self.version += sizes != self._sizes
                 self._sizes, self._looked_at = sizes, time.monotonic()
         return self.version
-
-    def _measure(self) -> object:
-        try:
-            usage = self._memory.store.measure_usage(datetime.now(UTC))
-        except (MemTierError, OSError):
-            return None
-        return (usage.tiers, usage.files)
 
     async def stream(self, _request: Request) -> StreamingResponse:
         """Send the event ``changed`` after each change, as long as the page is open."""

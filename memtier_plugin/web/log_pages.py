@@ -12,8 +12,10 @@ from starlette.routing import Route
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.index.item_reader import SessionSpan
 from memtier_plugin.views.log import LogLine, list_days, summarise
 from memtier_plugin.views.reading import read_log_lines
+from memtier_plugin.web.live import ledger_sizes
 from memtier_plugin.web.rendering import Pages, long_day, today
 
 PAGE_LINES: Final = 300  # of a day; the rest is on pages of its own
@@ -25,6 +27,7 @@ class LogPages:
     def __init__(self, memory: MemTier, pages: Pages) -> None:
         self._memory = memory
         self._pages = pages
+        self._spans: tuple[object, Sequence[SessionSpan]] = (None, ())
 
     @property
     def routes(self) -> list[Route]:
@@ -35,9 +38,7 @@ class LogPages:
         """Show a day, the newest one if none is named, of all agents or of one."""
         chosen = request.query_params
         agent, session = chosen.get("agent") or None, chosen.get("session") or None
-        self._memory.store.catch_up_all()
-        with self._memory.store.session() as reader:
-            spans = reader.session_spans()
+        spans = self._read_spans()
         mine = [
             span
             for span in spans
@@ -64,6 +65,17 @@ class LogPages:
             pages=last,
             address=address_of(request),
         )
+
+    def _read_spans(self) -> Sequence[SessionSpan]:
+        """Return the sessions, read again only where something was written: it takes a while."""
+        sizes = ledger_sizes(self._memory)
+        seen, spans = self._spans
+        if sizes is None or sizes != seen:
+            self._memory.store.catch_up_all()
+            with self._memory.store.session() as reader:
+                spans = reader.session_spans()
+            self._spans = (sizes, spans)
+        return spans
 
 
 def group_lines(lines: Sequence[LogLine]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import uvicorn
@@ -40,7 +41,8 @@ def serve(memory: MemTier, port: int, announce: Callable[[str], None]) -> None:
     with listener:
         server = build_server(memory, token, port)
         announce(f"http://{LOOPBACK}:{port}/?{TOKEN_PARAMETER}={token}")
-        server.run(sockets=[listener])
+        with suppress(KeyboardInterrupt):  # the way to end it, which uvicorn passes on
+            server.run(sockets=[listener])
 
 
 def build_server(memory: MemTier, token: str, port: int) -> uvicorn.Server:
