@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs clean
+.PHONY: demo test coverage test-slow test-web test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -64,6 +64,24 @@ docs: .venv/.dev # the site, in build/site
 	$(BIN)/python scripts/generate_docs.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
+dist: .venv/.dist # wheel and sdist, as they would be published, and their bill of materials
+	rm -rf dist
+	.venv/dist/bin/python -m build --outdir dist
+	.venv/dist/bin/twine check --strict dist/*
+	$(MAKE) sbom
+
+# CycloneDX, of what a user of the wheel with its usual extras gets.
+sbom: .venv/.dist
+	rm -rf build/sbom
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet "$$(ls dist/*.whl)[mcp,otel,web]"
+	build/sbom/bin/python -m pip uninstall --quiet --yes pip setuptools
+	.venv/dist/bin/cyclonedx-py environment build/sbom --pyproject pyproject.toml \
+		--output-reproducible --output-file "$$(ls dist/*.whl | sed 's/-py3-none-any.whl//').cdx.json"
+
+image-steps: .venv/.dev # the steps of the Dockerfile without Docker (Linux)
+	$(BIN)/python scripts/run_image_steps.py
+
 clean:
 	rm -rf .venv .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info
 
@@ -80,6 +98,11 @@ clean:
 .venv/.dev: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $@ .venv/.run
+
+.venv/.dist: Makefile | .venv/bin/python
+	$(PYTHON) -m venv .venv/dist
+	.venv/dist/bin/python -m pip install --quiet "build>=1.2" "cyclonedx-bom>=7" "twine>=6"
+	touch $@
 
 # A torch without CUDA that is installed already is kept: see docs/training.md.
 .venv/.train: pyproject.toml | .venv/.dev

@@ -100,6 +100,25 @@ def test_every_folder_is_packaged() -> None:
     assert packaged == folders
 
 
+def test_every_file_is_packaged() -> None:
+    """A data file that pyproject.toml forgets would be missing from the wheel only."""
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    mounted = setuptools["package-dir"]
+    patterns = [
+        f"{mounted.get(package, package.replace('.', '/'))}/{pattern}"
+        for package, patterns in setuptools["package-data"].items()
+        for pattern in patterns
+    ]
+    packaged = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    there = {
+        path
+        for top in ("memtier_plugin", "hooks", "daemon", "config")
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert {str(path.relative_to(ROOT)) for path in there - packaged} == set()
+
+
 def test_checkout_is_importable(tmp_path: Path) -> None:
     """An uninstalled checkout works by its path alone."""
     out = run(sys.executable, "-c", WORKS, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})

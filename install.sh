@@ -1,0 +1,139 @@
+#!/bin/sh
+# Install MemTier for this user: a virtual environment of its own, and the command `memtier`.
+#
+#   ./install.sh                       install, or upgrade what this script installed
+#   ./install.sh --host claude-code    ... and set up that host (may be given several times)
+#   ./install.sh --extras mcp,web      other extras than these two; '' for none
+#   ./install.sh --from memtier.whl    install this (a wheel, a folder, a requirement of pip)
+#   ./install.sh --dry-run             only say what would be done
+#   ./install.sh --uninstall           take all of it back; the memory itself stays
+#
+# Environment: PYTHON (an interpreter), MEMTIER_PREFIX (~/.local/share/memtier),
+# MEMTIER_BIN (~/.local/bin).  Nothing outside of these two folders is written, except by --host.
+set -eu
+
+say() { printf '%s\n' "$*"; }
+refuse() {
+    printf 'install.sh: %s\n' "$*" >&2
+    exit 1
+}
+run() {
+    say "  $*"
+    [ -n "$dry" ] || "$@"
+}
+
+dry='' undo='' extras=mcp,web from='' hosts=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --dry-run) dry=yes ;;
+    --uninstall) undo=yes ;;
+    --extras | --from | --host)
+        [ $# -gt 1 ] || refuse "$1 needs a value"
+        case $1 in
+        --extras) extras=$2 ;;
+        --from) from=$2 ;;
+        --host) hosts="$hosts $2" ;;
+        esac
+        shift
+        ;;
+    -h | --help)
+        sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p;}' "$0"
+        exit 0
+        ;;
+    *) refuse "there is no option $1; see --help" ;;
+    esac
+    shift
+done
+
+case $(uname -s) in
+Linux | Darwin) ;;
+*) refuse "MemTier runs on Linux and macOS, and this is $(uname -s); on Windows use WSL" ;;
+esac
+[ -n "${HOME:-}" ] && [ -d "$HOME" ] || refuse "HOME names no folder"
+[ -z "${SUDO_USER:-}" ] || refuse "run it as the user who will use it, without sudo"
+prefix=${MEMTIER_PREFIX:-$HOME/.local/share/memtier}
+bin=${MEMTIER_BIN:-$HOME/.local/bin}
+case $prefix$bin in
+*'
+'*) refuse "a folder's name has a line break" ;;
+esac
+case $prefix in /*) ;; *) refuse "MEMTIER_PREFIX must begin with /: $prefix" ;; esac
+case $bin in /*) ;; *) refuse "MEMTIER_BIN must begin with /: $bin" ;; esac
+command=$bin/memtier
+marker=$prefix/.made-by-install.sh
+if [ -e "$prefix" ] && [ ! -e "$marker" ] && [ -n "$(ls -A "$prefix" 2>/dev/null || echo '?')" ]; then
+    refuse "$prefix is there, and this script did not make it; name another by MEMTIER_PREFIX"
+fi
+if [ -e "$command" ] || [ -L "$command" ]; then
+    [ "$(readlink "$command" || true)" = "$prefix/bin/memtier" ] ||
+        refuse "$command is another installation's; remove it, or name another folder by MEMTIER_BIN"
+fi
+
+if [ -n "$undo" ]; then
+    [ -e "$marker" ] || refuse "$prefix has nothing that this script installed"
+    say "Uninstalling:"
+    list='from memtier_plugin.core.paths import resolve_home
+from memtier_plugin.hosts.project import read_installed
+print(*sorted({record["host"] for record in read_installed(resolve_home()).values()}))'
+    for host in $("$prefix/bin/python" -c "$list" 2>/dev/null || true); do
+        run "$prefix/bin/memtier" install "$host" --uninstall
+    done
+    run rm -f "$command"
+    run rm -rf "$prefix"
+    say "The memory in ${MEMTIER_HOME:-$HOME/.memtier} is untouched."
+    exit 0
+fi
+
+suits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+python=''
+for name in "${PYTHON:-python3.14}" python3.13 python3.12 python3.11 python3; do
+    if suits "$name"; then
+        python=$name
+        break
+    fi
+    [ -z "${PYTHON:-}" ] || break # the named one or none
+done
+[ -n "$python" ] || refuse "MemTier needs Python 3.11 or newer, and none was found\
+${PYTHON:+ by PYTHON=$PYTHON}; install one, or name it: PYTHON=/path/to/python3.12 ./install.sh"
+"$python" -c 'import ensurepip, venv' >/dev/null 2>&1 ||
+    refuse "$python has no venv; on Debian and Ubuntu: apt install python3-venv"
+
+if [ -z "$from" ]; then
+    here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+    [ -f "$here/pyproject.toml" ] || refuse "it stands in no checkout; name what to install by --from"
+    from=$here
+fi
+[ -z "$extras" ] || extras="[$extras]"
+case $from in
+/* | ./* | ../*) [ -e "$from" ] || refuse "$from is not there" ;;
+esac
+
+say "Installing $from$extras with $("$python" -V 2>&1):"
+if [ ! -e "$marker" ] || ! suits "$prefix/bin/python"; then
+    run mkdir -p "$prefix"
+    [ -n "$dry" ] || : >"$marker"
+    run "$python" -m venv --clear "$prefix"
+    [ -n "$dry" ] || : >"$marker" # --clear removed it
+fi
+run "$prefix/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "$from$extras"
+run mkdir -p "$bin"
+run ln -sf "$prefix/bin/memtier" "$command"
+run "$prefix/bin/memtier" self-check
+for host in $hosts; do
+    run "$prefix/bin/memtier" install "$host"
+done
+
+case :$PATH: in
+*":$bin:"*) ;;
+*) say "Add $bin to your PATH, or call $command." ;;
+esac
+if [ -z "$hosts" ]; then
+    for host in claude:claude-code codex:codex cursor:cursor code:vscode gemini:gemini openclaw:openclaw hermes:hermes; do
+        ! command -v "${host%%:*}" >/dev/null 2>&1 || say "Found here: memtier install ${host##*:}"
+    done
+fi
+if [ -n "$dry" ]; then
+    say "Nothing was changed."
+else
+    say "Done: memtier demo shows what it does."
+fi

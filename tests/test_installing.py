@@ -1,0 +1,173 @@
+"""`install.sh`, the image and the release: what they do, and what they refuse."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.test_packaging import ROOT, built, run
+
+__all__ = ["built"]  # a fixture
+INSTALL = ROOT / "install.sh"
+TOOLS = ("sh", "sed", "uname", "ls", "readlink", "dirname", "rm", "mkdir", "ln", "cat")
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
+    """Return an empty home of a user whose path has the tools of a bare system, and no Python."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in TOOLS:
+        program = shutil.which(name)
+        assert program is not None
+        (tools / name).symlink_to(program)
+    (tmp_path / "a user").mkdir()
+    return tmp_path / "a user"
+
+
+def install(user: Path, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the script as a user who has set nothing else."""
+    passed = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    environment = {"HOME": str(user), "PATH": str(user.with_name("tools")), **passed, **more}
+    command = ["sh", str(INSTALL), *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def files(folder: Path) -> list[Path]:
+    """Return every file and link below a folder."""
+    return [path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()]
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    """Put a program of our own in a tool's place."""
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_a_dry_run(user: Path) -> None:
+    """Each step is named, and nothing is done."""
+    shown = install(user, "--dry-run", "--host", "codex", PYTHON=sys.executable)
+    assert shown.returncode == 0, shown.stderr
+    for step in ("-m venv", "[mcp,web]", "ln -sf", "self-check", "install codex"):
+        assert step in shown.stdout
+    assert "Nothing was changed" in shown.stdout and not files(user)
+
+
+def test_what_it_refuses(user: Path) -> None:
+    """Each thing that it cannot do is one line that says what to do, and changes nothing."""
+    tools, python = user.with_name("tools"), {"PYTHON": sys.executable}
+    shutil.copy(INSTALL, user.with_name("alone.sh"))
+    taken = user / ".local" / "bin" / "memtier"
+    for arguments, more, says in (
+        (["--colour"], python, "there is no option --colour"),
+        (["--from"], python, "--from needs a value"),
+        (["--from", "/nowhere.whl"], python, "/nowhere.whl is not there"),
+        (["--uninstall"], python, "nothing that this script installed"),
+        ([], {}, "Python 3.11 or newer"),
+        ([], {"PYTHON": "/nowhere/python"}, "by PYTHON=/nowhere/python"),
+        ([], {**python, "HOME": "/nowhere"}, "HOME names no folder"),
+        ([], {**python, "SUDO_USER": "mara"}, "without sudo"),
+        ([], {**python, "MEMTIER_PREFIX": "here"}, "must begin with /"),
+        ([], {**python, "MEMTIER_PREFIX": str(tools)}, "this script did not make it"),
+    ):
+        refused = install(user, *arguments, **more)
+        assert refused.returncode == 1 and says in refused.stderr, refused
+        assert refused.stderr.count("\n") == 1 and not files(user)
+    program(tools, "python3", "exit 1")  # whatever it is asked, it is too old
+    assert "Python 3.11 or newer" in install(user).stderr
+    program(tools, "python3.12", 'case "$2" in *ensurepip*) exit 1 ;; esac; exit 0')
+    assert "apt install python3-venv" in install(user).stderr
+    program(tools, "uname", "echo MINGW64_NT")
+    assert "on Windows use WSL" in install(user, **python).stderr
+    program(tools, "uname", "echo Linux")
+    taken.parent.mkdir(parents=True)
+    taken.write_text("mine")
+    assert "another installation's" in install(user, **python).stderr
+    assert files(user) == [taken]
+
+
+@pytest.mark.slow
+def test_an_installation(user: Path, built: Path) -> None:
+    """From an empty home all is set up; again it changes nothing; taken back, the home is empty."""
+    (wheel,) = built.glob("*.whl")
+    for _ in range(2):
+        done = install(user, "--from", wheel, "--host", "cursor", PYTHON=sys.executable)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "Add " in done.stdout and "the resident starts" in done.stdout
+    command = user / ".local/bin/memtier"
+    assert "0." in run(command, "--version", cwd=user)
+    assert str(user / ".local/share/memtier/bin/memtier") in (user / ".cursor/mcp.json").read_text()
+    taken = install(user, "--uninstall")
+    assert taken.returncode == 0 and "is untouched" in taken.stdout, taken
+    left = {path.relative_to(user).parts[0] for path in files(user)}
+    assert left <= {".memtier", ".cache"} and (user / ".memtier").is_dir()
+
+
+# -- the image ------------------------------------------------------------------------------------
+
+
+def image_steps() -> ModuleType:
+    """Return the script that runs the Dockerfile's steps."""
+    path = ROOT / "scripts" / "run_image_steps.py"
+    spec = importlib.util.spec_from_file_location("run_image_steps", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclass looks for its annotations
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_image_is_no_root() -> None:
+    """The image runs as a plain user, and what compose runs are commands of `memtier`."""
+    steps = list(image_steps().read_instructions((ROOT / "Dockerfile").read_text("utf-8")))
+    assert ("USER", "1000:1000") in steps and steps[-2:] == [
+        ("ENTRYPOINT", '["memtier"]'),
+        ("CMD", '["serve"]'),
+    ]
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
+    assert {name: service["command"][-1] for name, service in services.items()} == {
+        "serve": "serve",
+        "web": "web",
+    }
+    for service in services.values():
+        assert service["user"] and service["read_only"] and service["cap_drop"] == ["ALL"]
+        assert "ports" not in service  # the web view is for this machine alone
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0 or shutil.which("unshare") is None,
+    reason="only root may mount",
+)
+def test_the_image_s_steps() -> None:
+    """Without Docker: each step of the Dockerfile runs, and what it makes serves and shows."""
+    run_steps = [sys.executable, ROOT / "scripts" / "run_image_steps.py"]
+    assert "what it makes works" in run(*run_steps, cwd=ROOT)
+
+
+# -- the release ----------------------------------------------------------------------------------
+
+
+def test_the_release() -> None:
+    """A release is built by `make dist` and published without a key, by a job that does no more."""
+    path = ROOT / ".github" / "workflows" / "publish.yml"
+    workflow: dict[Any, Any] = yaml.safe_load(path.read_text("utf-8"))
+    assert workflow[True] == {"release": {"types": ["published"]}}  # "on" is a boolean in YAML 1.1
+    assert workflow["permissions"] == {}
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    assert build["permissions"] == {"contents": "read"}
+    assert {"run": "make dist"}.items() <= build["steps"][2].items()
+    assert publish["permissions"] == {"id-token": "write"} and publish["needs"] == "build"
+    uses = [step["uses"].partition("@")[0] for step in publish["steps"]]
+    assert uses == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
+    assert "secrets." not in path.read_text("utf-8")
