@@ -48,7 +48,10 @@ COMMANDS: Final = {
     "learn": Lazy("learn", "Learn from this project's use, and show or undo what was learned."),
     "log": Lazy("log", "Read the daily log: who said what, and what happened to it."),
     "mcp": Lazy("mcp", "Serve the memory to clients of the Model Context Protocol."),
-    "metrics": Lazy("metrics", "Print the project's metrics for Prometheus."),
+    "metrics": Lazy(
+        "metrics",
+        "Print the project's metrics for Prometheus: recalls, tokens, silence, credits, costs.",
+    ),
     "off": Lazy("project", "Pause recording and recall of the project."),
     "on": Lazy("project", "Resume recording and recall."),
     "people": Lazy("people", "List the people who spoke, and say which senders are one."),
@@ -65,7 +68,9 @@ COMMANDS: Final = {
         "Decide on what waits: facts, forgets and contradictions.",
     ),
     "revert": Lazy("time_travel", "Undo one consolidation or recorded run, keeping later work."),
-    "self-check": Lazy("self_check", "Check this installation, in a temporary home."),
+    "self-check": Lazy(
+        "self_check", "Check this installation, in a temporary home; exit 1 on an error."
+    ),
     "serve": Lazy("background", "Answer JSON-RPC of hosts, on stdin/stdout and a socket."),
     "sessions": Lazy("listing", "List the sessions of the project, the last that spoke first."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),

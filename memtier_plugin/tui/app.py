@@ -13,6 +13,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.screen import ModalScreen
+from textual.timer import Timer
 from textual.widgets import (
     DataTable,
     Footer,
@@ -38,6 +39,7 @@ from memtier_plugin.views.reading import read_line_history, read_log_lines, read
 from memtier_plugin.views.recalls import RankedRow, RecallView
 from memtier_plugin.views.sparklines import bar, sparkline
 
+_REST: Final = 0.1  # seconds at a line before what became of it is read
 _BAR: Final = 16  # columns of a signal's bar
 _HIDDEN: Final = "(forgotten, or another agent's)"
 _SHOWN: Final = 30  # recalls and credits of a line, the newest
@@ -203,6 +205,7 @@ class LogPane(TabPane):
         self._days: list[str] = []
         self._day = ""
         self._lines: list[LogLine] = []
+        self._soon = Timer(self, _REST)
 
     def compose(self) -> ComposeResult:
         """Lay out the day and the line."""
@@ -244,8 +247,12 @@ class LogPane(TabPane):
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Show what became of the line that the person moved to."""
-        if event.cursor_row < len(self._lines):
-            self.query_one("#line", Static).update(self._text_of(self._lines[event.cursor_row]))
+        self._soon.stop()  # a line that is only passed by is not read
+        self._soon = self.set_timer(_REST, lambda: self._show(event.cursor_row))
+
+    def _show(self, row: int) -> None:
+        if row < len(self._lines):
+            self.query_one("#line", Static).update(self._text_of(self._lines[row]))
 
     def _text_of(self, line: LogLine) -> Text:
         try:

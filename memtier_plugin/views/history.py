@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 from memtier_plugin.core.cause_events import UpliftEvent
@@ -22,6 +23,7 @@ from memtier_plugin.storage.state import (
 )
 
 _MOST_POINTS: Final = 200  # of the curve, the newest: each is a fold of its own
+_MOST_RECALLS: Final = 200  # of a line, the newest
 _WEIGHING: Final = frozenset({CreditEvent.KIND, UpliftEvent.KIND, *UNDO_KINDS})
 
 
@@ -109,7 +111,7 @@ def line_history(
 
     Args:
         events: all that touched it, in any order.
-        recalls: among them those that had it, see `recalls_of`.
+        recalls: newest first, those of any line.
     """
     item, state = stored.item, stored.state
     ordered = sorted(events, key=lambda event: (event.timestamp, event.id))
@@ -125,7 +127,7 @@ def line_history(
         weight=state.weight,
         weights=weight_points(to_iso(item.timestamp), ordered),
         credits=_credits(ordered),
-        recalls=tuple(recalls_of(item.id, recalls)),
+        recalls=tuple(reversed([*islice(recalls_of(item.id, recalls), _MOST_RECALLS)])),
         changes=tuple(
             LineChange(to_iso(event.timestamp), event.kind, event.agent_id, event.run_id)
             for event in ordered

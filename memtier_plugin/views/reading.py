@@ -133,7 +133,7 @@ def read_line_history(memory: MemTier, item_id: str) -> LineHistory:
         if stored is None:
             raise NotFound(f"there is no entry or fact {item_id!r}; `memtier log` shows them")
         recalls = reader.events([RecallEvent.KIND], newest=_MOST_RECALLS)
-        return line_history(stored, reader.events(item=identity), reversed(recalls))
+        return line_history(stored, reader.events(item=identity), recalls)
 
 
 def read_curves(memory: MemTier, ids: Collection[str]) -> dict[str, list[float]]:

@@ -114,9 +114,11 @@ def test_the_log_shows_what_became_of_a_line(home: Path) -> None:
 
         async def steps(pilot: Pilot[None]) -> None:
             table = pilot.app.query_one("#lines", DataTable)
+            await pilot.pause(0.3)
             assert table.has_focus and "recalls" in shown(pilot, "day")
             assert line.id in shown(pilot, "line") and "weight   +" in shown(pilot, "line")
             await pilot.press("down")
+            await pilot.pause(0.3)
             recall = shown(pilot, "line")
             assert "injected" in recall and "the block" in recall and "█" in recall
             await pilot.press("p")
@@ -137,6 +139,7 @@ def test_remembered_text_cannot_drive_the_screen(home: Path) -> None:
         say(memory, NASTY)
 
         async def steps(pilot: Pilot[None]) -> None:
+            await pilot.pause(0.3)
             text = shown(pilot, "line")
             assert "\x1b" not in text and "\x07" not in text
             assert "[bold red]loud[/]" in text
