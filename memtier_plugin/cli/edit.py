@@ -181,7 +181,8 @@ def _entries_of(memory: MemTier, agent: str | None, day: str) -> Iterator[EditLi
 
 def _notes(memory: MemTier, what: str) -> list[str]:
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    title = f"{what} of the project {memory.project}, as of {now}"
+    name = "facts" if what == "facts" else f"the log of {_day_of(what)}"
+    title = f"{name} in the project {memory.project}, as of {now}"
     return [" ".join(title.split()), "", *_RULES]
 
 

@@ -29,7 +29,7 @@ from memtier_plugin.core.errors import NotFound
 from memtier_plugin.views.history import LineHistory
 from memtier_plugin.views.reading import read_curves, read_line_history
 from memtier_plugin.views.recalls import Bar, RankedRow, RecallView, recall_view
-from memtier_plugin.views.sparklines import sparkline
+from memtier_plugin.views.sparklines import signed_sparkline, sparkline
 
 HIDDEN: Final = "(forgotten, or another agent's)"
 _SHOWN: Final = 20  # recalls and credits of a line, the newest
@@ -128,7 +128,7 @@ def _ranked_row_view(row: RankedRow, curve: Sequence[float]) -> Sequence[Rendera
     head = Text.assemble((f"{row.rank:>4} {row.score:.4f}  ", "bold"), safe_text(said_then))
     source = f"{row.file}:{row.line}" if row.file else row.tier
     weight = f"learned weight {row.weight:+.3f}, now {row.weight_now:+.3f}"
-    drawn = f" {sparkline(curve, -1, 1)}" if len(curve) > 1 else ""
+    drawn = f" {signed_sparkline(curve)}" if len(curve) > 1 else ""
     behind = f" · {row.behind:.3f} behind" if row.behind and row.behind > 0 else ""
     note = f" · {row.note}" if row.note else ""
     details = f"{short_id(row.id)} · {source} · {weight}{drawn}{behind}{note}"
@@ -201,7 +201,7 @@ def _left_out_view(why: Document, counted_then: Document) -> Sequence[Renderable
 
 def history_view(history: LineHistory) -> RenderableType:
     """Render what became of one line: its weight over time, its credits, its recalls."""
-    curve = f"  {sparkline(history.curve, -1, 1)}" if draws() and len(history.curve) > 1 else ""
+    curve = f"  {signed_sparkline(history.curve)}" if draws() and len(history.curve) > 1 else ""
     rows = [
         ("id", history.id),
         ("text", one_line(history.text or HIDDEN, 400)),

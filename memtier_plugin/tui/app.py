@@ -37,7 +37,7 @@ from memtier_plugin.views.history import LineHistory
 from memtier_plugin.views.log import LogLine, list_days, summarise
 from memtier_plugin.views.reading import read_line_history, read_log_lines, read_recall
 from memtier_plugin.views.recalls import RankedRow, RecallView
-from memtier_plugin.views.sparklines import bar, sparkline
+from memtier_plugin.views.sparklines import bar, signed_sparkline, sparkline
 
 _REST: Final = 0.1  # seconds at a line before what became of it is read
 _BAR: Final = 16  # columns of a signal's bar
@@ -313,7 +313,7 @@ def line_cells(line: LogLine) -> tuple[Text, Text, Text]:
 
 def history_text(history: LineHistory) -> Text:
     """Return what became of a line: its words, its weight over time, its credits and recalls."""
-    curve = f"  {sparkline(history.curve, -1, 1)}" if len(history.curve) > 1 else ""
+    curve = f"  {signed_sparkline(history.curve)}" if len(history.curve) > 1 else ""
     text = plain(history.text or _HIDDEN).append("\n\n")
     text += titled(
         ("id", history.id),

@@ -33,6 +33,12 @@ def sparkline(
     return "".join(_LEVELS[round(max(0.0, min(1.0, share)) * steps)] for share in shares)
 
 
+def signed_sparkline(values: Sequence[float], columns: int = MOST_COLUMNS) -> str:
+    """Return the sparkline of a series around 0, which stands at half the height."""
+    most = max(map(abs, values), default=0.0)
+    return sparkline(values, -most, most, columns) if most else _LEVELS[4] * len(values[-columns:])
+
+
 def bar(share: float, columns: int) -> str:
     """Return a horizontal bar: a share of so many columns, to an eighth of one."""
     eighths = round(max(0.0, min(1.0, share)) * columns * 8)

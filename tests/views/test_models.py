@@ -26,7 +26,7 @@ from memtier_plugin.views.reading import (
     read_recall,
     read_timeline,
 )
-from memtier_plugin.views.sparklines import bar, span, sparkline
+from memtier_plugin.views.sparklines import bar, signed_sparkline, span, sparkline
 from memtier_plugin.views.timelines import fact_timeline
 from tests.builders import START, make_draft, make_fact, say, user_message
 
@@ -212,4 +212,6 @@ def test_drawings_have_the_width_asked_for(values: list[float], share: float, co
     assert len(sparkline(values, columns=columns)) == min(len(values), columns)
     assert len(bar(share, columns)) <= columns
     assert bar(1, columns) == "█" * columns and bar(0, columns) == ""
+    assert len(signed_sparkline(values, columns)) == min(len(values), columns)
+    assert signed_sparkline([0, 0.1, -0.1]) == "▅█▁" and signed_sparkline([0, 0]) == "▅▅"
     assert sparkline([0, 0.5, 1], 0, 1) == "▁▅█" and sparkline([2, 2]) == "▁▁"
