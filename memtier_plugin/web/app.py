@@ -24,13 +24,22 @@ from memtier_plugin.web.deciding import DecisionPages
 from memtier_plugin.web.fact_pages import FactPages
 from memtier_plugin.web.guard import Guard
 from memtier_plugin.web.health_pages import HealthPages
+from memtier_plugin.web.insight_pages import InsightPages
 from memtier_plugin.web.line_pages import LinePages
 from memtier_plugin.web.live import Watch
 from memtier_plugin.web.log_pages import LogPages
 from memtier_plugin.web.recall_pages import RecallPages
 from memtier_plugin.web.rendering import Pages
 
-_PARTS: Final = (LogPages, LinePages, FactPages, RecallPages, HealthPages, DecisionPages)
+_PARTS: Final = (
+    LogPages,
+    LinePages,
+    FactPages,
+    RecallPages,
+    HealthPages,
+    InsightPages,
+    DecisionPages,
+)
 _STATUS: Final = ((NotFound, 404), (Paused, 409), ((LedgerError, IndexProblem), 503))
 
 

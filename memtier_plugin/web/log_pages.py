@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -18,6 +20,7 @@ from memtier_plugin.views.reading import read_log_lines
 from memtier_plugin.web.live import ledger_sizes
 from memtier_plugin.web.rendering import Pages, long_day, today
 
+LEAST_FOLDED: Final = 3  # events in a row that are one line until it is opened
 PAGE_LINES: Final = 300  # of a day; the rest is on pages of its own
 
 
@@ -81,7 +84,7 @@ class LogPages:
 def group_lines(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
     """Return lines in groups, each with the session and agent that its entries are of."""
     groups: list[dict[str, Any]] = []
-    for line in lines:
+    for line in fold_events(lines):
         is_entry = line["kind"] == "entry"
         key = (line["session_id"], line["agent_id"]) if is_entry else None
         if not groups or (key and groups[-1]["key"] not in (None, key)):
@@ -90,6 +93,19 @@ def group_lines(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
             groups[-1]["key"] = key
         groups[-1]["lines"].append(line)
     return groups
+
+
+def fold_events(lines: Sequence[LogLine]) -> Iterator[LogLine]:
+    """Yield lines, with many events in a row as one line of the kind ``several``."""
+    for is_small, run in groupby(lines, key=lambda line: line["kind"] not in ("entry", "recall")):
+        events = [*run]
+        if not is_small or len(events) < LEAST_FOLDED:
+            yield from events
+            continue
+        counts = Counter(event["kind"].replace("_", " ") for event in events)
+        text = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items())
+        when = events[0]["timestamp"]
+        yield {"kind": "several", "timestamp": when, "text": text, "lines": events}
 
 
 def address_of(request: Request) -> str:

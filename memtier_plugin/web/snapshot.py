@@ -28,7 +28,7 @@ START: Final = ("/", "/facts", "/facts?state=all", "/recalls", "/health")
 MOST_LINES: Final = 1_000  # pages of single lines; the log has the others
 MOST_PAGES: Final = 10_000
 _OF_A_LINE: Final = "/lines/"
-_KEPT: Final = ("/", "/facts", "/recalls", "/lines", "/health")
+_KEPT: Final = ("/", "/facts", "/recalls", "/lines", "/health", "/people", "/uplift")
 _NARROWED: Final = {"agent", "session", "query", "all"}  # pages that show less than others do
 # Remembered text is escaped: what looks like a tag or an attribute in a page is one of ours.
 _LINK: Final = re.compile(r' href="([^"]*)"')

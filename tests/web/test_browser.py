@@ -139,6 +139,8 @@ def all_pages(memory: MemTier) -> dict[str, str]:
         "recall": f"/recalls/{recall.id}",
         "search": "/search",
         "health": "/health",
+        "people": "/people",
+        "uplift": "/uplift",
         "purge": "/purge",
         "not-there": "/lines/ZZZZZZZZ",
     }
@@ -323,6 +325,10 @@ def test_a_tab_open_while_the_project_is_purged(
     assert answer is not None and answer.status in (200, 404)
     assert "kestrel" not in tab.locator("body").inner_text()
     assert not [text for text in watched.problems if "404" not in text]
+    tab.goto(f"{address}/")
+    tab.wait_for_selector("text=● live")
+    shutil.rmtree(shop.folder)
+    tab.wait_for_selector("text=That did not work", timeout=20_000)
     context.close()
 
 

@@ -144,3 +144,9 @@ def test_health(browser: TestClient, shop: MemTier) -> None:
     page = browser.get("/health").text
     assert "the index is &lt;locked&gt;" in page and "900" in page
     assert "episodic" in page and "tokens a turn" in page
+
+
+def test_people_and_uplift(browser: TestClient) -> None:
+    """Who spoke stands there by name; without runs that lacked a line nothing is claimed."""
+    assert "Mara Lindqvist" in browser.get("/people").text
+    assert "no run goes without one now" in browser.get("/uplift").text

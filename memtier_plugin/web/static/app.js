@@ -39,7 +39,9 @@
   document.addEventListener("DOMContentLoaded", () => { drawAll(document); follow(); });
   document.addEventListener("htmx:afterSettle", (event) => drawAll(event.detail.elt));
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.xhr.status >= 400) event.detail.shouldSwap = true; // an error is shown where it happened
+    if (event.detail.xhr.status < 400) return;
+    event.detail.shouldSwap = true; // an error is shown where it happened
+    event.detail.selectOverride = ".notice";
   });
   addEventListener("hashchange", () => drawAll(document));
   let width = innerWidth;
