@@ -320,11 +320,17 @@ class FactService:
         [message] = parse_messages([{"role": "user", "content": text.strip() or None}])
         if not message.content:
             raise MessageError("there is no text to put in its place")
-        # Of the agent and sender whose fact it is: what is private to them stays so.
+        # Of the agent and sender whose fact it is: what is private to them stays so, and new words
+        # for a confidence are one.
         first = next((line.entry for line in view.lines if line.entry), None)
         agent, sender = view.fact.private_to or (view.fact.sources[0].agent, first and first.sender)
         name = f"review:{view.fact.id}:{new_id()}"
-        run = Run(agent=agent, session=EDITED_SESSION, run=name, sender=sender or None)
+        with self._store.session() as reader:
+            stored = reader.items(source.entry for source in view.fact.sources).values()
+        private = any(line.is_confided_to_another("") for line in stored)
+        run = Run(
+            agent=agent, session=EDITED_SESSION, run=name, sender=sender or None, private=private
+        )
         [entry] = Recorder(replace(self._actor, agent=agent)).record([(run, [message])])
         return self._review.replace_wording(view, entry)
 
