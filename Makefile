@@ -22,7 +22,8 @@ test-slow: .venv/.dev # and the properties, with ten times the examples
 test-web: .venv/.dev # the web view in Chromium; a screenshot of each page in build/screenshots
 	$(BIN)/pytest -m browser -n 0 tests/web
 
-test-train: .venv/.train # real trainers, three steps each; brings torch
+# Real trainers, three steps each; brings torch, three times.
+test-train: .venv/.train .venv/.train-llamafactory .venv/.train-verl
 	$(BIN)/pytest -m train -n 0 -s tests/training
 
 # The real hosts, in a folder that is kept: MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
@@ -107,4 +108,11 @@ clean:
 # A torch without CUDA that is installed already is kept: see docs/training.md.
 .venv/.train: pyproject.toml | .venv/.dev
 	$(BIN)/python -m pip install --quiet -e '.[dev,train]'
+	touch $@
+
+# Trainers whose pins clash have environments of their own, with the torch of .venv.
+.venv/.train-%: pyproject.toml | .venv/.train
+	$(BIN)/python -m venv .venv/train-$*
+	$(BIN)/python -m pip freeze | sed -n 's/^\(torch==[0-9.]*\).*/\1/p' > .venv/torch.txt
+	.venv/train-$*/bin/python -m pip install --quiet -c .venv/torch.txt torch $*
 	touch $@

@@ -80,6 +80,7 @@ _ADAPTIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "summaries of months and people": {"summaries.long": True},
     "search tier by tier": {"retrieval.search": "tiers", "priority.enabled": True},
     "gate leaves lines out": {"gate.mode": "index"},
+    "withhold a line in 5 % of the runs": {"causes.withhold": 0.05},
 }
 _SWITCHED: Final = {"fusion": _FUSIONS, "adaptive": _ADAPTIVE, "stores": STORES}
 _CHOICES: Final[Mapping[str, Sequence[str]]] = {

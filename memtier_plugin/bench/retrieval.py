@@ -335,7 +335,11 @@ class BenchRun:
             search = memory.recall(question.text, purpose="search", at=question.at)
             searched = time.perf_counter()
             recall = memory.recall(
-                question.text, session_id=f"asked:{self.asked}", purpose="inject", at=question.at
+                question.text,
+                session_id=f"asked:{self.asked}",
+                run_id=f"{conversation.id} {question.id}",  # runs take part in `causes.withhold`
+                purpose="inject",
+                at=question.at,
             )
             injected = time.perf_counter()
             answers = (

@@ -12,14 +12,13 @@ import memtier_plugin
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.regression.baseline import (
     Baseline,
     Outcomes,
     read_baseline,
     write_baseline,
 )
-from memtier_plugin.regression.measure import keep_answerable, measure
+from memtier_plugin.regression.measure import is_asked, keep_answerable, measure
 from memtier_plugin.regression.probes import make_probes, probes_of
 from memtier_plugin.regression.questions import Question, read_history
 from memtier_plugin.regression.verdict import Verdict, judge
@@ -161,13 +160,15 @@ class RegressionGate:
     def check_model(self, progress: Progress = no_progress) -> GateReport | None:
         """Compare the embedding model in effect with the one before it, whose vectors are left.
 
-        Returns None where there is none, or it is not known by which setting it was loaded.
+        Returns None where there is none, it is not known by which setting it was loaded, or one of
+        the two is an endpoint's that costs.
 
         Raises:
             IndexProblem: the index cannot be used.
+            EmbeddingUnavailable: an endpoint does not answer.
         """
         embedder, baseline = self._store.embedder, read_baseline(self._folder)
-        if embedder is None or isinstance(embedder, EndpointEmbedder):
+        if embedder is None or not is_asked(embedder):
             return None
         left = set(self._store.reader().coverage.models()) - {embedder.name}
         for outcomes in reversed([*baseline.versions.values()]):
@@ -177,6 +178,8 @@ class RegressionGate:
                 other = Store(self._store.project_folder.home, self._store.project, settings)
                 try:
                     if other.embedder is None or other.embedder.name != outcomes.model:
+                        return None
+                    if not is_asked(other.embedder):
                         return None
                     against = f"the embedding model {outcomes.embedding}"
                     actor = replace(self._actor, store=other)

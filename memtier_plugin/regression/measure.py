@@ -7,12 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from memtier_plugin.core.errors import EmbeddingUnavailable
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.regression.probes import DEPTH
 from memtier_plugin.regression.questions import Question
+from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
@@ -57,9 +59,10 @@ def measure(
 
     Raises:
         IndexProblem: the index cannot be used.
+        EmbeddingUnavailable: an endpoint that embeds the queries does not answer.
     """
-    # A remote embedder costs money and time: words alone must do.
-    by_meaning = not isinstance(actor.store.embedder, EndpointEmbedder)
+    by_meaning = is_asked(actor.store.embedder)
+    is_remote = by_meaning and isinstance(actor.store.embedder, EndpointEmbedder)
     recallers: dict[str, Recaller] = {}
     values = []
     for number, question in enumerate(questions, 1):
@@ -68,15 +71,33 @@ def measure(
             recaller = Recaller(replace(actor, agent=question.agent), settings)
             recallers[question.agent] = recaller
         with actor.store.session():
-            values.append(_ask(recaller, question, at, by_meaning=by_meaning))
+            plan = _plan(recaller, question, at, by_meaning=by_meaning)
+            if is_remote:
+                _refuse_without_vector(plan)
+            values.append(_rate(plan, question))
         progress(number, len(questions))
     return values
 
 
-def _ask(recaller: Recaller, question: Question, at: datetime, *, by_meaning: bool) -> float:
+def is_asked(embedder: object) -> bool:
+    """Tell whether queries are compared by meaning: not where an endpoint has a price."""
+    return not isinstance(embedder, EndpointEmbedder) or not embedder.cost(1)
+
+
+def _plan(recaller: Recaller, question: Question, at: datetime, *, by_meaning: bool) -> RecallPlan:
     request = RecallRequest(purpose=_PREVIEW, sender=question.sender, at=at)
     viewer = recaller.viewer(question.sender, at)
-    plan = recaller.plan(question.query, viewer, request, by_meaning=by_meaning)
+    return recaller.plan(question.query, viewer, request, by_meaning=by_meaning)
+
+
+def _refuse_without_vector(plan: RecallPlan) -> None:
+    """Refuse to go on by words: questions asked so before a change and not after tell nothing."""
+    for reason in plan.degradations:
+        if reason.startswith("embedding:"):
+            raise EmbeddingUnavailable(f"answers before and after cannot be compared: {reason}")
+
+
+def _rate(plan: RecallPlan, question: Question) -> float:
     shown, _ = plan.block.fill(question.id)
     ranked = _is_among(plan.hits, question.wanted, DEPTH)
     return (ranked + _is_among(shown, question.wanted, len(shown))) / 2

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from memtier_plugin import MemTier
-from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.errors import EmbeddingUnavailable, NotFound
 from memtier_plugin.core.events import CreditEvent
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.memory import MemTier as Memory
 from memtier_plugin.regression.baseline import FILE, read_baseline
 from memtier_plugin.regression.questions import Question, read_history
 from memtier_plugin.regression.verdict import judge
+from tests.loopback import Loopback
 from tests.processes import run_memtier
 from tests.proofs.checks import rotated_model
 from tests.regression.conftest import NO_VECTORS, NOW, Opened, use
@@ -206,6 +208,34 @@ def test_the_daemon_compares_an_upgrade_once(opened: Opened) -> None:
         assert baseline.change.startswith("the upgrade from 0.0.")
         assert baseline.warning and baseline.warning in memory.status()["warnings"]
         assert baseline.before("other") and len(baseline.versions) == 2
+
+
+def test_an_endpoint_without_a_price_is_asked_by_meaning(opened: Opened) -> None:
+    """Each query is embedded once for both rankings; with the endpoint away the gate tells nothing.
+
+    One with a price is not asked: words alone must do.
+    """
+    with Loopback() as server:
+
+        def with_endpoint(price: float) -> Memory:
+            endpoint = {"base_url": server.base_url, "price_per_million_tokens": price}
+            chosen = {"embedding.model": "endpoint:local/m", "embedding.max_cost": 1.0}
+            return opened(**chosen, endpoints={"local": endpoint})
+
+        with with_endpoint(0.0) as memory:
+            assert memory.reembedding.run().left == 0
+            texts = server.texts
+            report = memory.regression.check_settings(memory.settings)
+            assert report.verdict.difference == 0
+            assert server.texts == texts + report.verdict.questions
+        server.always("close")
+        with with_endpoint(0.0) as memory, pytest.raises(EmbeddingUnavailable, match="compared"):
+            memory.regression.check_settings(memory.settings)
+        server.always(None)
+        texts = server.texts
+        with with_endpoint(0.1) as memory:
+            assert memory.regression.check_settings(memory.settings).verdict.difference == 0
+            assert server.texts == texts
 
 
 def worse_model(folder: Path) -> Path:

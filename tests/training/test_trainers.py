@@ -6,79 +6,24 @@ Needs the extra `train`; run by `make test-train`.  The losses before and after 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("trl", reason="needs the extra: pip install 'memtier[train]'")
-pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 import datasets  # noqa: E402
-import tokenizers  # noqa: E402
 import torch  # noqa: E402
-import transformers  # noqa: E402
 import trl  # noqa: E402
 
-from memtier_plugin.bench.training_export import export_training_rows  # noqa: E402
 from memtier_plugin.learning.router_reward import reward_completions  # noqa: E402
-from tests.bench.test_bench import locomo  # noqa: E402
-from tests.bench.test_router_learning import ASKED  # noqa: E402
-
-STEPS = 3
-FILES = ("sft.jsonl", "grpo.jsonl", "retrieval.jsonl", "construction.jsonl")
-TEMPLATE = (
-    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with all exports of two small conversations."""
-    folder = tmp_path_factory.mktemp("rows")
-    export_training_rows(folder, locomo(tmp_path_factory.mktemp("data"), *ASKED, samples=2))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def tokenizer(rows: Path) -> Any:
-    """Return a tokenizer that was trained on the exports: no hub is asked."""
-    special = ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"]
-    plain = tokenizers.ByteLevelBPETokenizer()
-    plain.train([str(rows / name) for name in FILES], vocab_size=600, special_tokens=special)
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=plain._tokenizer,
-        pad_token="<|pad|>",
-        eos_token="<|end|>",
-        chat_template=TEMPLATE,
-    )
-
-
-@pytest.fixture
-def model(tokenizer: Any, tmp_path: Path) -> Any:
-    """Return a tiny model with random weights, from a folder, as trl reads its reference again."""
-    torch.manual_seed(1)
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=8192,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-
-
-def report(line: str) -> None:
-    """Print a line of the run (`-s`)."""
-    sys.stdout.write(f"\n{line}\n")
+from tests.training.conftest import STEPS, report  # noqa: E402
 
 
 def load(rows: Path, name: str) -> Any:
