@@ -42,7 +42,7 @@ def router(scope: Scope, /, applies: bool, **options: Any) -> None:
         figures |= {name: trained[name] for name in ("reward", "right", "tokens")}
         figures["gain"] = trained["against_hand"]
         document = {"router": report["trained"], "figures": figures, "applied": None}
-        document["why_not"] = _find_obstacle(memory, report, figures["gain"]["low"])
+        document["why_not"] = find_obstacle(memory, report, figures["gain"]["low"])
         if applies and not document["why_not"]:
             section = ("retrieval", "router")
             values = report["trained"]
@@ -50,7 +50,7 @@ def router(scope: Scope, /, applies: bool, **options: Any) -> None:
     scope.show(document)
 
 
-def _find_obstacle(memory: MemTier, report: dict[str, Any], low: float) -> str:
+def find_obstacle(memory: MemTier, report: dict[str, Any], low: float) -> str:
     """Return why the result is not to be applied; empty where nothing speaks against it."""
     if report["questions"] < LEAST_QUESTIONS:
         return f"{report['questions']} questions are too few; at least {LEAST_QUESTIONS}"

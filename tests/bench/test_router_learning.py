@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ from memtier_plugin.bench.router_policy import (
     train_by_rewards,
 )
 from memtier_plugin.bench.training_export import export_training_rows
+from memtier_plugin.cli.learn_router import LEAST_QUESTIONS, find_obstacle
 from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.learning.router_reward import (
     repair_and_regress,
@@ -35,6 +38,7 @@ from memtier_plugin.learning.router_reward import (
 )
 from memtier_plugin.providers.structured_output import parse_json
 from tests.bench.test_bench import locomo
+from tests.builders import say
 from tests.processes import run_memtier
 
 GOLDEN = {
@@ -188,3 +192,49 @@ def test_what_is_not_better_is_not_applied(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert document["applied"] is None and "too few" in document["why_not"]
     assert not (home / "projects" / "p" / "project.yaml").exists()
+
+
+PLAYED = [
+    (4, f"Which instrument exactly does Ada {verb}{when}, the cello?", "D1:3")
+    for verb in ("play", "practise", "love", "own", "polish", "tune", "carry", "bring", "teach")
+    for when in ("", " at home", " on Sundays", " in June")
+]
+PAINTED = [
+    (4, f"In which colour are they {verb} the hallway{when}?", "D1:4")
+    for verb in ("repainting", "painting", "colouring", "redoing", "decorating", "finishing")
+    for when in ("", " now", " this week")
+]
+
+
+def test_what_is_better_is_applied_and_undone(tmp_path: Path) -> None:
+    """A router that asks the log only where the facts fail is used, listed, and taken out again."""
+    data, home = locomo(tmp_path, *PLAYED, *PAINTED, samples=2), tmp_path / "home"
+    with MemTier.open(home, "p") as memory:
+        path = memory.learned.path
+        path.write_text("retrieval:\n  k: 8  # eight\n")
+        path.chmod(0o600)
+    scope = ("--home", home, "--project", "p", "learn")
+    done = run_memtier(*scope, "router", "--data", data, "--apply", "--json")
+    document = json.loads(done.stdout)
+    assert document["figures"]["gain"]["low"] > 0 and document["applied"]
+    retrieval = load_settings(home, "p").retrieval
+    assert asdict(retrieval.router) == pytest.approx(document["router"]) and retrieval.k == 8
+    [entry] = json.loads(run_memtier(*scope, "log", "--json").stdout)["learned"]
+    assert (entry["id"], entry["what"], entry["applied"]) == (document["applied"], "router", True)
+    run_memtier(*scope, "revert")
+    assert path.read_text() == "retrieval:\n  k: 8  # eight\n"
+
+
+def test_a_router_that_loses_the_projects_own_answers_is_refused(tmp_path: Path) -> None:
+    """However much it gains on a data set, the gate has the last word."""
+    settings = {"retrieval.depth": "auto", "embedding.model": "none"}
+    with MemTier.open(tmp_path / "home", "p", settings=settings) as memory:
+        for number, thing in enumerate(("lantern", "orchard", "violin", "kettle", "saddle")):
+            say(memory, f"We hid the {thing} under the old bridge.", session_id=f"s{number}")
+        memory.remember("Nobody ever hid a bridge from Ada.")
+        always_facts = asdict(RouterDoubts(limit=100.0))
+        report = {"questions": LEAST_QUESTIONS, "trained": always_facts}
+        assert "answered worse" in find_obstacle(memory, report, low=0.1)
+        as_it_is = report | {"trained": asdict(RouterDoubts())}
+        assert find_obstacle(memory, as_it_is, low=0.1) == ""
+        assert find_obstacle(memory, as_it_is, low=0.0)
