@@ -23,6 +23,7 @@ from memtier_plugin.bench.tables import (
     format_share,
     format_signed,
 )
+from memtier_plugin.bench.telemetry_report import telemetry_view
 from memtier_plugin.bench.tiers_report import tiers_view
 from memtier_plugin.bench.trees_report import trees_view
 from memtier_plugin.bench.uplift import uplift_view
@@ -410,6 +411,7 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "compare": _compare_sections,
     "consolidation": consolidation_view,
     "durability": durability_view,
+    "telemetry": telemetry_view,
     "facts": _facts_sections,
     "gate": gate_view,
     "gate_check": gate_check_view,

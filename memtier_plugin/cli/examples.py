@@ -30,6 +30,7 @@ EXAMPLES: Final = {
     "bench silence": "--data locomo10.json",
     "bench uplift": "--data locomo10.json",
     "bench table": "1 --data locomo10.json",
+    "bench telemetry": "",
     "bench trees": "--data locomo10.json --sample 100",
     "bill": "--since 7d",
     "config": "show",

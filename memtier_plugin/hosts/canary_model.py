@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from typing import Any, Final, Self
 
 MODEL: Final = "canary"
+_numbers: Final = count()  # of calls: Hermes takes no second result for one id
 _USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
@@ -129,7 +131,7 @@ _RESPONSE_HEAD: Final = {"id": "canary", "created": 0, "model": MODEL}
 
 def _tool_call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     function = {"name": name, "arguments": json.dumps(arguments)}
-    return {"id": f"call_{name}", "type": "function", "function": function}
+    return {"id": f"call_{name}_{next(_numbers)}", "type": "function", "function": function}
 
 
 def _full_response(reply: CanaryReply) -> dict[str, Any]:

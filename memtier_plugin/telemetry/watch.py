@@ -99,12 +99,14 @@ class Watch:
         finally:
             self._started.set()
         while True:
+            closing = self._closing.is_set()
             try:
                 self._empty(exporter)
+                if closing:
+                    exporter.flush(EXIT_SECONDS)
             except Exception as error:  # likewise
                 self._state.note_failure(_describe(error))
-            if self._closing.is_set():
-                exporter.flush(EXIT_SECONDS)
+            if closing:
                 self._flushed.set()
                 return
             self._wake.wait()

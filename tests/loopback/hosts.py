@@ -28,7 +28,7 @@ class LoopbackModel(CanaryModel):
         self.says = "Noted."
         self._faults: deque[int] = deque()
         self._mutex = threading.Lock()
-        self._before = ""  # the last request, which a provider's cache would hold
+        self._before: deque[str] = deque(maxlen=100)  # prompts that a provider's cache would hold
 
     def fail(self, times: int, status: int = 500) -> None:
         """Answer the next requests with an error."""
@@ -68,10 +68,11 @@ class LoopbackModel(CanaryModel):
         return CanaryReply(text=self.says, usage=usage)
 
     def _take(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a request takes, if a cache keeps the beginning of the one before it."""
+        """Return what a request takes, if a cache keeps the prompts before it."""
         sent = serialised(request)
         with self._mutex:
-            kept, self._before = common_prefix(self._before, sent), sent
+            kept = max((common_prefix(before, sent) for before in self._before), default=0)
+            self._before.append(sent)
         details = {"cached_tokens": kept // 4}
         prompt, answer = len(sent) // 4, len(self.says) // 4
         total = {"completion_tokens": answer, "total_tokens": prompt + answer}
@@ -86,9 +87,14 @@ def serialised(request: Mapping[str, Any]) -> str:
 
 def common_prefix(before: str, after: str) -> int:
     """Return how many characters two texts have in common from their beginning."""
-    pairs = enumerate(zip(before, after, strict=False))
-    end = min(len(before), len(after))
-    return next((number for number, (a, b) in pairs if a != b), end)
+    low, high = 0, min(len(before), len(after))
+    while low < high:  # comparing slices is much faster than comparing characters
+        middle = (low + high + 1) // 2
+        if before[low:middle] == after[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def text(message: Mapping[str, Any]) -> str:
