@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,12 +55,23 @@ class _Noting:
 
     def __init__(self, exporter: Any, state: ExportState) -> None:
         self._exporter, self._state = exporter, state
+        self._stopped = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._exporter, name)
 
+    def stop(self) -> None:
+        """Give up what is being sent."""
+        self._stopped = True
+        self._exporter.shutdown()
+
+    def shutdown(self, *_: Any, **_options: Any) -> None:
+        """Do what `stop` has done."""
+
     def export(self, *batch: Any, **options: Any) -> Any:
         result = self._exporter.export(*batch, **options)
+        if self._stopped:
+            return result
         if result.name == "SUCCESS":
             self._state.note_success()
         else:
@@ -78,6 +91,7 @@ class OtlpExporter:
         resource = named.merge(OTELResourceDetector().detect())
         spans: Any = _Noting(OTLPSpanExporter(endpoint=_own_endpoint(base, "traces")), state)
         metrics: Any = _Noting(OTLPMetricExporter(endpoint=_own_endpoint(base, "metrics")), state)
+        self._exporters: tuple[Any, ...] = (spans, metrics)
         self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._traces.add_span_processor(BatchSpanProcessor(spans))
         interval = None if "OTEL_METRIC_EXPORT_INTERVAL" in os.environ else _EXPORT_MS
@@ -113,6 +127,15 @@ class OtlpExporter:
         until = time.monotonic() + seconds
         for provider in (self._traces, self._metrics):
             provider.force_flush(max(1, int(1000 * (until - time.monotonic()))))
+
+    def stop(self) -> None:
+        """Give up what is not sent, and end the threads."""
+        for exporter in self._exporters:
+            exporter.stop()
+        ending = (self._traces.shutdown, self._metrics.shutdown)
+        for end in ending:  # not here: they wait for their threads
+            with suppress(RuntimeError):  # the interpreter is ending, and its threads with it
+                threading.Thread(target=end, name="memtier-telemetry-end", daemon=True).start()
 
     def _span(self, operation: Operation, at: int) -> None:
         span = self._tracer.start_span(

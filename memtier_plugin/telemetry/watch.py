@@ -52,6 +52,9 @@ class Exporter(Protocol):
     def flush(self, seconds: float) -> None:
         """Send what is not sent yet, for at most so long."""
 
+    def stop(self) -> None:
+        """Give up what is not sent, and end the threads; from any thread."""
+
 
 class Watch:
     """The queue of one process for one home, and the thread that empties it."""
@@ -61,6 +64,7 @@ class Watch:
         self._state = ExportState(home, telemetry.endpoint)
         self._queue: deque[Written] = deque()
         self._dropped, self._is_broken = 0, False
+        self._exporter: Exporter | None = None
         self._wake, self._closing = threading.Event(), threading.Event()
         self._started, self._flushed = threading.Event(), threading.Event()
         # OpenTelemetry imports it, which is no longer allowed once the interpreter is ending.
@@ -81,6 +85,8 @@ class Watch:
         self._wake.set()
         if self._started.wait(START_SECONDS) and not self._flushed.wait(EXIT_SECONDS):
             self._state.note_failure("the collector had not answered when a process ended")
+        if self._exporter is not None:
+            self._exporter.stop()
 
     def _run(self) -> None:
         self._wake.wait()
@@ -88,7 +94,8 @@ class Watch:
         try:
             from memtier_plugin.telemetry.otlp import OtlpExporter
 
-            exporter: Exporter = OtlpExporter(self._home, self._telemetry, self._state)
+            exporter = OtlpExporter(self._home, self._telemetry, self._state)
+            self._exporter = exporter
         except Exception as error:  # of a foreign library: whatever it is, the host goes on
             if not self._closing.is_set():  # an ending process may not start its threads
                 self._state.note_failure(_describe(error))
