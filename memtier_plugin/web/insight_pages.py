@@ -1,7 +1,8 @@
-"""Who spoke, and which lines help: what is known across the lines of a project."""
+"""Who spoke, which lines help, and what the memory costs: what is known across all lines."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from starlette.requests import Request
@@ -9,13 +10,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from memtier_plugin.memory import MemTier
+from memtier_plugin.telemetry.bill import read_bill
+from memtier_plugin.web.log_pages import parse_page
 from memtier_plugin.web.rendering import Pages
 
+MOST_DAYS: Final = 36_500  # that a bill goes back
 LINES: Final = 100  # of those that were withheld from some runs
 
 
 class InsightPages:
-    """Shows people and uplift."""
+    """Shows people, uplift and the bill."""
 
     def __init__(self, memory: MemTier, pages: Pages) -> None:
         self._memory = memory
@@ -23,8 +27,12 @@ class InsightPages:
 
     @property
     def routes(self) -> list[Route]:
-        """The addresses of people and uplift."""
-        return [Route("/people", self.people), Route("/uplift", self.uplift)]
+        """The addresses of people, uplift and the bill."""
+        return [
+            Route("/people", self.people),
+            Route("/uplift", self.uplift),
+            Route("/bill", self.bill),
+        ]
 
     def people(self, request: Request) -> Response:
         """Show who spoke, what they are called, and which senders are one person."""
@@ -43,3 +51,10 @@ class InsightPages:
             lines=report.lines[:LINES],
             withhold=self._memory.settings.causes.withhold,
         )
+
+    def bill(self, request: Request) -> Response:
+        """Show what `memtier bill` does: tokens and money, against all of it in every prompt."""
+        days = parse_page(request.query_params.get("days"))
+        start = self._memory.actor.clock() - timedelta(days=min(days, MOST_DAYS)) if days else None
+        bill = read_bill(self._memory.store, start).to_json()
+        return self._pages.page(request, "bill.html", title="The bill", bill=bill, days=days)

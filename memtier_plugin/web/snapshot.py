@@ -28,8 +28,14 @@ START: Final = ("/", "/facts", "/facts?state=all", "/recalls", "/health")
 MOST_LINES: Final = 1_000  # pages of single lines; the log has the others
 MOST_PAGES: Final = 10_000
 _OF_A_LINE: Final = "/lines/"
-_KEPT: Final = ("/", "/facts", "/recalls", "/lines", "/health", "/people", "/uplift")
-_NARROWED: Final = {"agent", "session", "query", "all"}  # pages that show less than others do
+_KEPT: Final = ("/", "/facts", "/recalls", "/lines", "/health", "/people", "/uplift", "/bill")
+_NARROWED: Final = {
+    "agent",
+    "session",
+    "query",
+    "all",
+    "days",
+}  # pages that show less than others do
 # Remembered text is escaped: what looks like a tag or an attribute in a page is one of ours.
 _LINK: Final = re.compile(r' href="([^"]*)"')
 _SERVED: Final = re.compile(r'<form\b.*?</form>| hx-[\w-]+="[^"]*"', re.DOTALL)

@@ -141,6 +141,7 @@ def all_pages(memory: MemTier) -> dict[str, str]:
         "health": "/health",
         "people": "/people",
         "uplift": "/uplift",
+        "bill": "/bill",
         "purge": "/purge",
         "not-there": "/lines/ZZZZZZZZ",
     }

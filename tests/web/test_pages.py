@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from memtier_plugin.memory import MemTier
+from memtier_plugin.telemetry.bill import read_bill
 from tests.web.conftest import OWN
 
 
@@ -150,3 +151,12 @@ def test_people_and_uplift(browser: TestClient) -> None:
     """Who spoke stands there by name; without runs that lacked a line nothing is claimed."""
     assert "Mara Lindqvist" in browser.get("/people").text
     assert "no run goes without one now" in browser.get("/uplift").text
+
+
+def test_the_bill(browser: TestClient, shop: MemTier) -> None:
+    """The bill is that of `memtier bill`, of all turns or of the last days."""
+    bill = read_bill(shop.store, None)
+    page = browser.get("/bill").text
+    assert f"{bill.blocks} of {bill.turns}" in page and "No host has reported" in page
+    assert bill.turns and "0 of 0" not in browser.get("/bill?days=30").text
+    assert browser.get("/bill?days=x").status_code == 400
