@@ -20,7 +20,10 @@ COMMANDS: Final = {
     "ask": Lazy("ask", "Answer QUESTION from what is remembered, with the lines it rests on."),
     "backup": Lazy("transfer", "Back up the project into one archive, DEST, while others write."),
     "bench": Lazy("bench", "Measure recall and cost, apart from your own memory."),
-    "bill": Lazy("bill", "Show what the memory costs in prompts, and what it saves."),
+    "bill": Lazy(
+        "bill",
+        "Show what the memory costs in prompts, and what everything in the system prompt would.",
+    ),
     "config": Lazy("config", "Show and check the settings."),
     "consolidate": Lazy("consolidate", "Consolidate new entries into facts now."),
     "daemon": Lazy("background", "Run the background jobs: entries become facts."),
