@@ -21,6 +21,7 @@ from memtier_plugin.web.forms import Form, read_form
 from memtier_plugin.web.rendering import Pages
 
 _Work = Callable[[Request, Form], Response]
+_UNFORGOTTEN: Final = 500  # lines that one form brings back
 _LISTED: Final = 50  # of the lines that would be forgotten
 
 
@@ -89,8 +90,9 @@ class DecisionPages:
             request,
             "forget.html",
             title="Forgotten" if done else "Forget?",
-            ids=chosen,
+            target=form.target(),
             removed=removed,
+            most=_UNFORGOTTEN,
             lines=lines,
             done=done,
         )
@@ -108,10 +110,9 @@ class DecisionPages:
             ids=ids,
             agent=form.text("agent") or None,
             session=form.text("session") or None,
-            query=form.text("query") or None,
         )
         if not selection or selection == Selection(agent=selection.agent):
-            raise MessageError("name what is meant: lines, a session, or words")
+            raise MessageError("name what is meant: lines, a session, or a text")
         return selection
 
     def _lines(self, ids: Sequence[str]) -> list[Entry | Fact]:
@@ -123,7 +124,7 @@ class DecisionPages:
     def ask_purge(self, request: Request) -> Response:
         """Show the form of a purge."""
         return self._pages.page(
-            request, "purge.html", title="Purge", receipt=None, ids=(), text="", why=""
+            request, "purge.html", title="Purge", receipt=None, target=(), why=""
         )
 
     def purge(self, request: Request, form: Form) -> Response:
@@ -144,7 +145,6 @@ class DecisionPages:
             title="Purged" if receipt.done else "Purge?",
             receipt=receipt.to_json(),
             found=count,
-            ids=form.all("id"),
-            text="" if receipt.done else text,
+            target=() if receipt.done else form.target(),
             why=why,
         )

@@ -11,6 +11,7 @@ from memtier_plugin.core.errors import MessageError
 
 MAX_FORM_BYTES: Final = 256 * 1024
 _MOST_FIELDS: Final = 2_000
+_TARGET: Final = ("id", "agent", "session", "text")
 
 
 class Form(dict[str, str]):
@@ -23,6 +24,10 @@ class Form(dict[str, str]):
     def text(self, name: str) -> str:
         """Return a field without spaces around it, "" where it is missing."""
         return self.get(name, "").strip()
+
+    def target(self) -> list[tuple[str, str]]:
+        """Return the fields that say what is meant, to be asked for once more."""
+        return [pair for pair in self._pairs if pair[0] in _TARGET and pair[1]]
 
     def all(self, name: str) -> tuple[str, ...]:
         """Return every value of a field that has one."""

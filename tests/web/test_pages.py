@@ -115,6 +115,17 @@ def test_forget_is_asked_twice_and_undone(browser: TestClient, shop: MemTier) ->
     assert words in browser.get("/").text
 
 
+def test_a_whole_session_is_forgotten(browser: TestClient, shop: MemTier) -> None:
+    """A session goes as a whole, of the agent that is named, once that was confirmed."""
+    form = {"session": "telegram:mara:3", "agent": "openclaw.main"}
+    assert "Forget the whole session" in browser.get("/?session=telegram:mara:3").text
+    asked = browser.post("/forget", data=form, headers=OWN).text
+    assert 'name="session" value="telegram:mara:3"' in asked
+    browser.post("/forget", data={**form, "confirmed": "yes"}, headers=OWN)
+    assert not [entry for entry in shop.entries() if entry.session_id == form["session"]]
+    assert [entry for entry in shop.entries() if entry.session_id == "telegram:mara:2"]
+
+
 @pytest.mark.parametrize("form", ({}, {"session": ""}, {"agent": "openclaw.main"}))
 def test_nobody_forgets_everything_by_mistake(
     browser: TestClient, shop: MemTier, form: dict[str, str]
