@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from memtier_plugin.core.records import Entry
@@ -35,6 +35,7 @@ class Confidence:
     whole: bool = False
 
 
+@lru_cache(128)  # the next run of a session reads its last one again
 def find_confidence(text: str) -> Confidence | None:
     """Return what a message makes a confidence; None where it is none itself."""
     if len(text) > 2 * _MAX_CHARS:
