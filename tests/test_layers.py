@@ -100,6 +100,7 @@ HOMES = {
     "regex": "text.* trust.* facts.* priority.* retrieval.* learning.tool_outcomes",
     "rich": "cli.* bench.* tui.*",
     "safetensors": "providers.embedding.*",
+    "sqlite_vec": "storage.index.sqlite_vec",
     "Stemmer": "text.tokenizer bench.baselines",
     "textual": "tui.*",
     "tokenizers": "providers.embedding.*",

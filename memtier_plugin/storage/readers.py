@@ -60,7 +60,8 @@ class VectorReader(Protocol):
             query: the int8 vector.
             cap: pieces that are compared at most, the newest.
             limit: pieces that are taken; between equals the newest.
-            cosines: takes the cosine of every row compared exactly, as `similarity` has it.
+            cosines: takes the cosine of the rows returned that were compared exactly, as
+                `similarity` has it.
         """
 
     def similarity(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:

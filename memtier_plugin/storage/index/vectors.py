@@ -13,6 +13,8 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from memtier_plugin.storage.index.sqlite_vec import execute_with_vec
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -208,8 +210,8 @@ class IndexVectors:
             query: an int8 vector, as bytes.
             cap: the most pieces to compare; the newest are.
             limit: the most pieces to return; ties go to the newest.
-            cosines: takes what `similarity` returns for every row that was compared exactly, so
-                that their vectors need not be read again.
+            cosines: takes what `similarity` returns for the rows that were compared exactly and
+                are returned, so that their vectors need not be read again.
         """
         if not any(query):  # the model knows none of the query's words
             return {}, 0
@@ -272,27 +274,23 @@ class IndexVectors:
         known: dict[int, float] | None,
     ) -> dict[int, float]:
         """Compare a query with every piece of these rows; see `nearest`."""
-        import numpy as np
-
         source, bound = _source_of({*pieces})
-        rows = self._db.execute(
-            f"SELECT item, vector FROM {source} WHERE model = ?1 AND length(vector) = ?2",  # noqa: S608
-            (model, len(query), bound),
-        ).fetchall()
-        if not rows:
-            return {}
-        items = np.array([row for row, _ in rows], np.int64)
-        dots, squares, own = _products(query, [vector for _, vector in rows])
-        if known is not None:
-            exact = dots / np.sqrt(squares * own)
-            order = np.argsort(exact, kind="stable")  # of a row's pieces the nearest comes last
-            known.update(zip(items[order].tolist(), exact[order].clip(0.0).tolist(), strict=True))
-        # Single precision has ties, which go to the newer row.
-        distances = (1 - dots / (np.sqrt(squares) * np.sqrt(own))).astype(np.float32)
-        order = _nearest_first(distances, items, limit)
+        hits = execute_with_vec(
+            self._db,
+            f"""SELECT item, vector, vec_distance_cosine(vec_int8(vector), vec_int8(?1)) AS distance
+                FROM {source} WHERE model = ?2 AND length(vector) = ?4
+                ORDER BY distance, item DESC LIMIT ?5""",  # noqa: S608
+            (query, model, bound, len(query), limit),
+        )
         near: dict[int, float] = {}
-        for row, distance in zip(items[order].tolist(), distances[order].tolist(), strict=True):
+        vectors = []
+        for row, vector, distance in hits:
+            vectors.append((row, vector))
             near.setdefault(row, max(0.0, 1 - distance))
+        if known is not None:
+            exact = _cosines(query, [vector for _, vector in vectors])
+            for (row, _), cosine in zip(vectors, exact, strict=True):
+                known[row] = max(cosine, known.get(row, 0.0))
         return near
 
     def shortlist(
@@ -358,23 +356,13 @@ def _cosines(query: bytes, vectors: Sequence[bytes]) -> list[float]:
 
     if not vectors:
         return []
-    dots, squares, own = _products(query, vectors)
-    cosines: list[float] = (dots / np.sqrt(squares * own)).tolist()
-    return cosines
-
-
-def _products(
-    query: bytes, vectors: Sequence[bytes]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Return the product of each int8 vector with a query, with itself, and the query's own."""
-    import numpy as np
-
     matrix = np.frombuffer(b"".join(vectors), np.int8).reshape(len(vectors), -1).astype(np.float32)
     asked = np.frombuffer(query, np.int8).astype(np.float32)
     # Not by BLAS, whose threads cost more than so few products; sums of int8 products are exact.
     dots = np.einsum("ij,j->i", matrix, asked).astype(np.float64)
     squares = np.einsum("ij,ij->i", matrix, matrix).astype(np.float64)
-    return dots, squares, float(asked @ asked)
+    cosines: list[float] = (dots / np.sqrt(squares * float(asked @ asked))).tolist()
+    return cosines
 
 
 def pack_signs(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:
@@ -408,7 +396,7 @@ def _sign_distances(bits: NDArray[np.uint8], query: NDArray[np.int8]) -> NDArray
 
 
 def _nearest_first(
-    distances: NDArray[np.int32] | NDArray[np.float32], items: NDArray[np.int64], limit: int
+    distances: NDArray[np.int32], items: NDArray[np.int64], limit: int
 ) -> NDArray[np.int64]:
     """Return the indices of the ``limit`` nearest, then the newer, without sorting all of them."""
     import numpy as np
