@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import groupby
@@ -102,11 +102,3 @@ def state_of(fact: Mapping[str, Any], now: datetime) -> str:
 
 def _since(view: FactView) -> datetime:
     return view.fact.valid_from or view.fact.timestamp
-
-
-def subjects_of(facts: Iterable[FactView]) -> list[tuple[str, int]]:
-    """Return the subjects of some facts with how many each has, the most first."""
-    counts: dict[str, int] = {}
-    for view in facts:
-        counts[view.fact.subject] = counts.get(view.fact.subject, 0) + 1
-    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0].casefold()))
