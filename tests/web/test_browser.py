@@ -346,6 +346,26 @@ def test_a_new_line_appears_by_itself(chromium: Browser, address: str, shop: Mem
     context.close()
 
 
+def test_many_tabs(chromium: Browser, address: str, shop: MemTier) -> None:
+    """More tabs than a browser has connections are live, also once the first one is closed."""
+    context = chromium.new_context()
+    first = open_tab(context, address).tab
+    tabs = [first]
+    for _ in range(8):
+        tabs.append(context.new_page())
+        tabs[-1].goto(f"{address}/")
+    for tab in tabs:
+        tab.wait_for_selector("text=● live")
+    when = max(entry.observed_at for entry in shop.entries()).isoformat()
+    for number, listening in enumerate((tabs, tabs[1:])):
+        message = {"role": "user", "content": f"Tab {number}.", "observed_at": when}
+        shop.record([message], session_id="telegram:mara:3")
+        for tab in listening:
+            tab.wait_for_selector(f"text=Tab {number}.", timeout=20_000)
+        first.close()
+    context.close()
+
+
 def test_without_a_mouse(chromium: Browser, address: str, shop: MemTier) -> None:
     """From the address alone, keys reach the content, the review and its decision."""
     context = chromium.new_context()

@@ -24,16 +24,37 @@
   }
   const drawAll = (root) => root.querySelectorAll("[data-plot]").forEach((plot) => plot.clientWidth && draw(plot));
 
-  // What an open page shows is asked for again when something was written; a form in use is not.
+  // What an open page shows is asked for again when something was written. Browsers give a site six
+  // connections, so that one tab listens and tells the others; when it is closed another takes over.
   function follow() {
     const sign = document.querySelector(".live");
-    if (!sign || !window.EventSource) return;
-    const events = new EventSource("/live");
-    const say = (text) => { sign.hidden = !text; sign.textContent = text; };
-    events.addEventListener("changed", () => document.body.dispatchEvent(new CustomEvent("changed")));
-    events.onopen = () => say("● live");
-    events.onerror = () => say("○ not connected");
-    window.addEventListener("pagehide", () => events.close());
+    if (!sign || !navigator.locks) return;
+    const others = new BroadcastChannel("memtier-live");
+    let state = "";
+    const show = (news) => {
+      if (news === "changed") document.body.dispatchEvent(new CustomEvent("changed"));
+      else [sign.hidden, sign.textContent] = [false, news];
+    };
+    const tell = (news) => {
+      if (news !== "changed") state = news;
+      others.postMessage(news);
+      show(news);
+    };
+    others.onmessage = ({ data }) => {
+      if (data !== "hello") show(data);
+      else if (state) others.postMessage(state);
+    };
+    others.postMessage("hello");
+    navigator.locks.request("memtier-live", () => new Promise(() => {
+      const events = new EventSource("/live");
+      events.addEventListener("changed", () => tell("changed"));
+      events.onopen = () => {
+        tell("● live");
+        if (performance.now() > 2000) tell("changed"); // perhaps, while nobody listened
+      };
+      events.onerror = () => tell("○ not connected");
+      addEventListener("pagehide", () => events.close());
+    }));
   }
 
   document.addEventListener("DOMContentLoaded", () => { drawAll(document); follow(); });
