@@ -76,8 +76,10 @@ sbom: .venv/.dist
 	rm -rf build/sbom
 	$(PYTHON) -m venv build/sbom
 	build/sbom/bin/python -m pip install --quiet "$$(ls dist/*.whl)[mcp,otel,web]"
+	version=$$(build/sbom/bin/memtier --version | cut -d ' ' -f 2) && \
+		sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > build/sbom.toml
 	build/sbom/bin/python -m pip uninstall --quiet --yes pip setuptools
-	.venv/dist/bin/cyclonedx-py environment build/sbom --pyproject pyproject.toml \
+	.venv/dist/bin/cyclonedx-py environment build/sbom --pyproject build/sbom.toml \
 		--output-reproducible --output-file "$$(ls dist/*.whl | sed 's/-py3-none-any.whl//').cdx.json"
 
 image-steps: .venv/.dev # the steps of the Dockerfile without Docker (Linux)

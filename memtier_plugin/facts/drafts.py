@@ -23,7 +23,6 @@ from memtier_plugin.facts.extraction.denials import find_denials
 from memtier_plugin.facts.extraction.formation import ToolExtractor
 from memtier_plugin.facts.extraction.lessons import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatExtractor
-from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.facts.verification.second_look import is_liftable, lift
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
@@ -186,6 +185,9 @@ class DraftBuilder:
             return  # the drafts are paid for: the rules decide on the rest
 
     def _extract(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
+        # A tenth of what a resident loads to start, and no prompt waits for facts.
+        from memtier_plugin.facts.extraction.rules import extract_facts
+
         statements = extract_facts(group, self._store.settings.facts.single_valued)
         procedures = experiences.extract_experiences(group)
         rejected.update(statements.rejected)

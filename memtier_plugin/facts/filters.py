@@ -14,7 +14,7 @@ from typing import Final
 import regex
 
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
-from memtier_plugin.facts.extraction.rules import SINGLE_VALUED
+from memtier_plugin.core.settings.schema import Facts
 from memtier_plugin.text.lexicon import lexicon, small_talk, word_set
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.tokenizer import plain_words
@@ -112,7 +112,7 @@ def apply_filters(
     drafts: Sequence[FactDraft],
     *,
     cap: int,
-    single_valued: Collection[str] = SINGLE_VALUED,
+    single_valued: Collection[str] = Facts().single_valued,
 ) -> tuple[list[FactDraft], Counter[str]]:
     """Return the accepted drafts of one session, in order, and the reasons of the others.
 

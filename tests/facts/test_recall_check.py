@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.records import Entry, FactDraft
-from memtier_plugin.facts import drafts
+from memtier_plugin.facts.extraction import rules
 from memtier_plugin.facts.extraction.rules import Extraction
 from memtier_plugin.memory import MemTier
 from memtier_plugin.regression import probes as making
@@ -89,7 +89,7 @@ def extracting(
         def extract(entries: Sequence[Entry], *_: object) -> Extraction:
             return Extraction(tuple(make(entries)), {})
 
-        monkeypatch.setattr(drafts, "extract_facts", extract)
+        monkeypatch.setattr(rules, "extract_facts", extract)
 
     return put_in
 

@@ -17,7 +17,7 @@ from memtier_plugin.hooks.coding_agents import ABANDONED_SECONDS, AgentHooks, Tu
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.methods import Methods
-from tests.processes import ROOT, run_memtier
+from tests.processes import ROOT, run_memtier, run_python
 
 HOST = "claude-code"
 AGENT = "claude-code.main"
@@ -208,6 +208,19 @@ def test_the_command_never_stops_the_agent(home: Path, text: str) -> None:
     """Whatever stdin holds, the hook's command ends well and prints JSON that says nothing."""
     done = run_memtier("--home", home, "--project", "p", "hook", HOST, input=text)
     assert json.loads(done.stdout) == {}
+
+
+def test_the_command_loads_little(home: Path) -> None:
+    """An agent starts a process for each event: it loads no settings, nothing that few need."""
+    code = """
+        import sys
+        from memtier_plugin.cli.main import main
+        main(["--home", sys.argv[1], "--project", "p", "hook", sys.argv[2]], standalone_mode=False)
+        heavy = {"apsw", "msgspec", "numpy", "rich", "yaml", "memtier_plugin.core.settings.schema"}
+        print(sorted(heavy & {*sys.modules}))
+    """
+    done = run_python(code, home, HOST, input=json.dumps(event("Notification")))
+    assert done.splitlines() == ["{}", "[]"]
 
 
 def test_without_a_resident(home: Path) -> None:
