@@ -57,7 +57,7 @@ _MAX_REPLAY_FAILURES: Final = 3  # failed queue files after which replay stops f
 _CLOSE_TIMEOUT: Final = 10.0  # a child gets to finish its work
 # Variables passed to a child; an endpoint's key only if it is configured.
 _PASSED_VARIABLES: Final = re.compile(
-    r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)\Z"
+    r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*|OTEL_.*)\Z"
 )
 
 _log = logging.getLogger("memtier")

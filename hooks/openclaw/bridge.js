@@ -26,7 +26,7 @@ const MAX_REQUEST_BYTES = 15 * 1024 * 1024; // of a request; the resident's limi
 const TEXT_LIMITS = [1_000_000, 100_000, 10_000, 1_000, 100]; // successive limits for each text of a request that is too large
 const MAX_FAILED = 3; // failed deliveries after which replay stops for now
 // Variables passed to a child; an endpoint's key only if it is configured.
-const PASSED_VARIABLES = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)$/;
+const PASSED_VARIABLES = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*|OTEL_.*)$/;
 
 /** Return the address of a home's resident, as `socket_path` in memtier_plugin/core/paths.py does. */
 export function socketPath(home) {

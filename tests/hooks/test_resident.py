@@ -411,6 +411,7 @@ def test_a_childs_environment(
     """The resident gets no secret of the host but what is named."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
     monkeypatch.setenv("NAMED_KEY", "named")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     environment_file = tmp_path / "environment"
     resident = ResidentClient(["/bin/sh", "-c", f"env > {environment_file}"], home, ("NAMED_KEY",))
     with pytest.raises(ResidentUnreachable):
@@ -418,6 +419,7 @@ def test_a_childs_environment(
     seen = environment_file.read_text()
     assert "secret" not in seen
     assert "NAMED_KEY=named" in seen and "PATH=" in seen and "MEMTIER_HOME=" in seen
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT=" in seen
 
 
 def test_letting_go_of_nothing(home: Path) -> None:

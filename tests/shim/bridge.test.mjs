@@ -239,13 +239,14 @@ test("a payload larger than a line may be is cut, not lost", async (t) => {
 
 test("the child gets no secret but what is named", async (t) => {
   const { top, make } = await scene(t);
-  Object.assign(process.env, { SOME_API_KEY: "secret", NAMED_KEY: "named" });
+  Object.assign(process.env, { SOME_API_KEY: "secret", NAMED_KEY: "named", OTEL_SERVICE_NAME: "shop" });
   const told = join(top, "environment");
   const bridge = make(["/bin/sh", "-c", `env > ${told}`], { environment: ["NAMED_KEY"] });
   await assert.rejects(bridge.call("ping", {}, 2000));
   const seen = await readFile(told, "utf8");
   assert.ok(!seen.includes("secret"));
   assert.match(seen, /NAMED_KEY=named/);
+  assert.match(seen, /OTEL_SERVICE_NAME=shop/);
 });
 
 test("a server that only listens is given up at the deadline, and nothing of it is killed", async (t) => {
