@@ -92,7 +92,8 @@ A value is taken from the first of these that sets it:
 A folder's `.memtier.yaml` came with somebody's repository, so it may set only `project` (one that
 you bound to that folder with `memtier init`), `language`, `retrieval.k`, `retrieval.token_budget`
 and `retrieval.weights`, within limits. `endpoints` and `workspaces` are read from `config.yaml`
-alone, and `telemetry` from no project's file. An unknown key is an error that names the nearest known key, the file and the line.
+alone, and `telemetry` from no project's file. An unknown key is an error that names the nearest
+known key, the file and the line.
 
 `memtier config show` lists every value with the file and line that set it, and `memtier config
 check` reports mistakes. A project's file may look like this:
