@@ -160,20 +160,31 @@ def make_private_folder(home: Path, *parts: str) -> Path:
     if parts and (parts[0] in _HOME_NAMES or parts[0].startswith(RESTORING)):
         make_home(home)
     folder = home
-    for part in ("", *parts):
-        folder = folder / part if part else folder
-        try:
-            status = folder.lstat()
-        except FileNotFoundError:
-            try:
-                folder.mkdir(mode=0o700, parents=not part, exist_ok=True)
-                status = folder.lstat()
-            except OSError as error:
-                raise LedgerWriteError(f"cannot make the folder {folder}: {error}") from error
-        except OSError as error:
-            raise LedgerWriteError(f"cannot look at {folder}: {error}") from error
-        check_ownership(folder, status, stat.S_IFDIR)
+    _make_folder(folder, parents=True)
+    for part in parts:
+        folder = folder / part
+        _make_folder(folder)
     return folder
+
+
+def _make_folder(folder: Path, *, parents: bool = False) -> int:
+    """Create a folder unless it is there, and check it; return its mode.
+
+    Raises:
+        UnsafePath, LedgerWriteError: as `make_private_folder`.
+    """
+    try:
+        status = folder.lstat()
+    except FileNotFoundError:
+        try:
+            folder.mkdir(mode=0o700, parents=parents, exist_ok=True)
+            status = folder.lstat()
+        except OSError as error:
+            raise LedgerWriteError(f"cannot make the folder {folder}: {error}") from error
+    except OSError as error:
+        raise LedgerWriteError(f"cannot look at {folder}: {error}") from error
+    check_ownership(folder, status, stat.S_IFDIR)
+    return status.st_mode
 
 
 def tighten_mode(path: Path | int, mode: int) -> bool:
@@ -225,11 +236,14 @@ def owned_folder_exists(folder: Path) -> bool:
 
 def make_ledger_folder(home: Path, project: str, ledger: str, owner: str | None = None) -> Path:
     """Make and return the folder of a ledger; ``owner`` is the agent for episodic and journal."""
-    top = make_private_folder(make_project_folder(home, project), ledger)
+    top = make_project_folder(home, project) / ledger
+    _make_folder(top)
     if owner is None:
         return top
-    register_long_name(top, owner_folder_name(owner), owner)
-    return make_private_folder(top, owner_folder_name(owner))
+    name = owner_folder_name(owner)
+    register_long_name(top, name, owner)
+    _make_folder(top / name)
+    return top / name
 
 
 def make_project_folder(home: Path, project: str) -> Path:
@@ -238,12 +252,12 @@ def make_project_folder(home: Path, project: str) -> Path:
     Raises:
         UnsafePath, LedgerWriteError: as `make_private_folder`.
     """
-    top = make_private_folder(home, "projects")
-    register_long_name(top, encode_file_name(project), project)
-    folder = make_private_folder(top, encode_file_name(project))
-    for path in (home, top, folder):
-        tighten_mode(path, path.lstat().st_mode)
-    return folder
+    name, top = encode_file_name(project), make_home(home) / "projects"
+    tighten_mode(top, _make_folder(top))
+    register_long_name(top, name, project)
+    tighten_mode(top / name, _make_folder(top / name))
+    tighten_mode(home, home.lstat().st_mode)
+    return top / name
 
 
 def iter_ledger_folders(

@@ -14,6 +14,7 @@ from memtier_plugin.storage.readers import Reader
 from memtier_plugin.trust.confidences import Confidence, find_confidence
 
 _LAST: Final = 50  # newest entries of a session among which its last run is looked up
+_MOSTLY: Final = 10  # of which mostly suffice
 
 
 class Confidences:
@@ -99,10 +100,15 @@ class Confidences:
         rows = reader.newest_in_session(
             run.agent, run.session, reader.scopes(run.agent, run.sender), _LAST
         )
-        stored = reader.items_by_row(rows)
-        entries = [stored[row].item for row in rows if row in stored]
-        earlier = [e for e in entries if isinstance(e, Entry) and e.run_id != run.run]
-        return [entry for entry in earlier if entry.run_id == earlier[0].run_id]
+        last: list[Entry] = []
+        for newest in (rows[:_MOSTLY], rows):
+            stored = reader.items_by_row(newest)
+            entries = [stored[row].item for row in newest if row in stored]
+            earlier = [e for e in entries if isinstance(e, Entry) and e.run_id != run.run]
+            last = [entry for entry in earlier if entry.run_id == earlier[0].run_id]
+            if len(last) < len(earlier):  # or else it may begin before them
+                break
+        return last
 
 
 def _confidences_in(messages: Sequence[Message | Entry]) -> list[Confidence]:
