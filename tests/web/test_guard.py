@@ -170,6 +170,16 @@ def test_templates_have_no_inline_code() -> None:
     assert broken == {"snapshot.html"}
 
 
+def test_vendored_files_are_those_that_are_named() -> None:
+    """What we serve of others is as they published it, and each has its licence beside it."""
+    vendor = Path(memtier_plugin.web.__file__).parent / "static" / "vendor"
+    rows = re.findall(r"\| ([\w.]+) \| .* \| (\w{64}) \|", (vendor / "PROVENANCE.md").read_text())
+    assert len(rows) == 3
+    for name, digest in rows:
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == digest
+        assert (vendor / f"{name.partition('.')[0]}.LICENSE.txt").is_file()
+
+
 def test_large_and_broken_forms(browser: TestClient) -> None:
     """A form of megabytes, or none, is refused with a page that says why."""
     large = browser.post("/search", content=b"query=" + b"x" * 5_000_000, headers=OWN)
