@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.errors import MessageError, NotFound
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Hit, RecallRequest
@@ -82,7 +82,10 @@ class RecallPages:
         query, sender = form.text("query"), form.get("sender") or None
         if not query:
             return self._search_page(request, form, None)
-        actor = replace(self._memory.actor, agent=form.text("agent") or self._memory.agent_id)
+        agent = form.text("agent") or self._memory.agent_id
+        if agent not in self._agents():
+            raise NotFound(f"there is no agent {agent!r} in this project")
+        actor = replace(self._memory.actor, agent=agent)
         if as_of := form.text("as_of"):
             moment, history = parse_moment(as_of), History(actor, self._memory.knowledge.person)
             recall = history.recall(query, moment, sender=sender, purpose="preview")
@@ -103,12 +106,15 @@ class RecallPages:
             request, form, {"recall": recall, "hits": hits, "journalled": not as_of}
         )
 
+    def _agents(self) -> set[str]:
+        with self._memory.store.session() as reader:
+            return {span.agent for span in reader.session_spans()} | {self._memory.agent_id}
+
     def _search_page(
         self, request: Request, form: Mapping[str, str], result: dict[str, Any] | None
     ) -> Response:
         self._memory.store.catch_up_all()
         with self._memory.store.session() as reader:
-            agents = {span.agent for span in reader.session_spans()} | {self._memory.agent_id}
             people = reader.people()
         chosen = {name: form.get(name, "") for name in ("query", "agent", "as_of")}
         chosen["agent"] = chosen["agent"] or self._memory.agent_id
@@ -117,7 +123,7 @@ class RecallPages:
             request,
             "search.html",
             title="Search",
-            agents=sorted(agents | {chosen["agent"]}),
+            agents=sorted(self._agents()),
             senders=sorted({"", *people}),
             sender=form.get("sender", speaks_most),
             result=result,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
@@ -11,6 +12,7 @@ from starlette.testclient import TestClient
 from memtier_plugin.memory import MemTier
 from memtier_plugin.telemetry.bill import read_bill
 from tests.web.conftest import OWN
+from tests.web.test_guard import ledger_digest
 
 
 def first_id(memory: MemTier, words: str) -> str:
@@ -81,6 +83,26 @@ def test_a_search_now_and_then(browser: TestClient, shop: MemTier) -> None:
     assert "heron" in then and "kestrel" not in then and "why these" not in then
     bad = browser.post("/search", data={"query": "x", "as_of": "some day"}, headers=OWN)
     assert bad.status_code == 400
+    before = ledger_digest(shop)
+    other = browser.post("/search", data={"query": "x", "agent": "nobody"}, headers=OWN)
+    assert other.status_code == 404 and ledger_digest(shop) == before
+
+
+@pytest.mark.parametrize(
+    "text", ("\x00", "../..", "' OR 1=1 --", "🦉" * 300, "%ED%A0%80", "{{7*7}}")
+)
+def test_odd_addresses(browser: TestClient, text: str) -> None:
+    """Whatever stands in an address or a form, the answer is a page that says what is wrong."""
+    odd = quote(text, safe="%")
+    paths = [f"/lines/{odd}", f"/recalls/{odd}", f"/facts/about/{odd}", f"/{odd}"]
+    paths += [f"/?{name}={odd}" for name in ("agent", "session", "day", "page")]
+    paths += [f"/facts?{name}={odd}" for name in ("query", "state", "page")]
+    answers = [browser.get(path) for path in paths]
+    for path in ("/review", "/forget", "/unforget", "/purge", "/search"):
+        form = {"id": text, "session": text, "decision": text, "query": text, "agent": text}
+        answers.append(browser.post(path, data=form, headers=OWN))
+    assert {answer.status_code for answer in answers} <= {200, 303, 307, 400, 404}
+    assert not [answer for answer in answers if answer.status_code == 200 and ">49<" in answer.text]
 
 
 def test_review(browser: TestClient, shop: MemTier) -> None:
