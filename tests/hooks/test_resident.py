@@ -333,6 +333,19 @@ def test_environments_do_not_part_clients(
         assert int(run_python(code, home, *SERVE, env=environment)) == first
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+def test_another_users_socket(
+    server: subprocess.Popen[bytes], home: Path, pipe: Callable[..., ResidentClient]
+) -> None:
+    """A socket in a folder of another user's is not spoken to: what is said there is private."""
+    folder = socket_path(home).parent
+    assert pid(pipe()) == server.pid
+    os.chown(folder, 12345, -1)
+    stranger = pipe()
+    assert stranger._connect_socket() is None
+    os.chown(folder, 0, -1)
+
+
 def test_a_home_is_the_same_however_it_is_written(
     home: Path, pipe: Callable[..., ResidentClient]
 ) -> None:
