@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from memtier_plugin.core.records import Entry, Source
+from memtier_plugin.core.records import Entry, Fact, Source
 from memtier_plugin.core.results import Evidence, Hit
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.search import RankedRow
@@ -22,6 +22,9 @@ def read_hits(
 ) -> list[Hit]:
     """Return the hits of ranked rows, without those that the index holds no more.
 
+    Nor with facts that the viewer may not see: whoever reads all entries has in scope the facts
+    that rest on another agent's confidences.
+
     Args:
         evidence: by row, where it was gathered.
     """
@@ -30,8 +33,12 @@ def read_hits(
     return [
         _hit(reader, stored[row], viewer, score, signals, evidence.get(row))
         for row, score, signals in ranked
-        if row in stored
+        if row in stored and _may_see(viewer, stored[row].item)
     ]
+
+
+def _may_see(viewer: Viewer, item: Entry | Fact) -> bool:
+    return isinstance(item, Entry) or viewer.may_see(item)
 
 
 def _hit(

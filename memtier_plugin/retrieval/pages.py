@@ -8,7 +8,6 @@ from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.hits import entry_hit
 from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.visibility import is_visible
 from memtier_plugin.storage.index.pages import Page
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
@@ -58,9 +57,8 @@ class PageReader:
         rows = self._reader.rows_of(ids)
         current = {candidate.row for candidate in self._reader.candidates(rows.values())}
         stored = self._reader.items_by_row([row for row in rows.values() if row in current])
-        asker = None if self._viewer.read_all else self._viewer.asker
         return {
             fact.item.id: fact
             for fact in stored.values()
-            if isinstance(fact.item, Fact) and is_visible(fact.item, asker)
+            if isinstance(fact.item, Fact) and self._viewer.may_see(fact.item)
         }

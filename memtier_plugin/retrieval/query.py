@@ -15,9 +15,10 @@ from typing import Final
 
 import regex
 
+from memtier_plugin.core.records import Fact
 from memtier_plugin.retrieval.project_names import weigh_names, without_names
 from memtier_plugin.retrieval.topic_words import query_language, ranking_terms, topic_terms
-from memtier_plugin.retrieval.visibility import Asker
+from memtier_plugin.retrieval.visibility import Asker, is_visible
 from memtier_plugin.text.dates.spans import TimeSpan, find_time_spans
 from memtier_plugin.text.lexicon import LANGUAGES
 from memtier_plugin.text.phrases import Words
@@ -107,6 +108,10 @@ class Viewer:
         """Return the viewer as one that asks for facts."""
         people = self.linked | {self.sender or ""}
         return Asker(self.agent, people, self.read_all or self.read_people)
+
+    def may_see(self, fact: Fact) -> bool:
+        """Tell whether it may see a fact; ``read_all`` opens all summaries, but no confidence."""
+        return is_visible(fact, self.asker) or (self.read_all and bool(fact.shelf))
 
     @property
     def people(self) -> frozenset[str] | None:

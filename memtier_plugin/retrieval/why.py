@@ -31,7 +31,7 @@ from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
 from memtier_plugin.retrieval.query_vector import embed_query
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
-from memtier_plugin.retrieval.visibility import is_visible, is_withheld
+from memtier_plugin.retrieval.visibility import is_withheld
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.text.tokenizer import ngrams
@@ -389,12 +389,10 @@ def _may_see(viewer: Viewer, stored: Stored) -> bool:
         return False
     if isinstance(item, Fact) and is_withheld(item, stored.state, viewer.agent):
         return False
-    if viewer.read_all:
-        return True
-    own = (viewer.agent, viewer.sender or "")
     if isinstance(item, Fact):
-        return is_visible(item, viewer.asker)
-    return (item.agent_id, item.sender or "") == own
+        return viewer.may_see(item)
+    own = (viewer.agent, viewer.sender or "")
+    return viewer.read_all or (item.agent_id, item.sender or "") == own
 
 
 def _left_out(
