@@ -3,24 +3,27 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
 	$(BIN)/memtier demo
 
 test: .venv/.dev
-	$(BIN)/pytest -m "not slow and not runtime and not train" -n auto --dist worksteal
+	$(BIN)/pytest -m "not slow and not runtime and not train and not shared" -n auto --dist worksteal
 
 coverage: .venv/.dev # the same, half as fast
-	$(BIN)/pytest -m "not slow and not runtime and not train" -n auto --dist worksteal --cov --cov-report=term
+	$(BIN)/pytest -m "not slow and not runtime and not train and not shared" -n auto --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/.dev # and the properties, with ten times the examples
-	$(BIN)/pytest -m "(slow or hypothesis) and not (runtime or browser)" -n 2 --dist worksteal \
+	$(BIN)/pytest -m "(slow or hypothesis) and not (runtime or browser or shared)" -n 2 --dist worksteal \
 		--hypothesis-profile=thorough
 
 test-web: .venv/.dev # the web view in Chromium; a screenshot of each page in build/screenshots
 	$(BIN)/pytest -m browser -n 0 tests/web
+
+test-shared: .venv/.dev # machines that share a project, by a PostgreSQL that it starts itself
+	$(BIN)/pytest -m shared -n 0 tests/shared tests/storage/test_contract.py
 
 # Real trainers, three steps each; brings torch, three times.
 test-train: .venv/.train .venv/.train-llamafactory .venv/.train-verl

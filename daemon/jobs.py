@@ -18,7 +18,7 @@ from typing import Final
 
 from memtier_plugin.core.errors import HostAway, MemTierError
 from memtier_plugin.core.records import Extractor
-from memtier_plugin.core.settings.schema import Causes, Settings
+from memtier_plugin.core.settings.schema import NOWHERE, Causes, Settings
 from memtier_plugin.facts.backlog import MODEL, RULES
 from memtier_plugin.facts.consolidation import ConsolidationReport
 from memtier_plugin.lifecycle.selection import Selection
@@ -196,6 +196,7 @@ def _run_embedding(memory: MemTier, run: JobRun) -> None:
 
 
 JOBS: Final[Mapping[str, Callable[[MemTier, JobRun], None]]] = {
+    "shared": lambda memory, _run: memory.synchronise(),
     "consolidation": partial(_run_consolidation, RULES),
     "summaries": _run_summaries,
     "priority": _run_priority,
@@ -219,7 +220,8 @@ def jobs_in_group(group: str, settings: Settings) -> list[str]:
     if settings.attribution.proxy == "logprob":
         remote.append("attribution")
     if group == "local":
-        local = ["consolidation", "summaries", "embedding"]
+        local = [] if settings.ledger.shared == NOWHERE else ["shared"]
+        local += ["consolidation", "summaries", "embedding"]
         local += [] if settings.gate.mode == "off" else ["gate"]
         local += ["priority"] if settings.priority.enabled else []  # compares what was embedded
         return [name for name in local if name not in remote]

@@ -25,6 +25,7 @@ from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
 
 from . import child, jobs, lock
+from .follower import Followers
 from .jobs import JobRun, OnReport
 
 DAY: Final = 24 * 3600.0
@@ -70,6 +71,7 @@ class Scheduler:
         self._served: dict[tuple[Path, str], float] = {}  # seconds between two runs
         self._reported: dict[tuple[Path, str], str] = {}
         self._stop = threading.Event()
+        self._followers = Followers(self._stop)
         self._at_work = 0
         self._idle = threading.Condition(self._lock)
         # One thread per group, so that its jobs never overlap. A late job runs once.
@@ -123,6 +125,7 @@ class Scheduler:
         The projects' locks are released only if no job is running.
         """
         self.ask_to_stop()
+        self._followers.wait(patience / 2)
         with self._idle:
             over = self._idle.wait_for(lambda: not self._at_work, patience)
             if over:
@@ -153,6 +156,7 @@ class Scheduler:
             fd = self._acquire(home, project)
             if fd is None:
                 return
+            self._followers.start(home, project)
             settings = load_settings(home, project)
             seconds = self._interval or settings.consolidation.interval_minutes * 60
             self._served[home, project] = seconds

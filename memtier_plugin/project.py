@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
@@ -22,6 +23,7 @@ from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.operations.reembed import Reembedder
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.shared.store import SharedStore, open_store
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust.redaction import Redactor
 
@@ -39,7 +41,7 @@ class Project:
         self.project = project
         self.agent_id = agent_id
         self.settings = settings
-        self._store = Store(home, project, settings)
+        self._store = open_store(home, project, settings)
         self._is_closed = False
         self._clock = clock
 
@@ -123,6 +125,24 @@ class Project:
         if failure:
             failed = HookFailedEvent(host_agent=host_agent, hook=hook, error=failure[:500])
             self.store.append_events([self._actor.event(failed)], timeout=1.0)
+
+    def follow(self, stop: threading.Event) -> None:
+        """Follow the server of a shared project until ``stop`` is set; else return at once.
+
+        Raises:
+            LedgerError: it is away, or refuses; call again.
+        """
+        if isinstance(self.store, SharedStore):
+            self.store.follow(stop)
+
+    def synchronise(self) -> None:
+        """Fetch what is new in a shared project, and deliver what waits.
+
+        Raises:
+            LedgerError: the server is away, or refuses.
+        """
+        if isinstance(self.store, SharedStore):
+            self.store.sync()
 
     def catch_up(self, full: bool = True) -> int:
         """Bring the index up to date and return the lines read; without ``full`` within bounds."""

@@ -206,7 +206,7 @@ def _takes(key: Key) -> str:
     if kind in (int, float):
         noun = "a whole number" if kind is int else "a number"
         return noun if math.isinf(key.high) else f"{noun}, {_plain(key.low)} to {_plain(key.high)}"
-    return "an address" if key.url else "true or false" if kind is bool else "text"
+    return "an address" if key.url or key.server else "true or false" if kind is bool else "text"
 
 
 def _default(key: Key) -> str:

@@ -21,6 +21,8 @@ from memtier_plugin.providers import endpoint
 from tests.builders import START
 from tests.loopback import Loopback
 
+pytest_plugins = ["tests.shared.fixtures"]
+
 # Where Python is told to leave no bytecode, each process that a test starts would compile all anew,
 # which takes longer than most of them run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -76,6 +76,7 @@ COMMANDS: Final = {
     ),
     "serve": Lazy("background", "Answer JSON-RPC of hosts, on stdin/stdout and a socket."),
     "sessions": Lazy("listing", "List the sessions of the project, the last that spoke first."),
+    "shared": Lazy("shared", "Share the project's ledgers among machines, by a server."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
     "tui": Lazy("tui", "Review what waits and read the log, on a full screen."),
     "uplift": Lazy("uplift", "Show which lines help or harm, by runs that went without them."),

@@ -65,7 +65,8 @@ def find_unread_files(store: Store, extractor: str = RULES) -> dict[Segment, int
     reader = store.reader()
     read, indexed = reader.cursors(extractor), reader.offsets()
     segments = sorted(
-        store.log.segments("episodic"), key=lambda segment: (segment.day, segment.name)
+        (s for s in store.log.segments("episodic") if not s.provisional),
+        key=lambda segment: (segment.day, segment.name),
     )
     unread = {s: indexed.get(s.name, 0) - read.get(s.name, 0) for s in segments}
     return {segment: size for segment, size in unread.items() if size > 0}

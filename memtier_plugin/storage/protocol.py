@@ -46,6 +46,10 @@ class Segment(Protocol):
     def day(self) -> str:
         """The UTC day of its records, as YYYY-MM-DD."""
 
+    @property
+    def provisional(self) -> bool:
+        """Whether its records still wait for a place in the log: they will leave it again."""
+
 
 class LoggedEntry(NamedTuple):
     """An entry with its place in a segment; ``entry`` is None where it cannot be read."""

@@ -373,7 +373,7 @@ class Store(IndexSessions):
         path = jsonl.day_file(folder, events[0].timestamp)
         records = [event.to_json() for event in events]
         if events[0].kind == RecallEvent.KIND:  # a prompt waits: neither for the disk nor the index
-            jsonl.append_records(path, records, timeout=timeout)
+            self._append_later(path, records, timeout)
         else:
             self._append(path, records, timeout)
             self.catch_up_file(path)
@@ -385,6 +385,9 @@ class Store(IndexSessions):
         jsonl.append_records(
             path, records, durability=self.settings.ledger.durability, timeout=timeout
         )
+
+    def _append_later(self, path: Path, records: list[dict[str, object]], timeout: float) -> None:
+        jsonl.append_records(path, records, timeout=timeout)
 
     @contextmanager
     def exclusive(self, name: str, timeout: float = LOCK_SECONDS) -> Iterator[None]:
@@ -473,8 +476,7 @@ class Store(IndexSessions):
         """
         name = str(path.relative_to(self._folder))
         kind, *rest = Path(name).parts
-        folder = path.parent
-        owner = None if len(rest) == 1 else decode_file_name(self._folder / kind, folder.name)
+        owner = None if len(rest) == 1 else decode_file_name(self._folder / kind, rest[0])
         self.catch_up([LedgerFile(path, name, kind, owner)], wait_ms=250, ours=ours)
 
     def _files_of(self, kind: str, owner: str) -> list[LedgerFile]:

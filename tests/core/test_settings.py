@@ -72,6 +72,8 @@ def values(key: Key) -> st.SearchStrategy[Any]:
     """Return values that a key takes."""
     if key.url:
         return st.sampled_from(["http://127.0.0.1:8080/v1", "https://[::1]/v1", "https://a.b"])
+    if key.server:
+        return st.sampled_from(["none", "postgresql://a@b/c", "postgresql:///?service=memtier"])
     if key.kind is str:
         return st.text(min_size=1).filter(str.strip)
     if isinstance(key.default, str):

@@ -1,6 +1,6 @@
 """The contract of a storage backend: every backend passes every test here.
 
-A second backend adds one line to `BACKENDS`.
+A further backend is one more name in `BACKENDS`, and how it is opened.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.storage.new_run import NewRun
+from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.protocol import Storage
+from memtier_plugin.storage.shared.store import join, open_store, shared_name
 from memtier_plugin.storage.store import Store
 from tests.builders import make_fact
+from tests.shared.server import PostgresServer
 
 NOON: Final = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -38,13 +41,27 @@ def _files(home: Path) -> AbstractContextManager[Backend]:
     return closing(Store(home, "harbor", load_settings(home, "harbor")))
 
 
-BACKENDS: Final[dict[str, Callable[[Path], AbstractContextManager[Backend]]]] = {"files": _files}
+def _shared(home: Path, server: PostgresServer, database: str) -> AbstractContextManager[Backend]:
+    make_project_folder(home, "harbor")
+    folder = ProjectFolder.of(home, "harbor")
+    if shared_name(folder.path) is None:
+        join(folder, "harbor")
+    settings = load_settings(
+        home, "harbor", overrides={"ledger.shared": server.url(database, "anna")}
+    )
+    return closing(open_store(home, "harbor", settings))
+
+
+BACKENDS: Final = ("files", pytest.param("postgresql", marks=pytest.mark.shared))
 
 
 @pytest.fixture(params=BACKENDS)
 def opened(request: pytest.FixtureRequest, home: Path) -> Callable[[], Any]:
     """Open the backend on the same home, as often as is wanted."""
-    return lambda: BACKENDS[request.param](home)
+    if request.param == "files":
+        return lambda: _files(home)
+    server, database = (request.getfixturevalue(name) for name in ("postgres", "database"))
+    return lambda: _shared(home, server, database)
 
 
 def run(agent: str, *texts: str, session: str = "s", name: str = "r") -> NewRun:

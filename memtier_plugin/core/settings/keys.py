@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.schema import NOWHERE, Settings
 
 KeyPath = tuple[str, ...]
 USER_NAMED_SECTIONS: Final = ("agents", "endpoints", "prices")  # sections of the user's own names
@@ -23,6 +23,7 @@ class Key(NamedTuple):
     low: float = -math.inf
     high: float = math.inf
     url: bool = False
+    server: bool = False
 
     def accept(self, value: Any) -> Any:
         """Return the value as its dataclass holds it.
@@ -39,6 +40,9 @@ class Key(NamedTuple):
             fits, expected = isinstance(value, bool), "true or false"
         elif self.url:
             fits, expected = _is_url(value), "an address such as https://host/v1, without a key"
+        elif self.server:
+            fits = value == NOWHERE or _is_server(value)
+            expected = "none, or an address such as postgresql://name@host/database, no password"
         elif kind is str:
             fits, expected = isinstance(value, str) and bool(value.strip()), "a text"
         else:
@@ -59,6 +63,19 @@ def _is_url(value: Any) -> bool:
         parts = urlsplit(value) if isinstance(value, str) else None
         plain = parts and not (parts.username or parts.password or parts.query or parts.fragment)
         return bool(plain and parts and parts.scheme in ("http", "https") and parts.hostname)
+    except ValueError:
+        return False
+
+
+def _is_server(value: Any) -> bool:
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        options = parse_qs(parts.query) if parts else {}
+        return bool(
+            parts
+            and parts.scheme in ("postgresql", "postgres")
+            and not (parts.password or parts.fragment or "password" in options)
+        )
     except ValueError:
         return False
 

@@ -181,7 +181,7 @@ def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> SourcedValue:
     elif path[0] == "project" or (path[0] == "workspaces" and kind != "user"):
         file = "a workspace's .memtier.yaml" if path[0] == "project" else "the home's config.yaml"
         raise SettingsError(f"{source}: {name!r} can be set only in {file}")
-    elif path[0] == "endpoints" and kind not in ("user", "call"):
+    elif (path[0] == "endpoints" or path == ("ledger", "shared")) and kind not in ("user", "call"):
         # Where texts and keys go is the user's alone to say, whoever shares a project's folder.
         raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
     elif path[0] == "telemetry" and kind == "project":  # likewise

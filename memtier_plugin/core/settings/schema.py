@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import (
+    Final,
     Literal,
     Protocol,
     TypeVar,
@@ -21,6 +22,7 @@ Language = Literal[
     "italian", "lithuanian", "nepali", "norwegian", "portuguese", "romanian", "russian", "serbian",
     "spanish", "swedish", "tamil", "turkish", "yiddish",
 ]  # fmt: skip
+NOWHERE: Final = "none"  # the address of a server that there is not
 T = TypeVar("T")
 
 
@@ -171,9 +173,10 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Durability of the ledgers."""
+    """Durability of the ledgers, and the server of those that machines share."""
 
     durability: Literal["sync", "os"] = "sync"
+    shared: str = field(default=NOWHERE, metadata={"server": True})
     tool_result_chars: int = _within(4000, 100, 1_000_000)
 
 

@@ -33,11 +33,13 @@ from memtier_plugin.regression.baseline import read_baseline
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.storage.index.vectors import COVERED_SHARE
 from memtier_plugin.storage.queued_runs import count_queued_runs
+from memtier_plugin.storage.shared.store import SharedStore
 from memtier_plugin.storage.store import Store
 from memtier_plugin.telemetry.state import describe_export
 
 _RECALLS: Final = 200  # the newest ones, whose injections are summed up
 _RERANKS: Final = 20  # the newest recalls, of which it says how many were not reranked
+_STALE_SECONDS: Final = 900.0  # since the last synchronisation with a shared ledger
 _FULL_SHARE: Final = 0.9  # of the token budget, from which a block counts as full
 
 
@@ -90,6 +92,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     _queue_status(store, report)
     if store.settings.telemetry.enabled:
         report["warnings"] += filter(None, [describe_export(store.project_folder.home)])
+    _shared_status(store, report)
     return report
 
 
@@ -108,6 +111,20 @@ def _failing_hooks(hooks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
                 yield f"{agent} {hook}: {mark['error']}"
         if silence := silence_of(agent, marks):
             yield silence
+
+
+def _shared_status(store: Store, report: dict[str, Any]) -> None:
+    report["shared"] = None
+    if not isinstance(store, SharedStore):
+        return
+    report["shared"] = state = store.shared_status()
+    if state["error"]:
+        report["degraded"].append(f"shared: {state['error']}; {state['waiting']} lines wait for it")
+    elif state["age_s"] is None or state["age_s"] > _STALE_SECONDS:
+        report["warnings"].append(
+            f"shared: last synchronised {state['synced'] or 'never'}; "
+            "a host or `memtier daemon` does it while it runs, or `memtier shared drain` once"
+        )
 
 
 def _queue_status(store: Store, report: dict[str, Any]) -> None:

@@ -437,6 +437,15 @@ class IndexItemReader(IndexRecords):
             (to_utf8(agent), to_utf8(session)),
         )
 
+    def last_stored_turn(self, agent: str, session: str) -> int:
+        """Return the same of the entries that do not wait for the server of a shared ledger."""
+        return self._count(
+            """SELECT coalesce(max(turn), 0) FROM items JOIN sessions ON sessions.id = session
+               JOIN files ON files.id = file WHERE agent = ? AND name = ?
+               AND path NOT LIKE '%-spool.jsonl'""",
+            (to_utf8(agent), to_utf8(session)),
+        )
+
     def count_since(self, event: str, scopes: Collection[int]) -> int:
         """Count the retrievable items of these scopes written after a journal event."""
         return self._count(

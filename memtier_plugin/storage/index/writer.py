@@ -214,7 +214,9 @@ class IndexWriter(IndexItems):
                     continue  # another process has indexed it in the meantime
                 if change:
                     self._drop(file.name, batch)
-                if change and not ours:
+                if change and file.provisional:
+                    self._drop_if_refused(file.settled, batch)
+                if change and not (ours or file.provisional):
                     self._notice(file.name, change)
                 if change == "deleted":
                     return 0, 0
@@ -374,6 +376,16 @@ class IndexWriter(IndexItems):
         if undone:
             batch.touched |= self.sources.reapply_promotions(sorted(undone))
         batch.dropped = True
+
+    def _drop_if_refused(self, file: LedgerFile, batch: Batch) -> None:
+        """Drop a file with lines that were refused because they were in its spool, too."""
+        refused = self._db.execute(
+            """SELECT 1 FROM bad_lines JOIN files ON files.id = file
+               WHERE path = ? AND reason LIKE '%was seen before'""",
+            (file.name,),
+        ).fetchone()
+        if refused:
+            self._drop(file.name, batch)
 
     # -- vectors -------------------------------------------------------------------------------
 

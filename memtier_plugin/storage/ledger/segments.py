@@ -20,6 +20,7 @@ _RECALLS: Final = re.compile(  # that may wait to be indexed
     % RecallEvent.KIND.encode()
 )
 _MOST_BYTES: Final = 128 * 1024  # of them
+SPOOL: Final = "-spool"  # in the name after the day; sorts before the day's own file
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,31 @@ class LedgerFile:
     @property
     def day(self) -> str:
         """The UTC day of its records, as YYYY-MM-DD."""
-        return self.path.stem
+        return self.path.stem.removesuffix(SPOOL)
+
+    @property
+    def provisional(self) -> bool:
+        """Whether its records still wait for the server of a shared ledger."""
+        return self.path.stem.endswith(SPOOL)
+
+    @property
+    def spool(self) -> LedgerFile:
+        """The file of the same day with the records that wait for the server."""
+        path = spool_file(self.path)
+        name = self.name.removesuffix(self.path.name) + path.name
+        return LedgerFile(path, name, self.ledger, self.owner)
+
+    @property
+    def settled(self) -> LedgerFile:
+        """The file of the same day with the records that have their place in the log."""
+        path = self.path.with_name(f"{self.day}.jsonl")
+        name = self.name.removesuffix(self.path.name) + path.name
+        return LedgerFile(path, name, self.ledger, self.owner)
+
+
+def spool_file(path: Path) -> Path:
+    """Return the file for the records of a ledger file that wait for the server."""
+    return path if path.stem.endswith(SPOOL) else path.with_name(f"{path.stem}{SPOOL}.jsonl")
 
 
 def ledger_files(

@@ -1,0 +1,1 @@
+"""One ledger for many machines: written centrally, read locally."""

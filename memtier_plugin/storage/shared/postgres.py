@@ -1,0 +1,413 @@
+"""The shared ledger in PostgreSQL 15 or newer, by psycopg 3.
+
+A connection is made when it is first needed and again after it broke.  Each call is one statement
+of its own transaction, so that a pooler between (in its transaction mode) does no harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, quote_from_bytes, unquote_to_bytes, urlsplit
+
+from memtier_plugin.core.errors import LedgerError, Unsupported
+from memtier_plugin.storage.shared.protocol import (
+    BATCH,
+    Appended,
+    Head,
+    Lease,
+    LeaseLost,
+    Moved,
+    NewLine,
+    Pending,
+    Purged,
+    Refused,
+    SharedLedger,
+    SharedLine,
+    Stream,
+    Unreachable,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+SCHEMA_VERSION: Final = 1  # the newest of `migrations/`
+_ANSWER_SECONDS: Final = 8.0  # for an answer; a server that stands still would never give one
+AWAY_SECONDS: Final = 5.0  # after a failure to connect, in which it is not tried again
+_POLL_SECONDS: Final = 1.0  # between two looks where notifications do not arrive
+# How a dead peer is noticed within seconds; the address may say otherwise.
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "sslmode": "verify-full",
+    "connect_timeout": "3",
+    "tcp_user_timeout": "8000",
+    "keepalives_idle": "10",
+    "keepalives_interval": "3",
+    "keepalives_count": "3",
+    "application_name": "memtier",
+}
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    """Open a connection; password and certificates come from libpq's own places.
+
+    Raises:
+        Unreachable: no server answers there.
+        Refused: it does not let this user in.
+        Unsupported: psycopg is not installed.
+    """
+    import_psycopg()
+    import psycopg
+
+    given = dict(parse_qsl(urlsplit(url).query))
+    defaults: dict[str, Any] = {k: v for k, v in _DEFAULTS.items() if k not in given}
+    try:
+        return psycopg.connect(url, autocommit=True, prepare_threshold=None, **defaults)
+    except psycopg.OperationalError as error:
+        text = str(error).strip()
+        refused = any(word in text for word in ("authentication failed", "no password", 'role "'))
+        kind = Refused if refused or "certificate" in text else Unreachable
+        raise kind(f"the shared ledger at {address(url)} cannot be used: {text}") from error
+
+
+def import_psycopg() -> None:
+    """Check that the driver is there.
+
+    Raises:
+        Unsupported: it is not installed.
+    """
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise Unsupported(
+            "a shared ledger needs psycopg: pip install 'memtier[postgres]'"
+        ) from error
+
+
+def address(url: str) -> str:
+    """Return an address without what it says of users and options, for messages."""
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'this machine'}:{parts.port or 5432}{parts.path}"
+
+
+def encode_owner(owner: str | None) -> str:
+    """Encode an owner's name as text that PostgreSQL can hold."""
+    return quote_from_bytes((owner or "").encode("utf-8", "surrogatepass"), safe=" @:+,=")
+
+
+def decode_owner(text: str) -> str | None:
+    """Return the name that `encode_owner` encoded."""
+    return unquote_to_bytes(text).decode("utf-8", "surrogatepass") or None
+
+
+class PostgresLedger:
+    """One project's shared ledger, for one machine; may be used from many threads."""
+
+    def __init__(self, url: str, project: str, *, durable: bool = True) -> None:
+        self.url = url
+        self.project = project
+        self._durable = durable
+        self._name = encode_owner(project)
+        self._lock = threading.RLock()
+        self._held: psycopg.Connection[Any] | None = None
+        self._listener: psycopg.Connection[Any] | None = None
+        self._away: tuple[float, Unreachable] | None = None
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def heads(self) -> dict[Stream, Head]:
+        """Return where each stream ends that this machine may read."""
+        rows = self._rows(
+            "SELECT ledger, owner, head, epoch FROM memtier.streams WHERE project = %s",
+            (self._name,),
+        )
+        return {
+            Stream(ledger, decode_owner(owner)): Head(head, epoch)
+            for ledger, owner, head, epoch in rows
+        }
+
+    def read(self, stream: Stream, after: int, limit: int = BATCH) -> Sequence[SharedLine]:
+        """Return lines after an offset."""
+        rows = self._rows(
+            f"""SELECT "offset", day::text, data FROM memtier.lines
+                WHERE stream = {_STREAM} AND "offset" > %s ORDER BY "offset" LIMIT %s""",  # noqa: S608
+            (*self._of(stream), after, limit),
+        )
+        return [SharedLine(*row) for row in rows]
+
+    def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
+        """Return those of the keys that a line of the stream has."""
+        rows = self._rows(
+            f"SELECT key FROM memtier.lines WHERE stream = {_STREAM} AND key = ANY(%s)",  # noqa: S608
+            (*self._of(stream), list(keys)),
+        )
+        return {bytes(key) for (key,) in rows}
+
+    def day_lines(self, stream: Stream, day: str) -> Iterator[SharedLine]:
+        """Yield the lines of one day's file, in order."""
+        after = 0
+        while True:
+            rows = self._rows(
+                f"""SELECT "offset", day::text, data FROM memtier.lines
+                    WHERE stream = {_STREAM} AND day = %s AND "offset" > %s
+                    ORDER BY "offset" LIMIT {BATCH}""",  # noqa: S608
+                (*self._of(stream), day, after),
+            )
+            yield from (SharedLine(*row) for row in rows)
+            if len(rows) < BATCH:
+                return
+            after = rows[-1][0]
+
+    def days_of(self, stream: Stream, offsets: Collection[int]) -> set[str]:
+        """Return the days of lines."""
+        rows = self._rows(
+            f"""SELECT DISTINCT day::text FROM memtier.lines
+                WHERE stream = {_STREAM} AND "offset" = ANY(%s)""",  # noqa: S608
+            (*self._of(stream), list(offsets)),
+        )
+        return {day for (day,) in rows}
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def append(
+        self,
+        stream: Stream,
+        expected: int,
+        lines: Sequence[NewLine],
+        leases: Sequence[Lease] = (),
+    ) -> Appended:
+        """Append lines to a stream that ends at ``expected``; return where it ends now."""
+        [(state, head)] = self._rows(
+            """SELECT state, new_head FROM memtier.append_at(
+                 %s, %s, %s, %s, %s::date[], %s::bytea[], %s::bytea[], %s::text[], %s::bigint[],
+                 %s)""",
+            (
+                *self._of(stream),
+                expected,
+                [line.day for line in lines],
+                [line.key for line in lines],
+                [line.data for line in lines],
+                [lease.job for lease in leases],
+                [lease.fence for lease in leases],
+                self._durable,
+            ),
+        )
+        if state == "moved":
+            raise Moved(f"{stream} ends at {head}, not at {expected}")
+        if state == "fenced":
+            raise LeaseLost("another machine does this work now")
+        return Appended(int(head), state == "appended")
+
+    def purge(self, stream: Stream, replaced: Sequence[tuple[int, bytes]], reason: str) -> int:
+        """Replace lines by others, by their offsets; return the new epoch."""
+        [(epoch,)] = self._rows(
+            "SELECT memtier.purge_lines(%s, %s, %s, %s::bigint[], %s::bytea[], %s)",
+            (
+                *self._of(stream),
+                [offset for offset, _ in replaced],
+                [data for _, data in replaced],
+                reason,
+            ),
+        )
+        return int(epoch)
+
+    def purged(self, stream: Stream, since_epoch: int) -> Sequence[Purged]:
+        """Return the purges after an epoch, in order."""
+        rows = self._rows(
+            f"""SELECT epoch, offsets, reason FROM memtier.purges
+                WHERE stream = {_STREAM} AND epoch > %s ORDER BY epoch""",  # noqa: S608
+            (*self._of(stream), since_epoch),
+        )
+        return [Purged(epoch, tuple(offsets), reason) for epoch, offsets, reason in rows]
+
+    def acknowledge(self, stream: Stream, offset: int, epoch: int) -> None:
+        """Record how far this machine has followed a stream."""
+        self._rows(
+            "SELECT memtier.acknowledge(%s, %s, %s, %s, %s)", (*self._of(stream), offset, epoch)
+        )
+
+    def pending(self) -> Sequence[Pending]:
+        """Return the machines on which purged lines may still be."""
+        rows = self._rows(
+            """SELECT f.machine::text, s.ledger, s.owner, f.seen
+               FROM memtier.followers f JOIN memtier.streams s ON s.id = f.stream
+               WHERE s.project = %s AND f.epoch < s.epoch ORDER BY f.machine, s.id""",
+            (self._name,),
+        )
+        return [
+            Pending(machine, Stream(ledger, decode_owner(owner)), seen)
+            for machine, ledger, owner, seen in rows
+        ]
+
+    # -- leases --------------------------------------------------------------------------------
+
+    def lease(self, job: str, ttl: float) -> Lease | None:
+        """Take the lease of a job for some seconds; None while another holds it."""
+        [(fence,)] = self._rows("SELECT memtier.take_lease(%s, %s, %s)", (self._name, job, ttl))
+        return None if fence is None else Lease(job, fence)
+
+    def renew(self, lease: Lease, ttl: float) -> bool:
+        """Keep a lease for some seconds more; tell whether it is still this machine's."""
+        [(kept,)] = self._rows(
+            "SELECT memtier.renew_lease(%s, %s, %s, %s)",
+            (self._name, lease.job, lease.fence, ttl),
+        )
+        return bool(kept)
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back."""
+        self._rows("SELECT memtier.release_lease(%s, %s, %s)", (self._name, lease.job, lease.fence))
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until a stream has changed, or for a time; tell whether one has.
+
+        A notification that a pooler keeps back is missed: whoever waits looks at the heads, too.
+        """
+        import psycopg
+
+        try:
+            if self._listener is None or self._listener.closed:
+                self._listener = connect(self.url)
+                channel = hashlib.md5(self._name.encode(), usedforsecurity=False).hexdigest()
+                self._listener.execute(f"LISTEN memtier_{channel}")
+                return True  # what came before is not notified
+            notices = self._listener.notifies(timeout=min(timeout, _POLL_SECONDS), stop_after=1)
+            return any(True for _ in notices)
+        except psycopg.Error as error:
+            self._drop_listener()
+            raise Unreachable(f"the shared ledger at {address(self.url)}: {error}") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._drop_listener()
+        with self._lock:
+            self._drop()
+
+    def _drop_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            with suppress(Exception):
+                listener.close()
+
+    # -- the connection ------------------------------------------------------------------------
+
+    def _of(self, stream: Stream) -> tuple[str, str, str]:
+        return self._name, stream.ledger, encode_owner(stream.owner)
+
+    def _rows(self, query: str, values: Sequence[object]) -> list[Any]:
+        with self._errors(), self._lock:
+            connection = self._connection()
+            with _time_limit(connection):
+                return connection.execute(query.encode(), values, binary=True).fetchall()
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        if self._held is not None and not self._held.closed:
+            return self._held
+        if self._away and time.monotonic() - self._away[0] < AWAY_SECONDS:
+            raise self._away[1]
+        try:
+            connection = connect(self.url)
+        except Unreachable as error:
+            self._away = time.monotonic(), error
+            raise
+        self._away = None
+        try:
+            check_version(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._held = connection
+        return connection
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translate errors; a connection that broke is made anew at the next call."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise Refused(f"the shared ledger refuses this: {_first_line(error)}") from error
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            with self._lock:
+                self._drop()
+            raise Unreachable(
+                f"the shared ledger at {address(self.url)} does not answer: {_first_line(error)}"
+            ) from error
+        except psycopg.Error as error:
+            raise LedgerError(f"the shared ledger: {_first_line(error)}") from error
+
+    def _drop(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            with suppress(Exception):
+                held.close()
+
+
+@contextmanager
+def _time_limit(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Cut a connection off whose server does not answer in time."""
+
+    def cut_off() -> None:
+        with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_ANSWER_SECONDS, cut_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+# A scalar subquery, which row-level security filters.
+_STREAM: Final = """(SELECT id FROM memtier.streams
+                     WHERE (project, ledger, owner) = (%s, %s, %s))"""
+
+
+def check_version(connection: psycopg.Connection[Any]) -> None:
+    """Check that the server's schema is the one that this MemTier knows.
+
+    Raises:
+        Refused: it is older, newer, or missing.
+    """
+    import psycopg
+
+    try:
+        row = connection.execute("SELECT max(version) FROM memtier.schema_version").fetchone()
+    except psycopg.errors.UndefinedTable as error:
+        raise Refused(
+            "there is no shared ledger in this database: `memtier shared init`"
+        ) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Refused("this user was granted nothing: `memtier shared grant`") from error
+    version = row[0] if row else 0
+    if version < SCHEMA_VERSION:
+        raise Refused(
+            f"the shared ledger has schema {version}, this MemTier needs {SCHEMA_VERSION}: "
+            "run `memtier shared migrate` as its owner"
+        )
+    if version > SCHEMA_VERSION:
+        raise Refused(
+            f"the shared ledger has schema {version}, this MemTier knows {SCHEMA_VERSION}: "
+            "install a newer MemTier"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+if TYPE_CHECKING:
+
+    def _check(ledger: PostgresLedger) -> SharedLedger:
+        """Let the type checker verify that this implements the protocol."""
+        return ledger

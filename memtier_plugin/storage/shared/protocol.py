@@ -1,0 +1,175 @@
+"""What a server must provide to hold the ledgers of a project that many machines share.
+
+A stream is one ledger of one owner.  Its lines have dense offsets, from 1, in the order in which
+they were committed: whoever has read up to an offset has missed nothing before it.  A purge
+replaces lines where they stand and raises the stream's epoch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple, Protocol
+
+from memtier_plugin.core.errors import LedgerError
+
+BATCH: Final = 1000  # lines sent or read at a time
+
+
+class Unreachable(LedgerError):
+    """The server does not answer; whether it did what was asked is not known."""
+
+
+class Refused(LedgerError):
+    """The server will not do this for this machine, however often it is asked."""
+
+
+class Moved(LedgerError):
+    """The stream does not end where the writer believes: others were faster, or it lost its end."""
+
+
+class LeaseLost(LedgerError):
+    """Another machine does this work now; nothing was written."""
+
+
+class Stream(NamedTuple):
+    """One ledger of one owner of a project; the shared tiers have no owner."""
+
+    ledger: str
+    owner: str | None = None
+
+
+class Head(NamedTuple):
+    """The offset of a stream's last line, and how often lines of it were replaced."""
+
+    offset: int
+    epoch: int
+
+
+class SharedLine(NamedTuple):
+    """A line with its place: its offset in the stream, and the day of the file it belongs to."""
+
+    offset: int
+    day: str
+    data: bytes
+
+
+class NewLine(NamedTuple):
+    """A line to be appended; no stream has two with the same key."""
+
+    day: str
+    key: bytes
+    data: bytes
+
+
+class Appended(NamedTuple):
+    """Where a stream ends, and whether the lines were appended now rather than there already."""
+
+    head: int
+    now: bool
+
+
+class Purged(NamedTuple):
+    """Lines that were replaced, and the stream's epoch since then."""
+
+    epoch: int
+    offsets: tuple[int, ...]
+    reason: str
+
+
+class Pending(NamedTuple):
+    """A machine that has not confirmed the last purge of a stream, and when it was last there."""
+
+    machine: str
+    stream: Stream
+    seen: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to do some work alone; a later holder has a higher fence."""
+
+    job: str
+    fence: int
+
+
+class SharedLedger(Protocol):
+    """The ledgers of one project on a server; every method raises `Unreachable` or `Refused`."""
+
+    def heads(self) -> dict[Stream, Head]:
+        """Return where each stream ends that this machine may read."""
+
+    def read(self, stream: Stream, after: int, limit: int = BATCH) -> Sequence[SharedLine]:
+        """Return lines after an offset; the first has the next offset, and so on."""
+
+    def append(
+        self,
+        stream: Stream,
+        expected: int,
+        lines: Sequence[NewLine],
+        leases: Sequence[Lease] = (),
+    ) -> Appended:
+        """Append lines to a stream that ends at ``expected``; return where it ends now.
+
+        All or none are appended.  If all are there already, nothing is.
+
+        Raises:
+            Moved: it ends elsewhere, or some of the lines are there already.
+            LeaseLost: one of the leases is no longer this machine's.
+        """
+
+    def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
+        """Return those of the keys that a line of the stream has."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until a stream has changed, or for a time (in seconds); tell whether one has."""
+
+    def day_lines(self, stream: Stream, day: str) -> Iterator[SharedLine]:
+        """Yield the lines of one day's file, in order."""
+
+    def purge(self, stream: Stream, replaced: Sequence[tuple[int, bytes]], reason: str) -> int:
+        """Replace lines by others, by their offsets; return the new epoch."""
+
+    def purged(self, stream: Stream, since_epoch: int) -> Sequence[Purged]:
+        """Return the purges after an epoch, in order."""
+
+    def days_of(self, stream: Stream, offsets: Collection[int]) -> set[str]:
+        """Return the days of lines."""
+
+    def acknowledge(self, stream: Stream, offset: int, epoch: int) -> None:
+        """Record how far this machine has followed a stream."""
+
+    def pending(self) -> Sequence[Pending]:
+        """Return the machines on which purged lines may still be."""
+
+    def lease(self, job: str, ttl: float) -> Lease | None:
+        """Take the lease of a job for some seconds; None while another holds it."""
+
+    def renew(self, lease: Lease, ttl: float) -> bool:
+        """Keep a lease for some seconds more; tell whether it is still this machine's."""
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+def line_key(data: bytes) -> bytes:
+    """Return what makes a line the same one when it is delivered again, 16 bytes.
+
+    An entry has the key of its message, everything else its id.  What is not a record is its own
+    key.
+    """
+    try:
+        record = json.loads(data)
+        name = record.get("key") or record.get("id")
+    except (ValueError, AttributeError, RecursionError):
+        name = None
+    kind, text = ("record", str(name)) if name else ("line", data.decode("utf-8", "replace"))
+    return hashlib.blake2b(
+        f"{kind}:{text}".encode("utf-8", "surrogatepass"), digest_size=16
+    ).digest()

@@ -1,0 +1,399 @@
+"""This machine's copy of a shared project: the same ledger files, byte for byte.
+
+Only this writes the day files of a shared project.  What waits for the server lies beside them in
+spool files, which are read like ledgers, and leaves them once it was delivered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import LedgerError, LedgerWriteError
+from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.paths import decode_file_name, make_ledger_folder, write_private_file
+from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files, spool_file
+from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.shared.marks import (
+    FOLDER,
+    Mark,
+    digest,
+    mark_path,
+    read_mark,
+    write_mark,
+)
+from memtier_plugin.storage.shared.protocol import (
+    BATCH,
+    Head,
+    Lease,
+    Moved,
+    NewLine,
+    Refused,
+    SharedLedger,
+    SharedLine,
+    Stream,
+    line_key,
+)
+
+_LOCK_SECONDS: Final = 10.0
+_SPOOL_BYTES: Final = 1024 * 1024  # of a spool that are delivered at a time
+
+# Numbers the turns of waiting lines; told whether others may have written since the last call.
+Renumber = Callable[[Stream, Sequence[NewLine], bool], Sequence[NewLine]]
+
+
+class _Damaged(LedgerError):
+    """A file is not what its mark says: somebody changed it, or the power went."""
+
+
+@dataclass(slots=True)
+class Synced:
+    """What a synchronisation did; ``files`` are those with new lines, by name."""
+
+    pulled: int = 0
+    delivered: int = 0
+    purged: bool = False
+    files: dict[str, LedgerFile] = field(default_factory=dict)
+
+
+class Replica:
+    """The local ledger files of one shared project, and their marks."""
+
+    def __init__(
+        self,
+        folder: ProjectFolder,
+        project: str,
+        ledger: SharedLedger,
+        durability: jsonl.Durability,
+        renumber: Renumber,
+    ) -> None:
+        self.path = folder.path
+        self.ledger = ledger
+        self._home = folder.home
+        self._project = project
+        self._durability = durability
+        self._renumber = renumber
+        self._ended: dict[Stream, int] = {}  # where the last delivery ended
+        folder.make(FOLDER)
+
+    # -- streams and files ---------------------------------------------------------------------
+
+    def stream_of(self, path: Path) -> tuple[Stream, str]:
+        """Return the stream and the day of a ledger file."""
+        ledger, *rest = path.relative_to(self.path).parts
+        owner = decode_file_name(self.path / ledger, rest[0]) if len(rest) > 1 else None
+        return Stream(ledger, owner), path.stem
+
+    def offset(self, stream: Stream) -> int:
+        """Return the offset up to which this machine has a stream."""
+        return read_mark(self.path, stream).offset
+
+    def spooled(self) -> list[LedgerFile]:
+        """Return the files with lines that wait for the server."""
+        return [file for file in ledger_files(self.path) if file.provisional]
+
+    def _folder(self, stream: Stream) -> Path:
+        return make_ledger_folder(self._home, self._project, stream.ledger, stream.owner)
+
+    def _file(self, stream: Stream, path: Path) -> LedgerFile:
+        return LedgerFile(path, str(path.relative_to(self.path)), stream.ledger, stream.owner)
+
+    @contextmanager
+    def _locked(self, stream: Stream, timeout: float = _LOCK_SECONDS) -> Iterator[None]:
+        with hold_lock(mark_path(self.path, stream).with_suffix(".lock"), timeout):
+            yield
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def append(
+        self,
+        stream: Stream,
+        day: str,
+        lines: Sequence[bytes],
+        *,
+        leases: Sequence[Lease] = (),
+        expected: int | None = None,
+        timeout: float = _LOCK_SECONDS,
+    ) -> None:
+        """Append lines on the server, and then here.
+
+        Args:
+            expected: the offset that the lines were made for; None if they fit anywhere.
+
+        Raises:
+            Moved: the stream has more lines than expected; they are here now.
+            Unreachable: whether the lines were written is not known.
+        """
+        new = [NewLine(day, line_key(line), line) for line in lines]
+        with self._locked(stream, timeout):
+            while True:
+                mark = read_mark(self.path, stream)
+                if expected is not None and mark.offset != expected:
+                    raise Moved(f"{stream} has grown")
+                try:
+                    done = self.ledger.append(stream, mark.offset, new, leases)
+                except Moved:
+                    self._pull(stream, self._head(stream), Synced())
+                    if expected is not None:
+                        raise
+                    continue
+                if done.now:
+                    self._take(stream, mark, new)
+                    return
+                self._pull(stream, self._head(stream), Synced())
+                if expected is not None:
+                    raise Moved(f"{stream} has these lines already")
+                return
+
+    def spool(
+        self, path: Path, records: Iterable[Mapping[str, Any]], timeout: float = _LOCK_SECONDS
+    ) -> None:
+        """Keep records for the server, on the disk if the settings say so."""
+        jsonl.append_records(
+            spool_file(path), records, durability=self._durability, timeout=timeout
+        )
+
+    def _take(self, stream: Stream, mark: Mark, lines: Sequence[NewLine]) -> None:
+        """Write here what the server has just appended."""
+        fault_injection.pass_point("shared appended")
+        numbered = [
+            SharedLine(mark.offset + n, line.day, line.data) for n, line in enumerate(lines, 1)
+        ]
+        try:
+            after = self._write(stream, mark, numbered, Synced())
+            write_mark(self.path, stream, after)
+            if not mark.offset:  # from now on a purge waits for this machine
+                self.ledger.acknowledge(stream, after.offset, after.epoch)
+        except _Damaged:
+            self._pull(stream, self._head(stream), Synced())
+
+    # -- following -----------------------------------------------------------------------------
+
+    def sync(self, stop: Callable[[], bool] = lambda: False) -> Synced:
+        """Fetch what is new on the server and deliver what waits for it.
+
+        Raises:
+            Unreachable, Refused: the server; what was done stays done.
+            LedgerError: a file cannot be written.
+        """
+        synced = Synced()
+        heads = self.ledger.heads()
+        for stream, head in heads.items():
+            mark = read_mark(self.path, stream)
+            if stop():
+                return synced
+            if (mark.offset, mark.epoch) != (head.offset, head.epoch):
+                with self._locked(stream):
+                    self._pull(stream, self._head(stream), synced)
+        for stream in dict.fromkeys(Stream(f.ledger, f.owner) for f in self.spooled()):
+            if not stop():
+                self._deliver(stream, synced, stop)
+        return synced
+
+    def _head(self, stream: Stream) -> Head:
+        """Return where a stream ends; a granted one that is new has no lines.
+
+        Raises:
+            Refused: it was here, and is not shown any more: what was copied is left as it is.
+        """
+        head = self.ledger.heads().get(stream)
+        if head is None and self.offset(stream):
+            raise Refused(f"this machine may not read {stream.ledger} of {stream.owner} any more")
+        return head or Head(0, 0)
+
+    def _pull(self, stream: Stream, head: Head, synced: Synced) -> None:
+        """Copy a locked stream up to its head."""
+        before = read_mark(self.path, stream)
+        try:
+            mark = self._pull_from(stream, before, head, synced)
+        except _Damaged:
+            mark = self._pull_from(stream, self._rescue(stream, head), head, synced)
+        if mark != before:
+            self.ledger.acknowledge(stream, mark.offset, mark.epoch)
+
+    def _pull_from(self, stream: Stream, mark: Mark, head: Head, synced: Synced) -> Mark:
+        if head.offset < mark.offset or head.epoch < mark.epoch:
+            mark = self._rescue(stream, head)
+        elif head.epoch > mark.epoch:
+            mark = self._apply_purges(stream, mark, head, synced)
+        while True:
+            lines = self.ledger.read(stream, max(0, mark.offset - 1), BATCH)
+            if mark.offset:
+                if not lines or digest(lines[0].data) != mark.tail:
+                    mark = self._rescue(stream, head)
+                    continue
+                lines = lines[1:]
+            if not lines:
+                break
+            mark = self._write(stream, mark, lines, synced)
+            write_mark(self.path, stream, mark)
+            synced.pulled += len(lines)
+        return mark
+
+    def _write(
+        self, stream: Stream, mark: Mark, lines: Sequence[SharedLine], synced: Synced
+    ) -> Mark:
+        """Write lines to the files of their days; return the mark after them.
+
+        Raises:
+            _Damaged: a file is not what its mark says.
+        """
+        folder, sizes = self._folder(stream), dict(mark.sizes)
+        for day, group in groupby(lines, key=lambda line: line.day):
+            data = b"".join(line.data for line in group)
+            path = folder / f"{day}.jsonl"
+            with hold_lock(path, _LOCK_SECONDS) as fd:
+                _write_at(path, fd, sizes.get(day, 0), data)
+            sizes[day] = sizes.get(day, 0) + len(data)
+            file = self._file(stream, path)
+            synced.files[file.name] = file
+        return Mark(mark.epoch, lines[-1].offset, digest(lines[-1].data), sizes)
+
+    def _apply_purges(self, stream: Stream, mark: Mark, head: Head, synced: Synced) -> Mark:
+        """Replace the days' files that a purge changed by what the server has."""
+        purges = self.ledger.purged(stream, mark.epoch)
+        offsets = {n for purge in purges for n in purge.offsets if n <= mark.offset}
+        sizes = dict(mark.sizes)
+        for day in sorted(self.ledger.days_of(stream, offsets)):
+            path = self._folder(stream) / f"{day}.jsonl"
+            lines = [s.data for s in self.ledger.day_lines(stream, day) if s.offset <= mark.offset]
+            data = b"".join(lines)
+            with hold_lock(path, _LOCK_SECONDS):
+                write_private_file(path, data.decode("utf-8", "surrogateescape"), durable=True)
+            sizes[day] = len(data)
+            synced.files[self._file(stream, path).name] = self._file(stream, path)
+        synced.purged |= any(purge.reason == "purge" for purge in purges)
+        last = self.ledger.read(stream, mark.offset - 1, 1) if mark.offset else ()
+        tail = digest(last[0].data) if last else ""
+        mark = replace(mark, epoch=head.epoch, tail=tail, sizes=sizes)
+        write_mark(self.path, stream, mark)
+        return mark
+
+    def _rescue(self, stream: Stream, head: Head) -> Mark:
+        """Return the mark from which to copy all again, as this copy is not the server's.
+
+        The server may have lost its end: a standby took over that lacked the last moments, or a
+        backup was restored; or somebody changed the files here.  Lines that only this machine has
+        may have been acknowledged: they are delivered again.
+        """
+        for path in jsonl.list_day_files(self._folder(stream)):
+            if path == spool_file(path):
+                continue
+            lines = [line.data for line in jsonl.read_lines(path)[0] if jsonl.is_record(line.data)]
+            for start in range(0, len(lines), BATCH):
+                batch = {line_key(line): line for line in lines[start : start + BATCH]}
+                known = self.ledger.delivered(stream, [*batch])
+                lost = [line for key, line in batch.items() if key not in known]
+                self.spool(path, [jsonl.parse_line(jsonl.LedgerLine(1, 0, x)) for x in lost])
+            with hold_lock(path, _LOCK_SECONDS) as fd:
+                os.ftruncate(fd, 0)
+        mark = Mark(epoch=head.epoch)
+        write_mark(self.path, stream, mark)
+        return mark
+
+    # -- the spool -----------------------------------------------------------------------------
+
+    def deliver(self, stream: Stream) -> Synced:
+        """Deliver what waits of one stream; raises as `sync` does."""
+        synced = Synced()
+        self._deliver(stream, synced, lambda: False)
+        return synced
+
+    def _deliver(self, stream: Stream, synced: Synced, stop: Callable[[], bool]) -> None:
+        """Send what waits, oldest first, each line once, whoever was interrupted before."""
+        files = [f for f in self.spooled() if (f.ledger, f.owner) == (stream.ledger, stream.owner)]
+        for file in files:
+            while not stop():
+                with self._locked(stream):
+                    left = self._deliver_some(stream, file, synced)
+                synced.files[file.name] = file
+                if not left:
+                    break
+
+    def _deliver_some(self, stream: Stream, file: LedgerFile, synced: Synced) -> bool:
+        """Send some lines of a spool and remove them from it; tell whether more are there."""
+        lines = jsonl.read_lines(file.path, None, _SPOOL_BYTES)[0][:BATCH]
+        size = sum(len(line.data) for line in lines)
+        new: dict[bytes, NewLine] = {}
+        for line in lines:
+            if line.data.strip() and not jsonl.is_torn(line):
+                new.setdefault(line_key(line.data), NewLine(file.day, b"", line.data))
+        known = self.ledger.delivered(stream, [*new]) if new else set()
+        rest = [line._replace(key=key) for key, line in new.items() if key not in known]
+        if rest:
+            self._pull(stream, self._head(stream), synced)
+            mark = read_mark(self.path, stream)
+            rest = [*self._renumber(stream, rest, mark.offset != self._ended.get(stream))]
+            try:
+                done = self.ledger.append(stream, mark.offset, rest)
+            except Moved:
+                return True
+            if not done.now:
+                return True
+            fault_injection.pass_point("shared delivered")
+        left = _cut(file.path, size)
+        if rest:
+            self._take(stream, mark, rest)
+            self._ended[stream] = done.head
+            path = file.path.with_name(f"{file.day}.jsonl")
+            synced.files[self._file(stream, path).name] = self._file(stream, path)
+            synced.delivered += len(rest)
+        return left
+
+    # -- replacing -----------------------------------------------------------------------------
+
+    def replace_lines(self, file: LedgerFile, change: Callable[[bytes], bytes], reason: str) -> int:
+        """Replace lines of a day's file on the server, and then here; return how many.
+
+        Raises:
+            Unreachable, Refused: nothing was replaced.
+            LedgerError: this copy is not that of the server; the next synchronisation mends it.
+        """
+        stream = Stream(file.ledger, file.owner)
+        with self._locked(stream):
+            self._pull(stream, self._head(stream), Synced())
+            changed = [
+                (line.offset, fresh)
+                for line in self.ledger.day_lines(stream, file.day)
+                if (fresh := change(line.data)) != line.data
+            ]
+            if changed:
+                self.ledger.purge(stream, changed, reason)
+                fault_injection.pass_point("shared purged")
+                self._pull(stream, self._head(stream), Synced())
+        return len(changed)
+
+
+def _write_at(path: Path, fd: int, size: int, data: bytes) -> None:
+    """Let a locked file have these bytes after its first ``size``, whatever stands there now."""
+    status = os.fstat(fd)
+    if status.st_size < size:
+        raise _Damaged(f"{path} was cut off")
+    there = os.pread(fd, len(data), size)
+    if there != data[: len(there)]:
+        if b"\n" in there:
+            raise _Damaged(f"{path} has lines of somebody else")
+        os.ftruncate(fd, size)  # of a process that was killed in the middle of a line
+        there = b""
+    rest = data[len(there) :]
+    if rest and fault_injection.write_bytes("append", fd, rest, path) != len(rest):
+        raise LedgerWriteError(f"cannot append to {path}: the disk is full")
+
+
+def _cut(path: Path, size: int) -> bool:
+    """Remove the first bytes of a spool; tell whether lines are left."""
+    with hold_lock(path, _LOCK_SECONDS) as fd:
+        end = jsonl.complete_size(fd)
+        if end <= size:
+            path.unlink()
+            return False
+        rest = os.pread(fd, end - size, size)
+        write_private_file(path, rest.decode("utf-8", "surrogateescape"), durable=True)
+    return True

@@ -1,0 +1,434 @@
+"""A project whose ledgers many machines share: `Store`, written through a server.
+
+Reading is as with files alone, from this machine's copy.  While the server is away entries and
+events wait in the spool, and are read from there; work that must not be done twice waits itself.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core.errors import IndexProblem, LedgerError, SettingsError
+from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.paths import index_path, make_ledger_folder, write_private_file
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.settings.schema import NOWHERE, Settings
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.storage.index.files import remove_index
+from memtier_plugin.storage.index.item_reader import IndexItemReader
+from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.ledger.log import FileLog
+from memtier_plugin.storage.ledger.segments import LedgerFile, parse_entries, spool_file
+from memtier_plugin.storage.new_run import NewRun
+from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.protocol import LOCK_SECONDS, Segment
+from memtier_plugin.storage.shared.marks import FOLDER
+from memtier_plugin.storage.shared.postgres import PostgresLedger, address
+from memtier_plugin.storage.shared.protocol import (
+    Lease,
+    Moved,
+    NewLine,
+    Refused,
+    SharedLedger,
+    Stream,
+    Unreachable,
+)
+from memtier_plugin.storage.shared.replica import Replica, Synced
+from memtier_plugin.storage.store import Store
+
+MARKER: Final = "project.json"  # in `.shared`: the project's name on the server
+_STATE: Final = "state.json"  # in `.shared`: how the last synchronisation went
+_LEASE_SECONDS: Final = 60.0
+_LOCAL_LOCKS: Final = ("embed", "purging")  # of what each machine does for itself
+_LOOK_SECONDS: Final = 1.0  # between two looks at the server and the spool without a notification
+_INLINE_BYTES: Final = 256 * 1024  # of spool that an append delivers first
+
+
+def open_store(home: Path, project: str, settings: Settings) -> Store:
+    """Return a project's storage: shared, if this machine joined it.
+
+    Raises:
+        SettingsError: it is shared, and `ledger.shared` does not say where.
+    """
+    folder = ProjectFolder.of(home, project)
+    name = shared_name(folder.path)
+    if name is None:
+        return Store(home, project, settings)
+    if settings.ledger.shared == NOWHERE:
+        raise SettingsError(
+            f"project {project!r} is shared: set ledger.shared in {home / 'config.yaml'}"
+        )
+    url = settings.ledger.shared
+    durable = settings.ledger.durability == "sync"
+    return SharedStore(home, project, settings, PostgresLedger(url, name, durable=durable))
+
+
+def shared_name(folder: Path) -> str | None:
+    """Return the name that a project has on the server; None if it is not shared.
+
+    Raises:
+        LedgerError: the note of it cannot be read.
+    """
+    path = folder / FOLDER / MARKER
+    try:
+        return str(json.loads(path.read_text("utf-8"))["project"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LedgerError(f"{path} cannot be read: {error}") from error
+
+
+def join(folder: ProjectFolder, name: str) -> int:
+    """Make a project shared: its ledgers wait for delivery from now on; return how many files.
+
+    No other process may write meanwhile.
+
+    Raises:
+        LedgerError: a file cannot be moved.
+    """
+    folder.make(FOLDER)
+    moved = 0
+    for file in FileLog(folder.path).segments():
+        if not file.provisional:
+            file.path.rename(spool_file(file.path))
+            moved += 1
+    remove_index(index_path(folder.path))  # it has read these lines elsewhere
+    write_private_file(folder.path / FOLDER / MARKER, json.dumps({"project": name}), durable=True)
+    return moved
+
+
+class SharedLog(FileLog):
+    """The ledger files of a shared project; what is replaced is replaced on the server first."""
+
+    def __init__(self, folder: Path, replica: Replica) -> None:
+        super().__init__(folder)
+        self._replica = replica
+
+    def rewrite(self, segment: Segment, replace: Callable[[bytes], bytes]) -> bool:
+        """Replace each line of a segment by another, on every machine; tell if that changed it."""
+        if segment.provisional:
+            return super().rewrite(segment, replace)
+        return self._replica.replace_lines(self._file(segment), replace, "purge") > 0
+
+    def drop_events(self, kind: str, before: datetime) -> Iterator[tuple[LedgerFile, int]]:
+        """Empty the lines of a kind of event; they keep their places."""
+
+        def empty(line: bytes) -> bytes:
+            with suppress(ValueError):
+                if jsonl.parse_line(jsonl.LedgerLine(1, 0, line)).get("kind") == kind:
+                    return b"\n"
+            return line
+
+        for file in self.segments("journal"):
+            number = sum(empty(line) != line for line in self.records(file))
+            if file.day < f"{before:%Y-%m-%d}" and number:
+                if file.provisional:
+                    super().rewrite(file, empty)
+                else:
+                    self._replica.replace_lines(file, empty, "expire")
+                yield file, number
+
+
+class SharedStore(Store):
+    """The ledgers of a shared project, and this machine's index of them."""
+
+    def __init__(self, home: Path, project: str, settings: Settings, ledger: SharedLedger) -> None:
+        super().__init__(home, project, settings)
+        durability = settings.ledger.durability
+        self.ledger = ledger
+        self.replica = Replica(self.project_folder, project, ledger, durability, self._renumber)
+        self.log = SharedLog(self._folder, self.replica)
+        self._leases = _Leases()
+        self._turns: dict[Stream, dict[str, int]] = {}  # of sessions, at the end of a delivery
+
+    # -- the index -----------------------------------------------------------------------------
+
+    def catch_up(
+        self,
+        files: Sequence[LedgerFile],
+        *,
+        wait_ms: int,
+        budget: int | None = None,
+        ours: bool = False,
+        leave_recalls: bool = False,
+    ) -> str | None:
+        """Index these files, each after the spool that its lines may have been in."""
+        pairs = {pair.name: pair for file in files for pair in (file.spool, file.settled)}
+        return super().catch_up(
+            [*pairs.values()],
+            wait_ms=wait_ms,
+            budget=budget,
+            ours=ours,
+            leave_recalls=leave_recalls,
+        )
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def append_entries(
+        self,
+        agent: str,
+        runs: Sequence[NewRun],
+        clock: Callable[[], datetime],
+        *,
+        timeout: float = LOCK_SECONDS,
+    ) -> list[Entry]:
+        """Append the messages of an agent's runs that are not stored yet, all together.
+
+        Turns are numbered after the last that this machine knows; where another machine was
+        faster, its lines are fetched and they are numbered again.
+
+        Raises:
+            LedgerError: nothing was written.
+        """
+        started = time.monotonic()
+        folder = make_ledger_folder(self.project_folder.home, self.project, "episodic", agent)
+        stream = Stream("episodic", agent)
+        with hold_lock(folder / ".lock", timeout):
+            while True:
+                now = clock()
+                path = jsonl.day_file(folder, now)
+                waiting = self._deliver_first(stream)
+                offset = self.replica.offset(stream)
+                existing, turns = self._existing_keys(agent, runs)
+                entries: list[Entry] = []
+                for new in runs:
+                    entries += new.make_entries(existing, turns, self.project, now)
+                records = [entry.to_json() for entry in entries]
+                try:
+                    if waiting:
+                        self.replica.spool(path, records, timeout)
+                    elif entries:
+                        self._put(path, records, expected=offset)
+                    break
+                except Moved:
+                    continue
+        if entries:
+            self.catch_up_file(path)
+            self._tell(entries, started)
+        return entries
+
+    def _deliver_first(self, stream: Stream) -> bool:
+        """Deliver an agent's few waiting entries; tell whether some still wait."""
+        waiting = [f for f in self._files_of("episodic", str(stream.owner)) if f.provisional]
+        if not waiting:
+            return False
+        if sum(file.path.stat().st_size for file in waiting) > _INLINE_BYTES:
+            return True
+        with suppress(Unreachable):
+            self.catch_up([*self.replica.deliver(stream).files.values()], wait_ms=250)
+        return any(file.path.exists() for file in waiting)
+
+    def _append(
+        self, path: Path, records: Iterable[dict[str, object]], timeout: float = LOCK_SECONDS
+    ) -> None:
+        self._put(path, [*records], timeout=timeout)
+
+    def _append_later(self, path: Path, records: list[dict[str, object]], timeout: float) -> None:
+        jsonl.append_records(spool_file(path), records, timeout=timeout)
+
+    def _put(
+        self,
+        path: Path,
+        records: Sequence[Mapping[str, Any]],
+        *,
+        expected: int | None = None,
+        timeout: float = LOCK_SECONDS,
+    ) -> None:
+        """Append records on the server, or keep them for it while it is away."""
+        stream, day = self.replica.stream_of(path)
+        lines = [jsonl.to_line(record) for record in records]
+        try:
+            self.replica.append(
+                stream, day, lines, leases=self._leases.held, expected=expected, timeout=timeout
+            )
+        except Unreachable:
+            self.replica.spool(path, records, timeout)
+
+    # -- following -----------------------------------------------------------------------------
+
+    def sync(self, stop: Callable[[], bool] = lambda: False) -> Synced:
+        """Fetch what is new, deliver what waits, index both, and note how it went.
+
+        Raises:
+            LedgerError: the server is away, or refuses; or a file cannot be written.
+        """
+        begun = time.time()
+        try:
+            synced = self.replica.sync(stop)
+        except LedgerError as error:
+            self._note(error=str(error))
+            raise
+        if synced.purged:
+            self.reindex()
+            self.scrub_index(_LEASE_SECONDS)
+        elif synced.files:
+            self.catch_up([*synced.files.values()], wait_ms=2000)
+        self._note(ok=begun)
+        return synced
+
+    def follow(self, stop: threading.Event) -> None:
+        """Synchronise whenever something changed here or there, until ``stop`` is set.
+
+        Raises:
+            LedgerError: as `sync`.
+        """
+        while not stop.is_set():
+            self.sync(stop.is_set)
+            self.ledger.wait(_LOOK_SECONDS)
+
+    def _note(self, *, ok: float | None = None, error: str | None = None) -> None:
+        path = self._folder / FOLDER / _STATE
+        state = self._state()
+        if ok is not None:
+            if state.get("error") is None and ok - state.get("ok", 0.0) < 1.0:
+                return  # often enough
+            state = {"ok": ok, "error": None}
+        elif state.get("error") is None:
+            state |= {"error": error, "since": time.time()}
+        else:
+            state |= {"error": error}
+        with suppress(LedgerError):
+            write_private_file(path, json.dumps(state))
+
+    def _state(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            return dict(json.loads((self._folder / FOLDER / _STATE).read_text("utf-8")))
+        return {}
+
+    def shared_status(self) -> dict[str, Any]:
+        """Return, without asking the server, how far this machine follows it."""
+        state = self._state()
+        ok, files = state.get("ok"), self.replica.spooled()
+        return {
+            "server": address(self.settings.ledger.shared),
+            "project": shared_name(self._folder),
+            "synced": None if ok is None else to_iso(datetime.fromtimestamp(ok, UTC)),
+            "age_s": None if ok is None else round(max(0.0, time.time() - ok), 1),
+            "error": state.get("error"),
+            "waiting": sum(file.path.read_bytes().count(b"\n") for file in files),
+        }
+
+    def _renumber(self, stream: Stream, lines: Sequence[NewLine], renew: bool) -> Sequence[NewLine]:
+        """Give entries that waited the turns after those that were stored meanwhile.
+
+        Args:
+            renew: others may have written since the last call.
+        """
+        if stream.ledger != "episodic":
+            return lines
+        records = [_entry_record(line.data) for line in lines]
+        sessions = {str(record["session_id"]) for record in records if "session_id" in record}
+        turns = self._turns.setdefault(stream, {})
+        if renew:
+            turns.clear()
+        turns |= self._stored_turns(str(stream.owner), sessions - {*turns}, renew)
+        numbered = []
+        for line, record in zip(lines, records, strict=True):
+            session, turn = str(record.get("session_id")), record.get("turn")
+            if session in turns and isinstance(turn, int):
+                if turn <= turns[session]:
+                    turn = turns[session] + 1
+                    line = line._replace(data=jsonl.to_line({**record, "turn": turn}))
+                turns[session] = turn
+            numbered.append(line)
+        return numbered
+
+    def _stored_turns(self, agent: str, sessions: Iterable[str], renew: bool) -> dict[str, int]:
+        files = self._files_of("episodic", agent)
+        try:
+            with self.session():
+                if not renew or self.catch_up(files, wait_ms=2000) is None:
+                    reader = IndexItemReader(self._connection())
+                    return {name: reader.last_stored_turn(agent, name) for name in sessions}
+        except IndexProblem:
+            pass
+        turns = dict.fromkeys(sessions, 0)
+        for file in (file for file in files if not file.provisional):
+            for entry in parse_entries(file, jsonl.read_lines(file.path)[0]):
+                if entry.session_id in turns:
+                    turns[entry.session_id] = max(turns[entry.session_id], entry.turn)
+        return turns
+
+    # -- locks ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def exclusive(self, name: str, timeout: float = LOCK_SECONDS) -> Iterator[None]:
+        """Hold one of the project's locks, on this machine and, by a lease, among all.
+
+        Raises:
+            LedgerError: the lock was not released in time, or the server is away.
+        """
+        with super().exclusive(name, timeout):
+            if name in _LOCAL_LOCKS:
+                yield
+                return
+            deadline = time.monotonic() + timeout
+            while (lease := self.ledger.lease(name, _LEASE_SECONDS)) is None:
+                if time.monotonic() >= deadline:
+                    raise LedgerError(f"another machine holds the lock {name!r}")
+                time.sleep(0.1)
+            with self._leases.holding(self.ledger, lease):
+                self.sync()  # what the last holder did
+                yield
+
+    @contextmanager
+    def try_exclusive(self, name: str) -> Iterator[bool]:
+        """Try to hold a lock without waiting; yield whether it is held."""
+        with super().try_exclusive(name) as held:
+            if not held or name in _LOCAL_LOCKS:
+                yield held
+                return
+            lease = None
+            with suppress(Unreachable, Refused):
+                lease = self.ledger.lease(name, _LEASE_SECONDS)
+            if lease is None:
+                yield False
+                return
+            with self._leases.holding(self.ledger, lease):
+                yield True
+
+    def close(self) -> None:
+        """Close the index and the connection to the server."""
+        super().close()
+        self.ledger.close()
+
+
+class _Leases(threading.local):
+    """The leases that this thread holds; each is renewed until it is given back."""
+
+    def __init__(self) -> None:
+        self.held: tuple[Lease, ...] = ()
+
+    @contextmanager
+    def holding(self, ledger: SharedLedger, lease: Lease) -> Iterator[None]:
+        """Hold a lease that was taken."""
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(_LEASE_SECONDS / 3):
+                with suppress(LedgerError):
+                    ledger.renew(lease, _LEASE_SECONDS)
+
+        threading.Thread(target=renew, name="memtier-lease", daemon=True).start()
+        before, self.held = self.held, (*self.held, lease)
+        try:
+            yield
+        finally:
+            self.held = before
+            done.set()
+            with suppress(LedgerError):
+                ledger.release(lease)
+
+
+def _entry_record(data: bytes) -> dict[str, Any]:
+    try:
+        return jsonl.parse_line(jsonl.LedgerLine(1, 0, data))
+    except ValueError:
+        return {}

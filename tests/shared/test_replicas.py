@@ -1,0 +1,274 @@
+"""Two machines, each with a home of its own, share a project through a real server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtier_plugin.lifecycle.selection import Selection
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.shared.store import SharedStore, join
+from tests.builders import say_each, write_config
+from tests.processes import wait_until
+from tests.shared.server import PostgresServer
+
+pytestmark = pytest.mark.shared
+
+PROJECT = "harbor"
+NOW = datetime.now(UTC) + timedelta(minutes=5)
+
+
+@pytest.fixture
+def machine(
+    postgres: PostgresServer, database: str, tmp_path: Path
+) -> Iterator[Callable[..., MemTier]]:
+    """Return what opens the project on a machine, joined at its first opening."""
+    opened: list[MemTier] = []
+
+    def open_machine(name: str, agent: str = "a", url: str | None = None) -> MemTier:
+        home = tmp_path / name
+        settings = {"ledger": {"shared": url or postgres.url(database, name)}}
+        write_config(home, {**settings, "embedding": {"model": "none"}})
+        folder = ProjectFolder.of(home, PROJECT)
+        if not (folder.path / ".shared").exists():
+            folder.make()
+            join(folder, PROJECT)
+        memory = MemTier.open(home, PROJECT, agent)
+        opened.append(memory)
+        return memory
+
+    yield open_machine
+    for memory in opened:
+        memory.close()
+
+
+def store(memory: MemTier) -> SharedStore:
+    """Return the storage of a shared project."""
+    assert isinstance(memory.store, SharedStore)
+    return memory.store
+
+
+def sync(*memories: MemTier) -> None:
+    """Deliver everything, then fetch everything."""
+    for _ in range(2):
+        for memory in memories:
+            store(memory).sync()
+
+
+def ledgers(memory: MemTier) -> dict[str, bytes]:
+    """Return the bytes of every ledger file."""
+    return {
+        str(path.relative_to(memory.folder)): path.read_bytes()
+        for path in sorted(memory.folder.rglob("*.jsonl"))
+    }
+
+
+def hits(memory: MemTier, query: str) -> list[tuple[str, float]]:
+    """Return what a recall finds, with its scores."""
+    recall = memory.recall(query, at=NOW)
+    return [(hit.item.id, round(hit.score, 9)) for hit in recall.hits]
+
+
+def turns_of(memory: MemTier, session: str = "s") -> list[int]:
+    """Return the turns of a session as the log has them."""
+    entries = [logged.entry for logged in store(memory).log.entries()]
+    return sorted(entry.turn for entry in entries if entry and entry.session_id == session)
+
+
+def test_machines_have_the_same_lines(machine: Callable[..., MemTier]) -> None:
+    """What is said on one machine is, byte for byte and in recalls, the same on the other."""
+    anna, bert = machine("anna"), machine("bert")
+    say_each(anna, "The harbor opens at six.", "Mia likes green tea.")
+    store(bert).sync()
+    say_each(bert, "The crane is red.")
+    anna.remember("The pier has two cranes.")
+    sync(anna, bert)
+    assert ledgers(anna) == ledgers(bert)
+    assert turns_of(anna) == [1, 2, 3]
+    for query in ("When does the harbor open?", "cranes", "tea"):
+        assert hits(anna, query) == hits(bert, query) != []
+    before = hits(bert, "cranes")
+    bert.reindex()
+    assert hits(bert, "cranes") == before
+
+
+def test_two_machines_number_one_session(machine: Callable[..., MemTier]) -> None:
+    """Machines that write into the same session get turns without gap or double."""
+    anna, bert = machine("anna"), machine("bert")
+    for number in range(5):
+        say_each(anna, f"anna {number}")
+        say_each(bert, f"bert {number}")
+    sync(anna, bert)
+    assert turns_of(anna) == turns_of(bert) == [*range(1, 11)]
+    assert ledgers(anna) == ledgers(bert)
+
+
+def test_a_run_delivered_on_two_machines_is_stored_once(machine: Callable[..., MemTier]) -> None:
+    """A run that another machine has stored already is not stored again."""
+    anna, bert = machine("anna"), machine("bert")
+    assert len(say_each(anna, "The harbor opens at six.")) == 1
+    assert say_each(bert, "The harbor opens at six.") == []
+    assert turns_of(bert) == [1]
+
+
+AWAY = "postgresql://anna@127.0.0.1:1/none?sslmode=disable"
+
+
+def test_what_is_said_while_the_server_is_away(
+    machine: Callable[..., MemTier], postgres: PostgresServer, database: str
+) -> None:
+    """It is recalled at once, delivered once on return, and numbered after what came meanwhile."""
+    anna, bert = machine("anna"), machine("bert")
+    say_each(anna, "The harbor opens at six.")
+    anna.close()
+    anna = machine("anna", url=AWAY)
+    say_each(anna, "The crane is red.")
+    assert say_each(anna, "The crane is red.") == []
+    assert "crane is red" in anna.recall("crane").text
+    say_each(bert, "Mia likes green tea.")
+    assert store(anna).shared_status()["waiting"] >= 1
+    anna.close()
+    anna = machine("anna")
+    sync(anna, bert)
+    assert store(anna).shared_status()["waiting"] == 0
+    assert turns_of(anna) == turns_of(bert) == [1, 2, 3]
+    assert ledgers(anna) == ledgers(bert)
+    assert hits(anna, "crane") == hits(bert, "crane")
+    assert "crane is red" in bert.recall("crane").text
+
+
+def test_a_server_that_stands_still(
+    machine: Callable[..., MemTier], postgres: PostgresServer
+) -> None:
+    """A server that takes the line and says nothing holds nobody up for long: it counts as away."""
+    anna = machine("anna")
+    say_each(anna, "The harbor opens at six.")
+    with postgres.frozen():
+        begun = time.monotonic()
+        say_each(anna, "The crane is red.")
+        assert "crane is red" in anna.recall("crane").text
+        assert time.monotonic() - begun < 15
+    wait_until(lambda: time.monotonic() - begun > 15)  # it is not tried again for some seconds
+    store(anna).sync()
+    assert turns_of(anna) == [1, 2] and store(anna).shared_status()["waiting"] == 0
+
+
+def test_a_project_with_a_past_joins(machine: Callable[..., MemTier], tmp_path: Path) -> None:
+    """What was there before joining is delivered, in order, and found by all."""
+    with MemTier.open(tmp_path / "anna", PROJECT, "a") as alone:
+        say_each(alone, "The harbor opens at six.", "The crane is red.")
+        before = [path.read_bytes() for path in alone.folder.glob("episodic/*/*.jsonl")]
+    anna, bert = machine("anna"), machine("bert")
+    sync(anna, bert)
+    assert ledgers(anna) == ledgers(bert)
+    assert [path.read_bytes() for path in bert.folder.glob("episodic/*/*.jsonl")] == before
+    assert hits(anna, "crane") == hits(bert, "crane") != []
+
+
+def test_a_purge_reaches_the_other_machine(machine: Callable[..., MemTier]) -> None:
+    """What is purged on one machine is gone from the files and the index of the other."""
+    anna, bert = machine("anna"), machine("bert")
+    [entry] = say_each(anna, "The code is swordfish.", run_id="r")
+    sync(anna, bert)
+    assert hits(bert, "Which code?") != []
+    anna.purge(Selection(ids=(entry.id,)))
+    assert [pending.machine for pending in store(anna).ledger.pending()].count("bert") >= 1
+    sync(anna, bert)
+    assert store(anna).ledger.pending() == []
+    for memory in (anna, bert):
+        for path in memory.folder.rglob("*"):
+            assert not path.is_file() or b"swordfish" not in path.read_bytes(), path
+    assert ledgers(anna) == ledgers(bert)
+
+
+def test_a_damaged_copy_is_mended(machine: Callable[..., MemTier]) -> None:
+    """A file that was cut, deleted or torn is what the server has after the next round."""
+    anna = machine("anna")
+    say_each(anna, "The harbor opens at six.", "The crane is red.")
+    [path] = (anna.folder / "episodic").rglob("*.jsonl")
+    sound = path.read_bytes()
+    for damage in (sound[:40], b"", sound + b'{"torn'):
+        path.write_bytes(damage)
+        say_each(anna, f"line {len(damage)}")
+        store(anna).sync()
+        assert path.read_bytes().startswith(sound)
+        assert (
+            path.read_bytes().count(b"\n")
+            == store(anna).ledger.heads()[store(anna).replica.stream_of(path)[0]].offset
+        )
+        sound = path.read_bytes()
+
+
+def test_a_server_that_lost_its_end(
+    machine: Callable[..., MemTier], postgres: PostgresServer, database: str
+) -> None:
+    """Lines that a failover or a restore lost on the server are delivered again by who has them."""
+    from memtier_plugin.storage.shared.postgres import connect
+
+    anna, bert = machine("anna"), machine("bert")
+    say_each(anna, "one", "two", "three")
+    store(bert).sync()
+    with connect(postgres.url(database)) as connection:
+        connection.execute('DELETE FROM memtier.lines WHERE "offset" > 1')
+        connection.execute("UPDATE memtier.streams SET head = 1")
+    say_each(bert, "four")
+    sync(anna, bert)
+    assert ledgers(anna) == ledgers(bert)
+    entries = [logged.entry for logged in store(anna).log.entries()]
+    assert sorted(entry.content for entry in entries if entry) == ["four", "one", "three", "two"]
+
+
+def test_a_revoked_machine_keeps_its_copy(
+    machine: Callable[..., MemTier], postgres: PostgresServer, database: str
+) -> None:
+    """A machine whose grant is gone writes nothing, is told so, and loses no file."""
+    from memtier_plugin.core.errors import LedgerError
+    from memtier_plugin.storage.shared import admin
+
+    anna = machine("anna")
+    say_each(anna, "The harbor opens at six.")
+    before = ledgers(anna)
+    admin.revoke(postgres.url(database), "anna", PROJECT)
+    with pytest.raises(LedgerError, match="may not write"):
+        say_each(anna, "The crane is red.")
+    store(anna).sync()
+    assert ledgers(anna) == before
+    assert hits(anna, "harbor") != []
+
+
+def test_background_work_is_done_once(machine: Callable[..., MemTier]) -> None:
+    """What one machine has consolidated the other does not consolidate again."""
+    anna, bert = machine("anna"), machine("bert")
+    say_each(anna, "My name is Mia and I live in Lyon.")
+    sync(anna, bert)
+    anna.consolidate()
+    bert.consolidate()
+    sync(anna, bert)
+    assert ledgers(anna) == ledgers(bert)
+    with store(bert).session() as reader:
+        values = [item.item.value for item in reader.facts(standing="remembered")]
+    assert len(values) == len({*values}) > 0
+
+
+@contextmanager
+def _held(memory: MemTier, name: str) -> Iterator[Any]:
+    with store(memory).try_exclusive(name) as held:
+        yield held
+
+
+def test_locks_are_held_among_machines(machine: Callable[..., MemTier]) -> None:
+    """A lock that one machine holds no other gets until it is given back."""
+    anna, bert = machine("anna"), machine("bert")
+    with _held(anna, "facts") as first:
+        assert first
+        with _held(bert, "facts") as second:
+            assert not second
+    with _held(bert, "facts") as second:
+        assert second
