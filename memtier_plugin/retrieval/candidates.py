@@ -342,12 +342,7 @@ class PoolBuilder:
             best = [row for row in _best(near, _PIECES) if near[row] >= MIN_COSINE]
             return {row: near[row] for row in best}
         near, read = self.reader.vectors.nearest(
-            self.vector.model,
-            scopes,
-            self.vector.vector,
-            self.settings.vectors_cap,
-            _PIECES,
-            self._similarity,
+            self.vector.model, scopes, self.vector.vector, self.settings.vectors_cap, _PIECES
         )
         self.vectors += read
         self._similarity |= near

@@ -44,13 +44,7 @@ class VectorReader(Protocol):
         """Tell whether so much is embedded that a model may be used for these scopes."""
 
     def nearest(
-        self,
-        model: str,
-        scopes: Sequence[int],
-        query: bytes,
-        cap: int,
-        limit: int,
-        cosines: dict[int, float] | None = None,
+        self, model: str, scopes: Sequence[int], query: bytes, cap: int, limit: int
     ) -> tuple[dict[int, float], int]:
         """Return the rows nearest to a query, each with its cosine, and the pieces compared.
 
@@ -60,8 +54,6 @@ class VectorReader(Protocol):
             query: the int8 vector.
             cap: pieces that are compared at most, the newest.
             limit: pieces that are taken; between equals the newest.
-            cosines: takes the cosine of the rows returned that were compared exactly, as
-                `similarity` has it.
         """
 
     def similarity(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:

@@ -194,13 +194,7 @@ class IndexVectors:
         return done >= COVERED_SHARE * items
 
     def nearest(
-        self,
-        model: str,
-        scopes: Sequence[int],
-        query: bytes,
-        cap: int,
-        limit: int,
-        cosines: dict[int, float] | None = None,
+        self, model: str, scopes: Sequence[int], query: bytes, cap: int, limit: int
     ) -> tuple[dict[int, float], int]:
         """Return the rows nearest to a query with their cosines, and how many pieces were compared.
 
@@ -210,14 +204,12 @@ class IndexVectors:
             query: an int8 vector, as bytes.
             cap: the most pieces to compare; the newest are.
             limit: the most pieces to return; ties go to the newest.
-            cosines: takes what `similarity` returns for the rows that were compared exactly and
-                are returned, so that their vectors need not be read again.
         """
         if not any(query):  # the model knows none of the query's words
             return {}, 0
         if self._count_pieces(model, scopes) <= min(cap, EXACT_PIECES):
             pieces = self._pieces(model, scopes)
-            return self._scan(model, query, pieces, limit, cosines), len(pieces)
+            return self._scan(model, query, pieces, limit), len(pieces)
         rows, compared = self.shortlist(model, scopes, query, cap, limit)
         near = self.similarity(model, query, rows)
         return {
@@ -266,31 +258,19 @@ class IndexVectors:
         return pieces
 
     def _scan(
-        self,
-        model: str,
-        query: bytes,
-        pieces: Collection[int],
-        limit: int,
-        known: dict[int, float] | None,
+        self, model: str, query: bytes, pieces: Collection[int], limit: int
     ) -> dict[int, float]:
         """Compare a query with every piece of these rows; see `nearest`."""
         source, bound = _source_of({*pieces})
-        hits = execute_with_vec(
+        near: dict[int, float] = {}
+        for row, distance in execute_with_vec(
             self._db,
-            f"""SELECT item, vector, vec_distance_cosine(vec_int8(vector), vec_int8(?1)) AS distance
+            f"""SELECT item, vec_distance_cosine(vec_int8(vector), vec_int8(?1)) AS distance
                 FROM {source} WHERE model = ?2 AND length(vector) = ?4
                 ORDER BY distance, item DESC LIMIT ?5""",  # noqa: S608
             (query, model, bound, len(query), limit),
-        )
-        near: dict[int, float] = {}
-        vectors = []
-        for row, vector, distance in hits:
-            vectors.append((row, vector))
+        ):
             near.setdefault(row, max(0.0, 1 - distance))
-        if known is not None:
-            exact = _cosines(query, [vector for _, vector in vectors])
-            for (row, _), cosine in zip(vectors, exact, strict=True):
-                known[row] = max(cosine, known.get(row, 0.0))
         return near
 
     def shortlist(
