@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.times import to_iso
 
@@ -24,7 +24,7 @@ class ExportState:
     def __init__(self, home: Path, endpoint: str) -> None:
         self.endpoint = endpoint
         self._home = home
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._noted: tuple[str, float] = ("", 0.0)
 
     def note_success(self) -> None:

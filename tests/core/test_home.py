@@ -67,7 +67,7 @@ def test_a_home_is_known_again(home: Path) -> None:
 
 def test_a_home_that_a_host_began(home: Path) -> None:
     """What a host's plugin puts there before any memory is opened makes it no stranger's folder."""
-    for name in ("queue/1-a.json", "hosts/openclaw.waits.json", "c6bf344ea14215cc.lock"):
+    for name in ("queue/1-a.json", "hosts/openclaw.waits.json", "run/memtier.lock"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("{}")
     with MemTier.open(home) as memory:

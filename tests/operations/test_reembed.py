@@ -528,7 +528,8 @@ def test_the_scheduler_embeds(filled: Path, tmp_path: Path) -> None:
     folder = rotated_model(tmp_path / "turned")
     served = scheduler.Scheduler(interval=0.1)
     served.add(filled, "p")
-    write_config(filled, {"embedding": {"model": str(folder)}, **NO_SUMMARIES})
+    jobs = {"consolidation": {"enabled": False}, **NO_SUMMARIES}  # no items but those of before
+    write_config(filled, {"embedding": {"model": str(folder)}, **jobs})
     with MemTier.open(filled, "p") as memory:
         try:
             for _ in range(300):

@@ -227,7 +227,7 @@ def test_an_endpoint_without_a_price_is_asked_by_meaning(opened: Opened) -> None
             texts = server.texts
             report = memory.regression.check_settings(memory.settings)
             assert report.verdict.difference == 0
-            assert server.texts == texts + report.verdict.questions
+            assert texts < server.texts <= texts + report.verdict.questions, "equal ones once"
         server.always("close")
         with with_endpoint(0.0) as memory, pytest.raises(EmbeddingUnavailable, match="compared"):
             memory.regression.check_settings(memory.settings)

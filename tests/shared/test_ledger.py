@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -51,6 +52,32 @@ def bert(postgres: PostgresServer, database: str) -> Iterator[SharedLedger]:
     ledger = PostgresLedger(postgres.url(database, "bert"), "harbor")
     yield ledger
     ledger.close()
+
+
+def test_a_forked_child_leaves_the_connection_alone(
+    anna: SharedLedger, postgres: PostgresServer, database: str
+) -> None:
+    """A child asks through a connection of its own, and its end does not end its parent's."""
+    anna.append(STREAM, 0, lines("a"))
+    asked, told = os.pipe()
+    leave, left = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(told, b"y" if anna.heads() == {STREAM: Head(1, 0)} else b"n")
+            os.read(leave, 1)
+        finally:  # not through the fixtures of the parent
+            os._exit(0)
+    assert os.read(asked, 1) == b"y"
+    with connect(postgres.url(database)) as connection:
+        count = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'anna'"
+        connections = connection.execute(count).fetchone()
+    os.write(left, b"y")
+    os.waitpid(child, 0)
+    assert connections == (2,)
+    assert anna.append(STREAM, 1, lines("b")).head == 2
+    for pipe in (asked, told, leave, left):
+        os.close(pipe)
 
 
 def test_lines_have_dense_offsets(anna: SharedLedger, bert: SharedLedger) -> None:

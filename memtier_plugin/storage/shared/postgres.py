@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote_from_bytes, unquote_to_bytes, urlsplit
 
 from memtier_plugin.core.errors import LedgerError, Unsupported
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     Appended,
@@ -113,7 +114,8 @@ class PostgresLedger:
         self.project = project
         self._durable = durable
         self._name = encode_owner(project)
-        self._lock = threading.RLock()
+        self._lock = Mutex()
+        self._process = os.getpid()
         self._held: psycopg.Connection[Any] | None = None
         self._listener: psycopg.Connection[Any] | None = None
         self._away: tuple[float, Unreachable] | None = None
@@ -272,6 +274,7 @@ class PostgresLedger:
         """
         import psycopg
 
+        self._leave_inherited()
         try:
             if self._listener is None or self._listener.closed:
                 self._listener = connect(self.url)
@@ -286,6 +289,7 @@ class PostgresLedger:
 
     def close(self) -> None:
         """Close the connections."""
+        self._leave_inherited()
         self._drop_listener()
         with self._lock:
             self._drop()
@@ -307,7 +311,14 @@ class PostgresLedger:
             with _time_limit(connection):
                 return connection.execute(query.encode(), values, binary=True).fetchall()
 
+    def _leave_inherited(self) -> None:
+        """Forget the connections of a parent that forked: to use or to end one would break its."""
+        if self._process != os.getpid():
+            self._held = self._listener = None
+            self._process = os.getpid()
+
     def _connection(self) -> psycopg.Connection[Any]:
+        self._leave_inherited()
         if self._held is not None and not self._held.closed:
             return self._held
         if self._away and time.monotonic() - self._away[0] < AWAY_SECONDS:
