@@ -59,16 +59,16 @@ def test_a_forked_child_leaves_the_connection_alone(
 ) -> None:
     """A child asks through a connection of its own, and its end does not end its parent's."""
     anna.append(STREAM, 0, lines("a"))
-    asked, told = os.pipe()
+    heard, spoken = os.pipe()
     leave, left = os.pipe()
     child = os.fork()
     if not child:
         try:
-            os.write(told, b"y" if anna.heads() == {STREAM: Head(1, 0)} else b"n")
+            os.write(spoken, b"y" if anna.heads() == {STREAM: Head(1, 0)} else b"n")
             os.read(leave, 1)
         finally:  # not through the fixtures of the parent
             os._exit(0)
-    assert os.read(asked, 1) == b"y"
+    assert os.read(heard, 1) == b"y"
     with connect(postgres.url(database)) as connection:
         count = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'anna'"
         connections = connection.execute(count).fetchone()
@@ -76,7 +76,7 @@ def test_a_forked_child_leaves_the_connection_alone(
     os.waitpid(child, 0)
     assert connections == (2,)
     assert anna.append(STREAM, 1, lines("b")).head == 2
-    for pipe in (asked, told, leave, left):
+    for pipe in (heard, spoken, leave, left):
         os.close(pipe)
 
 
