@@ -259,6 +259,7 @@ def _die(home: str, point: str, writer: int, chance: random.Random, began: mmap.
                     memory.reindex()
         memory.recall("bread in the kitchen", purpose="inject", run_id=f"{writer}-99")
         memory.end_run(**_run(writer, 99))
+        memory.catch_up()  # with the recalls that wait to be indexed
 
 
 def _run(writer: int, number: int) -> dict[str, Any]:
