@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.records import Entry
 from memtier_plugin.trust.fence import FENCE
 from tests.processes import wait_until
@@ -136,7 +137,7 @@ def test_the_child_killed_in_the_middle_of_a_turn(ground: Ground, openclaw: Open
     """The resident is killed by the turn's own tool call: the run is stored, exactly once."""
     ground.plant(openclaw.agent, BAG)
     ground.model.says = ANSWER
-    kill = f"RUN: kill -9 $(cat {ground.top}/memtier/*.lock) :END"
+    kill = f"RUN: kill -9 $(cat {socket_path(ground.home).with_suffix('.lock')}) :END"
     text = f"In which locker at the station is my bag? {kill}"
     openclaw.say(text)
     recalled(ground)
