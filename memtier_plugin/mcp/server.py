@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-import socket
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -23,7 +22,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 
 from memtier_plugin import __version__
-from memtier_plugin.core.errors import MemTierError, SettingsError, Unsupported
+from memtier_plugin.core.errors import MemTierError, SettingsError
+from memtier_plugin.core.loopback import LOOPBACK, listen_on_loopback
 from memtier_plugin.core.paths import make_home, write_private_file
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hosts.launch import launch_command
@@ -32,7 +32,6 @@ from memtier_plugin.mcp.calls import Answer, Binding, MemoryCalls
 
 TOKEN_FILE: Final = "mcp-token"
 MIN_TOKEN_CHARS: Final = 32
-LOOPBACK: Final = "127.0.0.1"
 MAX_BODY_BYTES: Final = 1024 * 1024  # of an HTTP request; the longest text fits many times
 
 _Scope = dict[str, Any]
@@ -66,14 +65,7 @@ def serve_http(binding: Binding, port: int, announce: Callable[[str, Path], None
     import uvicorn
 
     token = read_token(binding.home)
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((LOOPBACK, port))
-        listener.listen()  # before it is announced
-    except OSError as error:
-        listener.close()
-        raise Unsupported(f"port {port} of {LOOPBACK} cannot be opened: {error}") from error
+    listener = listen_on_loopback(port)
     port = listener.getsockname()[1]
     with listener:
         app = _require_token(_http_app(build_server(_open_calls(binding)), port), token)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
 import uvicorn
 
-from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.loopback import LOOPBACK, listen_on_loopback
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.app import build_app
 from memtier_plugin.web.guard import TOKEN_PARAMETER
 from memtier_plugin.web.live import Watch
-
-LOOPBACK: Final = "127.0.0.1"
 
 
 def serve(memory: MemTier, port: int, announce: Callable[[str], None]) -> None:
@@ -29,14 +25,7 @@ def serve(memory: MemTier, port: int, announce: Callable[[str], None]) -> None:
     Raises:
         Unsupported: the port cannot be opened.
     """
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((LOOPBACK, port))
-        listener.listen()  # before it is announced
-    except OSError as error:
-        listener.close()
-        raise Unsupported(f"port {port} of {LOOPBACK} cannot be opened: {error}") from error
+    listener = listen_on_loopback(port)
     port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
     with listener:
         server = build_server(memory, token, port)
