@@ -16,21 +16,16 @@ from starlette.routing import Route
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.lifecycle.selection import Selection, select_items
-from memtier_plugin.memory import MemTier
 from memtier_plugin.web.forms import Form, read_form
-from memtier_plugin.web.rendering import Pages
+from memtier_plugin.web.rendering import PagePart
 
 _Work = Callable[[Request, Form], Response]
 _UNFORGOTTEN: Final = 500  # lines that one form brings back
 _LISTED: Final = 50  # of the lines that would be forgotten
 
 
-class DecisionPages:
+class DecisionPages(PagePart):
     """Writes what the person at the machine decided, through the memory's own services."""
-
-    def __init__(self, memory: MemTier, pages: Pages) -> None:
-        self._memory = memory
-        self._pages = pages
 
     @property
     def routes(self) -> list[Route]:

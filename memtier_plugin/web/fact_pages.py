@@ -9,22 +9,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from memtier_plugin.facts.views import FactView
-from memtier_plugin.memory import MemTier
 from memtier_plugin.views.reading import read_timeline
 from memtier_plugin.web.log_pages import parse_page
-from memtier_plugin.web.rendering import Pages
+from memtier_plugin.web.rendering import PagePart
 
 PAGE_FACTS: Final = 100
 PAGE_WAITING: Final = 50
 STATES: Final = ("current", "proposed", "superseded", "rejected", "all")
 
 
-class FactPages:
+class FactPages(PagePart):
     """Shows facts and the review queue to the person at the machine."""
-
-    def __init__(self, memory: MemTier, pages: Pages) -> None:
-        self._memory = memory
-        self._pages = pages
 
     @property
     def routes(self) -> list[Route]:

@@ -9,15 +9,14 @@ from starlette.routing import Route
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.memory import MemTier
 from memtier_plugin.telemetry.journal_metrics import CONTENT_TYPE, JournalMetrics
-from memtier_plugin.web.rendering import Pages
+from memtier_plugin.web.rendering import PagePart, Pages
 
 
-class HealthPages:
+class HealthPages(PagePart):
     """Shows the status of the project."""
 
     def __init__(self, memory: MemTier, pages: Pages) -> None:
-        self._memory = memory
-        self._pages = pages
+        super().__init__(memory, pages)
         self._metrics = JournalMetrics(memory.store)
         self._mutex = Mutex()
 

@@ -9,21 +9,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from memtier_plugin.memory import MemTier
 from memtier_plugin.telemetry.bill import read_bill
 from memtier_plugin.web.log_pages import parse_page
-from memtier_plugin.web.rendering import Pages
+from memtier_plugin.web.rendering import PagePart
 
 MOST_DAYS: Final = 36_500  # that a bill goes back
 LINES: Final = 100  # of those that were withheld from some runs
 
 
-class InsightPages:
+class InsightPages(PagePart):
     """Shows people, uplift and the bill."""
-
-    def __init__(self, memory: MemTier, pages: Pages) -> None:
-        self._memory = memory
-        self._pages = pages
 
     @property
     def routes(self) -> list[Route]:

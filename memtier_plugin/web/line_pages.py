@@ -11,18 +11,13 @@ from starlette.routing import Route
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.times import from_iso
-from memtier_plugin.memory import MemTier
 from memtier_plugin.views.history import LineHistory
 from memtier_plugin.views.reading import read_line_history
-from memtier_plugin.web.rendering import Pages
+from memtier_plugin.web.rendering import PagePart
 
 
-class LinePages:
+class LinePages(PagePart):
     """Shows what became of a line."""
-
-    def __init__(self, memory: MemTier, pages: Pages) -> None:
-        self._memory = memory
-        self._pages = pages
 
     @property
     def routes(self) -> list[Route]:

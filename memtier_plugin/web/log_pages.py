@@ -18,18 +18,17 @@ from memtier_plugin.storage.index.item_reader import SessionSpan
 from memtier_plugin.views.log import LogLine, list_days, summarise
 from memtier_plugin.views.reading import read_log_lines
 from memtier_plugin.web.live import ledger_sizes
-from memtier_plugin.web.rendering import Pages, long_day, today
+from memtier_plugin.web.rendering import PagePart, Pages, long_day, today
 
 LEAST_FOLDED: Final = 3  # events in a row that are one line until it is opened
 PAGE_LINES: Final = 300  # of a day; the rest is on pages of its own
 
 
-class LogPages:
+class LogPages(PagePart):
     """Shows the log of one day, or of one session."""
 
     def __init__(self, memory: MemTier, pages: Pages) -> None:
-        self._memory = memory
-        self._pages = pages
+        super().__init__(memory, pages)
         self._spans: tuple[object, Sequence[SessionSpan]] = (None, ())
 
     @property

@@ -16,22 +16,17 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.lifecycle.history import History
-from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.views.reading import read_recall
 from memtier_plugin.web.forms import Form, read_form
-from memtier_plugin.web.rendering import Pages
+from memtier_plugin.web.rendering import PagePart
 
 RECALLS: Final = 100  # on the list
 HITS: Final = 20  # of a search
 
 
-class RecallPages:
+class RecallPages(PagePart):
     """Shows recalls, and makes some to be looked at."""
-
-    def __init__(self, memory: MemTier, pages: Pages) -> None:
-        self._memory = memory
-        self._pages = pages
 
     @property
     def routes(self) -> list[Route]:

@@ -75,6 +75,14 @@ class Pages:
         return self._templates.get_template(template).render(values)
 
 
+class PagePart:
+    """Pages that belong together: they read one project, and render by one set of templates."""
+
+    def __init__(self, memory: MemTier, pages: Pages) -> None:
+        self._memory = memory
+        self._pages = pages
+
+
 def seen(text: object) -> str:
     """Return a text with what is invisible shown by its code points."""
     return reveal_hidden(str(text))
