@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -23,6 +23,9 @@ test-web: .venv/.dev # the web view in Chromium; a screenshot of each page in bu
 	$(BIN)/pytest -m browser -n 0 tests/web
 
 test-shared: .venv/.dev # machines that share a project, by a PostgreSQL that it starts itself
+	$(BIN)/pytest -m "shared and not slow" -n 0 tests/shared tests/storage/test_contract.py
+
+test-shared-whole: .venv/.dev # and every bad day of network and server, whole
 	$(BIN)/pytest -m shared -n 0 tests/shared tests/storage/test_contract.py
 
 # Real trainers, three steps each; brings torch, three times.
