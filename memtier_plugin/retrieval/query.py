@@ -23,10 +23,12 @@ from memtier_plugin.text.dates.spans import TimeSpan, find_time_spans
 from memtier_plugin.text.lexicon import LANGUAGES
 from memtier_plugin.text.phrases import Words
 from memtier_plugin.text.tokenizer import Tokenizer
+from memtier_plugin.trust.fence import remove_blocks
 
 MAX_QUERY_CHARS: Final = 20_000  # of a query that are looked at
 _MOST_QUESTIONS: Final = 5  # of a prompt that are looked at one by one
 _SENTENCE: Final = regex.compile(r"(?:[^.!?。！？\n]++|[.!?](?![\s.!?]|$))*+(?:[.!?。！？]++|\n|$)")
+_VISIBLE: Final = regex.compile(r"[^\p{C}\p{Z}]")  # of a Unicode as new as the tokenizer's
 ASKING_WEIGHT: Final = 0.3  # of a word by which people ask
 FUNCTION_WEIGHT: Final = 0.1  # of a function word
 # English words by which people put a question to a memory, or say what the answer is to look like.
@@ -163,6 +165,12 @@ class ParsedQuery:
         """Whether the asker speaks of themself: "what am I like?"."""
         readings = (Words.of(self.text[:2000], name) for name in LANGUAGES)
         return any(words.has_word("first_person") for words in readings)
+
+
+def clean_query(text: str) -> str:
+    """Return a prompt without our own blocks; empty if nothing is left that a person would see."""
+    text = remove_blocks(text).strip()
+    return text if _VISIBLE.search(text) else ""
 
 
 def parse_query(

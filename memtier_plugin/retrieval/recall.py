@@ -49,7 +49,7 @@ from memtier_plugin.retrieval.project_names import (
     without_names,
 )
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
-from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, Viewer
+from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, Viewer, clean_query
 from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
 from memtier_plugin.retrieval.replacement import mark_replaced
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
@@ -62,7 +62,6 @@ from memtier_plugin.retrieval.withholding import Withholder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.text.passages import select_passage
-from memtier_plugin.trust.fence import remove_blocks
 
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are looked for
@@ -141,8 +140,7 @@ class Recaller:
             run_id=mask(request.run_id),
             sender=mask(request.sender),
         )
-        text, paused = remove_blocks(text).strip(), self._store.paused
-        text = text if any(map(str.isprintable, text)) else ""  # nothing that a person would see
+        text, paused = clean_query(text), self._store.paused
         # Where nothing is searched, a broken index does no harm.
         session = self._store.session() if text and not paused else nullcontext()
         with delayed_collection(), session:

@@ -99,6 +99,7 @@ def test_long_prompts_cost_no_more_than_their_length(zoo: MemTier, piece: str) -
 @example("-fox ^quick (brown")
 @example("{quick brown} : fox")
 @example("%_fox\\")
+@example("\U00031350")  # a Han character that is newer than the Unicode of Python 3.11
 def test_any_text_is_a_query(zoo: MemTier, text: str) -> None:
     """Operators and quotes mean nothing in a query; it finds the text that it equals."""
     zoo.record([user_message(text)], session_id="any")
