@@ -14,7 +14,8 @@ from memtier_plugin.core.settings.schema import NOWHERE
 from memtier_plugin.daemon import lock
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.shared import admin
-from memtier_plugin.storage.shared.postgres import PostgresLedger, address
+from memtier_plugin.storage.shared.connection import address
+from memtier_plugin.storage.shared.postgres import PostgresLedger
 from memtier_plugin.storage.shared.store import SharedStore, shared_name
 from memtier_plugin.storage.shared.store import join as make_shared
 

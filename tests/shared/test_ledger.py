@@ -12,7 +12,8 @@ import pytest
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.storage.shared import admin
 from memtier_plugin.storage.shared.admin import Grant
-from memtier_plugin.storage.shared.postgres import PostgresLedger, connect
+from memtier_plugin.storage.shared.connection import address, connect
+from memtier_plugin.storage.shared.postgres import PostgresLedger
 from memtier_plugin.storage.shared.protocol import (
     Appended,
     Head,
@@ -295,6 +296,16 @@ def test_what_cannot_be_used_says_why(
         PostgresLedger(url, "harbor").heads()
     with pytest.raises((LedgerError, psycopg.Error)):
         admin.migrate(url)
+
+
+def test_an_address_is_shown_without_its_user() -> None:
+    """Messages name the servers of an address, one or several, and nothing else of it."""
+    for url, shown in (
+        ("postgresql://anna@db.example.org/memtier?sslmode=disable", "db.example.org:5432/memtier"),
+        ("postgresql://anna@one:5433,two/memtier", "one:5433,two:5432/memtier"),
+        ("postgresql:///memtier", "this machine:5432/memtier"),
+    ):
+        assert address(url) == shown
 
 
 def test_migrations_are_applied_once(postgres: PostgresServer, database: str) -> None:

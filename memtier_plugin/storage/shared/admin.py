@@ -11,12 +11,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.postgres import (
-    address,
-    connect,
-    encode_owner,
-    import_psycopg,
-)
+from memtier_plugin.storage.shared.connection import address, connect, import_psycopg
+from memtier_plugin.storage.shared.postgres import encode_owner
 from memtier_plugin.storage.shared.protocol import Refused
 
 if TYPE_CHECKING:

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
-import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, quote_from_bytes, unquote_to_bytes, urlsplit
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from memtier_plugin.core.errors import LedgerError, Unsupported
+from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.storage.shared.connection import (
+    ANSWER_SECONDS,
+    address,
+    close_late,
+    connect,
+    cut_off_after,
+    first_line,
+    open_later,
+)
+from memtier_plugin.storage.shared.patience import seconds_left
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     Appended,
@@ -38,62 +47,8 @@ from memtier_plugin.storage.shared.protocol import (
 if TYPE_CHECKING:
     import psycopg
 
-SCHEMA_VERSION: Final = 1  # the newest of `migrations/`
-_ANSWER_SECONDS: Final = 8.0  # for an answer; a server that stands still would never give one
-AWAY_SECONDS: Final = 5.0  # after a failure to connect, in which it is not tried again
+AWAY_SECONDS: Final = 5.0  # after a failure to connect or to answer, in which it is not tried again
 _POLL_SECONDS: Final = 1.0  # between two looks where notifications do not arrive
-# How a dead peer is noticed within seconds; the address may say otherwise.
-_DEFAULTS: Final[Mapping[str, str]] = {
-    "sslmode": "verify-full",
-    "connect_timeout": "3",
-    "tcp_user_timeout": "8000",
-    "keepalives_idle": "10",
-    "keepalives_interval": "3",
-    "keepalives_count": "3",
-    "application_name": "memtier",
-}
-
-
-def connect(url: str) -> psycopg.Connection[Any]:
-    """Open a connection; password and certificates come from libpq's own places.
-
-    Raises:
-        Unreachable: no server answers there.
-        Refused: it does not let this user in.
-        Unsupported: psycopg is not installed.
-    """
-    import_psycopg()
-    import psycopg
-
-    given = dict(parse_qsl(urlsplit(url).query))
-    defaults: dict[str, Any] = {k: v for k, v in _DEFAULTS.items() if k not in given}
-    try:
-        return psycopg.connect(url, autocommit=True, prepare_threshold=None, **defaults)
-    except psycopg.OperationalError as error:
-        text = str(error).strip()
-        refused = any(word in text for word in ("authentication failed", "no password", 'role "'))
-        kind = Refused if refused or "certificate" in text else Unreachable
-        raise kind(f"the shared ledger at {address(url)} cannot be used: {text}") from error
-
-
-def import_psycopg() -> None:
-    """Check that the driver is there.
-
-    Raises:
-        Unsupported: it is not installed.
-    """
-    try:
-        import psycopg  # noqa: F401
-    except ImportError as error:
-        raise Unsupported(
-            "a shared ledger needs psycopg: pip install 'memtier[postgres]'"
-        ) from error
-
-
-def address(url: str) -> str:
-    """Return an address without what it says of users and options, for messages."""
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'this machine'}:{parts.port or 5432}{parts.path}"
 
 
 def encode_owner(owner: str | None) -> str:
@@ -118,7 +73,8 @@ class PostgresLedger:
         self._process = os.getpid()
         self._held: psycopg.Connection[Any] | None = None
         self._listener: psycopg.Connection[Any] | None = None
-        self._away: tuple[float, Unreachable] | None = None
+        self._opening: Future[psycopg.Connection[Any]] | None = None
+        self._away: tuple[float, str] | None = None  # since when, and why
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -279,7 +235,8 @@ class PostgresLedger:
             if self._listener is None or self._listener.closed:
                 self._listener = connect(self.url)
                 channel = hashlib.md5(self._name.encode(), usedforsecurity=False).hexdigest()
-                self._listener.execute(f"LISTEN memtier_{channel}")
+                with cut_off_after(self._listener, ANSWER_SECONDS):
+                    self._listener.execute(f"LISTEN memtier_{channel}")
                 return True  # what came before is not notified
             notices = self._listener.notifies(timeout=min(timeout, _POLL_SECONDS), stop_after=1)
             return any(True for _ in notices)
@@ -293,6 +250,9 @@ class PostgresLedger:
         self._drop_listener()
         with self._lock:
             self._drop()
+            if self._opening is not None:
+                self._opening.add_done_callback(close_late)
+                self._opening = None
 
     def _drop_listener(self) -> None:
         listener, self._listener = self._listener, None
@@ -306,54 +266,90 @@ class PostgresLedger:
         return self._name, stream.ledger, encode_owner(stream.owner)
 
     def _rows(self, query: str, values: Sequence[object]) -> list[Any]:
-        with self._errors(), self._lock:
+        with self._alone(), self._errors():
             connection = self._connection()
-            with _time_limit(connection):
+            with self._time_limit(connection):
                 return connection.execute(query.encode(), values, binary=True).fetchall()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other threads out; one of them may wait for a server that stands still."""
+        self._leave_inherited()
+        if not self._lock.acquire(timeout=seconds_left(2 * ANSWER_SECONDS)):
+            raise self._unreachable("another thread waits for its answer")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _leave_inherited(self) -> None:
         """Forget the connections of a parent that forked: to use or to end one would break its."""
         if self._process != os.getpid():
-            self._held = self._listener = None
+            self._held = self._listener = self._opening = None
             self._process = os.getpid()
 
     def _connection(self) -> psycopg.Connection[Any]:
-        self._leave_inherited()
         if self._held is not None and not self._held.closed:
             return self._held
         if self._away and time.monotonic() - self._away[0] < AWAY_SECONDS:
-            raise self._away[1]
+            raise Unreachable(self._away[1])
+        opening = self._opening or open_later(self.url)
         try:
-            connection = connect(self.url)
+            self._held = opening.result(seconds_left(ANSWER_SECONDS))
+        except TimeoutError:
+            self._opening = opening  # it may be there at the next call
+            raise self._stay_away("it lets nobody in yet") from None
         except Unreachable as error:
-            self._away = time.monotonic(), error
+            self._opening = None
+            self._away = time.monotonic(), str(error)
             raise
-        self._away = None
-        try:
-            check_version(connection)
         except BaseException:
-            connection.close()
+            self._opening = None
             raise
-        self._held = connection
-        return connection
+        self._opening = self._away = None
+        return self._held
+
+    def _stay_away(self, why: str) -> Unreachable:
+        error = self._unreachable(why)
+        self._away = time.monotonic(), str(error)
+        return error
+
+    def _unreachable(self, why: str) -> Unreachable:
+        return Unreachable(f"the shared ledger at {address(self.url)} does not answer: {why}")
+
+    @contextmanager
+    def _time_limit(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        """Cut a connection off whose server does not answer in time, and stay away for a while."""
+        import psycopg
+
+        seconds = seconds_left(ANSWER_SECONDS)
+        with cut_off_after(connection, seconds) as was_cut:
+            try:
+                yield
+            except psycopg.Error as error:
+                if not was_cut.is_set():
+                    raise
+                self._drop()
+                raise self._stay_away(f"nothing came for {seconds:.1f} s") from error
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Translate errors; a connection that broke is made anew at the next call."""
+        """Translate errors; a connection that broke is made anew at the next call.
+
+        Whatever is wrong with the server itself (it ends, its disk is full, it only reads) makes it
+        unreachable: what was to be written waits.
+        """
         import psycopg
 
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
-            raise Refused(f"the shared ledger refuses this: {_first_line(error)}") from error
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            with self._lock:
-                self._drop()
-            raise Unreachable(
-                f"the shared ledger at {address(self.url)} does not answer: {_first_line(error)}"
-            ) from error
+            raise Refused(f"the shared ledger refuses this: {first_line(error)}") from error
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
+            self._drop()
+            raise self._unreachable(first_line(error)) from error
         except psycopg.Error as error:
-            raise LedgerError(f"the shared ledger: {_first_line(error)}") from error
+            raise LedgerError(f"the shared ledger: {first_line(error)}") from error
 
     def _drop(self) -> None:
         held, self._held = self._held, None
@@ -362,59 +358,9 @@ class PostgresLedger:
                 held.close()
 
 
-@contextmanager
-def _time_limit(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Cut a connection off whose server does not answer in time."""
-
-    def cut_off() -> None:
-        with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as line:
-            line.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(_ANSWER_SECONDS, cut_off)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 # A scalar subquery, which row-level security filters.
 _STREAM: Final = """(SELECT id FROM memtier.streams
                      WHERE (project, ledger, owner) = (%s, %s, %s))"""
-
-
-def check_version(connection: psycopg.Connection[Any]) -> None:
-    """Check that the server's schema is the one that this MemTier knows.
-
-    Raises:
-        Refused: it is older, newer, or missing.
-    """
-    import psycopg
-
-    try:
-        row = connection.execute("SELECT max(version) FROM memtier.schema_version").fetchone()
-    except psycopg.errors.UndefinedTable as error:
-        raise Refused(
-            "there is no shared ledger in this database: `memtier shared init`"
-        ) from error
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise Refused("this user was granted nothing: `memtier shared grant`") from error
-    version = row[0] if row else 0
-    if version < SCHEMA_VERSION:
-        raise Refused(
-            f"the shared ledger has schema {version}, this MemTier needs {SCHEMA_VERSION}: "
-            "run `memtier shared migrate` as its owner"
-        )
-    if version > SCHEMA_VERSION:
-        raise Refused(
-            f"the shared ledger has schema {version}, this MemTier knows {SCHEMA_VERSION}: "
-            "install a newer MemTier"
-        )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -29,6 +29,7 @@ from memtier_plugin.storage.shared.marks import (
     read_mark,
     write_mark,
 )
+from memtier_plugin.storage.shared.patience import seconds_left
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     Head,
@@ -39,6 +40,7 @@ from memtier_plugin.storage.shared.protocol import (
     SharedLedger,
     SharedLine,
     Stream,
+    Unreachable,
     line_key,
 )
 
@@ -107,7 +109,13 @@ class Replica:
 
     @contextmanager
     def _locked(self, stream: Stream, timeout: float = _LOCK_SECONDS) -> Iterator[None]:
-        with hold_lock(mark_path(self.path, stream).with_suffix(".lock"), timeout):
+        """Keep other processes out; one of them may wait for a server that stands still."""
+        path = mark_path(self.path, stream).with_suffix(".lock")
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(hold_lock(path, seconds_left(timeout)))
+            except LedgerWriteError as error:
+                raise Unreachable(f"another process waits for the server: {error}") from error
             yield
 
     # -- writing -------------------------------------------------------------------------------

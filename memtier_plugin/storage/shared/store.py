@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -29,8 +29,10 @@ from memtier_plugin.storage.ledger.segments import LedgerFile, parse_entries, sp
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.protocol import LOCK_SECONDS, Segment
+from memtier_plugin.storage.shared.connection import address
 from memtier_plugin.storage.shared.marks import FOLDER
-from memtier_plugin.storage.shared.postgres import PostgresLedger, address
+from memtier_plugin.storage.shared.patience import answer_within
+from memtier_plugin.storage.shared.postgres import PostgresLedger
 from memtier_plugin.storage.shared.protocol import (
     Lease,
     Moved,
@@ -48,6 +50,9 @@ _STATE: Final = "state.json"  # in `.shared`: how the last synchronisation went
 _LEASE_SECONDS: Final = 60.0
 _LOCAL_LOCKS: Final = ("embed", "purging")  # of what each machine does for itself
 _LOOK_SECONDS: Final = 1.0  # between two looks at the server and the spool without a notification
+# For which a writer waits for the server before it lets the spool keep what it writes.
+_WAIT_SECONDS: Final = 1.0
+_WAIT_SECONDS_A_LINE: Final = 0.001
 _INLINE_BYTES: Final = 256 * 1024  # of spool that an append delivers first
 
 
@@ -190,7 +195,8 @@ class SharedStore(Store):
         started = time.monotonic()
         folder = make_ledger_folder(self.project_folder.home, self.project, "episodic", agent)
         stream = Stream("episodic", agent)
-        with hold_lock(folder / ".lock", timeout):
+        number = sum(len(new.messages) for new in runs)
+        with hold_lock(folder / ".lock", timeout), _short_wait(number):
             while True:
                 now = clock()
                 path = jsonl.day_file(folder, now)
@@ -244,10 +250,12 @@ class SharedStore(Store):
         """Append records on the server, or keep them for it while it is away."""
         stream, day = self.replica.stream_of(path)
         lines = [jsonl.to_line(record) for record in records]
+        wait = nullcontext() if self._leases.held else _short_wait(len(lines))
         try:
-            self.replica.append(
-                stream, day, lines, leases=self._leases.held, expected=expected, timeout=timeout
-            )
+            with wait:
+                self.replica.append(
+                    stream, day, lines, leases=self._leases.held, expected=expected, timeout=timeout
+                )
         except Unreachable:
             self.replica.spool(path, records, timeout)
 
@@ -425,6 +433,11 @@ class _Leases(threading.local):
             done.set()
             with suppress(LedgerError):
                 ledger.release(lease)
+
+
+def _short_wait(lines: int) -> AbstractContextManager[None]:
+    """Wait for the server no longer than a run may be held up by writing these lines."""
+    return answer_within(_WAIT_SECONDS + lines * _WAIT_SECONDS_A_LINE)
 
 
 def _entry_record(data: bytes) -> dict[str, Any]:
