@@ -75,18 +75,21 @@ def apply_retention(actor: Actor, knowledge: FactService) -> RetentionResult:
     """
     store, entries, facts = actor.store, list[str](), list[str]()
     policy = store.settings.retention
-    ids = find_expired(store, policy, actor.clock())
-    for start in range(0, len(ids), _BATCH):
-        forgotten = knowledge.person.forget(ids=ids[start : start + _BATCH])
-        entries += forgotten.ids
-        facts += forgotten.facts
-    if entries:
-        event = RetainEvent(
-            entries=len(entries),
-            facts=len(facts),
-            days=policy.days,
-            most=policy.entries,
-            mb=policy.mb,
-        )
-        store.append_events([actor.event(event)], shared=True)
+    if not (policy.days or policy.entries or policy.mb):
+        return RetentionResult()
+    with store.try_exclusive("retention") as held:  # by another, it need not be done again
+        ids = find_expired(store, policy, actor.clock()) if held else []
+        for start in range(0, len(ids), _BATCH):
+            forgotten = knowledge.person.forget(ids=ids[start : start + _BATCH])
+            entries += forgotten.ids
+            facts += forgotten.facts
+        if entries:
+            event = RetainEvent(
+                entries=len(entries),
+                facts=len(facts),
+                days=policy.days,
+                most=policy.entries,
+                mb=policy.mb,
+            )
+            store.append_events([actor.event(event)], shared=True)
     return RetentionResult(tuple(entries), tuple(facts))

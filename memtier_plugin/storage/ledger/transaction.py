@@ -124,7 +124,7 @@ def _apply(
         store.append_facts(together, moment)
         begun[0] = True
         fault_injection.pass_point("after facts")
-    for kind in sorted({event.kind for event in events}, key=_kind_order):
+    for kind in sorted({event.kind for event in events}, key=kind_order):
         fault_injection.pass_point(f"before {kind}")
         store.append_events([event for event in events if event.kind == kind], shared=True)
         begun[0] = True
@@ -139,7 +139,8 @@ def _remove_file(path: Path) -> None:
         _log.warning("%s stays until the next writing of facts: %s", path, error)
 
 
-def _kind_order(kind: str) -> tuple[int, str]:
+def kind_order(kind: str) -> tuple[int, str]:
+    """Return by what the kinds of events of a transaction are sorted: cursors last."""
     return (_KINDS.index(kind) if kind in _KINDS else -1), kind
 
 

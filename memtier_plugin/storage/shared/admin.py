@@ -104,6 +104,13 @@ def revoke(url: str, machine: str, project: str, agent: str | None = None) -> in
                  SELECT 1 FROM memtier.grants g WHERE (g.machine, g.project) = (%s, %s))""",
             (*which, *which),
         )
+        connection.execute(
+            """UPDATE memtier.leases SET until = '-infinity', fence = fence + 1
+               WHERE (machine, project) = (%s, %s) AND NOT EXISTS(
+                 SELECT 1 FROM memtier.grants g
+                 WHERE (g.machine, g.project) = (%s, %s) AND g.can_write)""",
+            (*which, *which),
+        )
     return removed
 
 

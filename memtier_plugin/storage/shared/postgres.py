@@ -33,14 +33,16 @@ from memtier_plugin.storage.shared.protocol import (
     Head,
     Lease,
     LeaseLost,
+    Machine,
     Moved,
     NewLine,
+    Part,
     Pending,
     Purged,
     Refused,
-    SharedLedger,
     SharedLine,
     Stream,
+    TransactionalLedger,
     Unreachable,
 )
 
@@ -161,18 +163,54 @@ class PostgresLedger:
             raise LeaseLost("another machine does this work now")
         return Appended(int(head), state == "appended")
 
-    def purge(self, stream: Stream, replaced: Sequence[tuple[int, bytes]], reason: str) -> int:
+    def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
+        """Append to several streams, all or none; tell whether it was now, not before."""
+        numbered = [(n, line) for n, part in enumerate(parts, 1) for line in part.lines]
+        [(state,)] = self._rows(
+            """SELECT memtier.append_all(
+                 %s, %s::text[], %s::text[], %s::bigint[], %s::int[], %s::date[], %s::bytea[],
+                 %s::bytea[], %s::text[], %s::bigint[], %s)""",
+            (
+                self._name,
+                [part.stream.ledger for part in parts],
+                [encode_owner(part.stream.owner) for part in parts],
+                [part.expected for part in parts],
+                [number for number, _ in numbered],
+                [line.day for _, line in numbered],
+                [line.key for _, line in numbered],
+                [line.data for _, line in numbered],
+                [lease.job for lease in leases],
+                [lease.fence for lease in leases],
+                self._durable,
+            ),
+        )
+        if state == "moved":
+            raise Moved("others were faster")
+        if state == "fenced":
+            raise LeaseLost("another machine does this work now")
+        return bool(state == "appended")
+
+    def purge(
+        self,
+        stream: Stream,
+        replaced: Sequence[tuple[int, bytes]],
+        reason: str,
+        epoch: int | None = None,
+    ) -> int:
         """Replace lines by others, by their offsets; return the new epoch."""
-        [(epoch,)] = self._rows(
-            "SELECT memtier.purge_lines(%s, %s, %s, %s::bigint[], %s::bytea[], %s)",
+        [(after,)] = self._rows(
+            "SELECT memtier.purge_lines(%s, %s, %s, %s::bigint[], %s::bytea[], %s, %s::int)",
             (
                 *self._of(stream),
                 [offset for offset, _ in replaced],
                 [data for _, data in replaced],
                 reason,
+                epoch,
             ),
         )
-        return int(epoch)
+        if after is None:
+            raise Moved(f"lines of {stream} were replaced meanwhile")
+        return int(after)
 
     def purged(self, stream: Stream, since_epoch: int) -> Sequence[Purged]:
         """Return the purges after an epoch, in order."""
@@ -201,6 +239,16 @@ class PostgresLedger:
             Pending(machine, Stream(ledger, decode_owner(owner)), seen)
             for machine, ledger, owner, seen in rows
         ]
+
+    def machines(self) -> Sequence[Machine]:
+        """Return the machines that take part in the project."""
+        rows = self._rows("SELECT machine, writes, seen FROM memtier.machines(%s)", (self._name,))
+        return [Machine(*row) for row in rows]
+
+    def machine(self) -> str:
+        """Return this machine's name: its role."""
+        [(name,)] = self._rows("SELECT session_user::text", ())
+        return str(name)
 
     # -- leases --------------------------------------------------------------------------------
 
@@ -365,6 +413,6 @@ _STREAM: Final = """(SELECT id FROM memtier.streams
 
 if TYPE_CHECKING:
 
-    def _check(ledger: PostgresLedger) -> SharedLedger:
+    def _check(ledger: PostgresLedger) -> TransactionalLedger:
         """Let the type checker verify that this implements the protocol."""
         return ledger

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from memtier_plugin.core.errors import LedgerError
 
@@ -88,6 +88,22 @@ class Pending(NamedTuple):
     seen: datetime
 
 
+class Machine(NamedTuple):
+    """A machine that takes part in a project; ``seen`` is when it was last there, if ever."""
+
+    name: str
+    writes: bool
+    seen: datetime | None
+
+
+class Part(NamedTuple):
+    """Lines for one of several streams; ``expected`` is where it ends."""
+
+    stream: Stream
+    expected: int
+    lines: Sequence[NewLine]
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right to do some work alone; a later holder has a higher fence."""
@@ -130,8 +146,21 @@ class SharedLedger(Protocol):
     def day_lines(self, stream: Stream, day: str) -> Iterator[SharedLine]:
         """Yield the lines of one day's file, in order."""
 
-    def purge(self, stream: Stream, replaced: Sequence[tuple[int, bytes]], reason: str) -> int:
-        """Replace lines by others, by their offsets; return the new epoch."""
+    def purge(
+        self,
+        stream: Stream,
+        replaced: Sequence[tuple[int, bytes]],
+        reason: str,
+        epoch: int | None = None,
+    ) -> int:
+        """Replace lines by others, by their offsets; return the new epoch.
+
+        Args:
+            epoch: that of the lines which the others were made of.
+
+        Raises:
+            Moved: lines were replaced since that epoch; nothing was.
+        """
 
     def purged(self, stream: Stream, since_epoch: int) -> Sequence[Purged]:
         """Return the purges after an epoch, in order."""
@@ -145,6 +174,12 @@ class SharedLedger(Protocol):
     def pending(self) -> Sequence[Pending]:
         """Return the machines on which purged lines may still be."""
 
+    def machines(self) -> Sequence[Machine]:
+        """Return the machines that take part in the project, this one among them."""
+
+    def machine(self) -> str:
+        """Return this machine's name."""
+
     def lease(self, job: str, ttl: float) -> Lease | None:
         """Take the lease of a job for some seconds; None while another holds it."""
 
@@ -156,6 +191,19 @@ class SharedLedger(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+
+@runtime_checkable
+class TransactionalLedger(SharedLedger, Protocol):
+    """A server that appends to several streams at once."""
+
+    def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
+        """Append to several streams, all or none; tell whether it was now, not before.
+
+        Raises:
+            Moved: a stream ends elsewhere, or some of the lines are there already.
+            LeaseLost: one of the leases is no longer this machine's.
+        """
 
 
 def line_key(data: bytes) -> bytes:

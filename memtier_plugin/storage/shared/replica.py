@@ -36,10 +36,12 @@ from memtier_plugin.storage.shared.protocol import (
     Lease,
     Moved,
     NewLine,
+    Part,
     Refused,
     SharedLedger,
     SharedLine,
     Stream,
+    TransactionalLedger,
     Unreachable,
     line_key,
 )
@@ -101,6 +103,10 @@ class Replica:
         """Return the files with lines that wait for the server."""
         return [file for file in ledger_files(self.path) if file.provisional]
 
+    def file(self, stream: Stream, day: str) -> LedgerFile:
+        """Return the file of a day's lines that have their place."""
+        return self._file(stream, self._folder(stream) / f"{day}.jsonl")
+
     def _folder(self, stream: Stream) -> Path:
         return make_ledger_folder(self._home, self._project, stream.ledger, stream.owner)
 
@@ -160,6 +166,36 @@ class Replica:
                     raise Moved(f"{stream} has these lines already")
                 return
 
+    def append_all(
+        self, lines: Mapping[Stream, Sequence[NewLine]], leases: Sequence[Lease] = ()
+    ) -> None:
+        """Append lines to several streams on the server, all or none, and then here.
+
+        Raises:
+            LeaseLost: nothing was written.
+            Unreachable: whether the lines were written is not known.
+        """
+        server = self.ledger
+        assert isinstance(server, TransactionalLedger)
+        streams = sorted(lines, key=lambda stream: (stream.ledger, stream.owner or ""))
+        with ExitStack() as locks:
+            for stream in streams:
+                locks.enter_context(self._locked(stream))
+            while True:
+                marks = {stream: read_mark(self.path, stream) for stream in streams}
+                parts = [Part(stream, marks[stream].offset, lines[stream]) for stream in streams]
+                try:
+                    now = server.append_all(parts, leases)
+                    break
+                except Moved:
+                    for stream in streams:
+                        self._pull(stream, self._head(stream), Synced())
+            for stream in streams:
+                if now:
+                    self._take(stream, marks[stream], lines[stream])
+                else:
+                    self._pull(stream, self._head(stream), Synced())
+
     def spool(
         self, path: Path, records: Iterable[Mapping[str, Any]], timeout: float = _LOCK_SECONDS
     ) -> None:
@@ -170,7 +206,7 @@ class Replica:
 
     def _take(self, stream: Stream, mark: Mark, lines: Sequence[NewLine]) -> None:
         """Write here what the server has just appended."""
-        fault_injection.pass_point("shared appended")
+        fault_injection.pass_point("after shared append")
         numbered = [
             SharedLine(mark.offset + n, line.day, line.data) for n, line in enumerate(lines, 1)
         ]
@@ -345,7 +381,7 @@ class Replica:
                 return True
             if not done.now:
                 return True
-            fault_injection.pass_point("shared delivered")
+            fault_injection.pass_point("after shared delivery")
         left = _cut(file.path, size)
         if rest:
             self._take(stream, mark, rest)
@@ -366,16 +402,23 @@ class Replica:
         """
         stream = Stream(file.ledger, file.owner)
         with self._locked(stream):
-            self._pull(stream, self._head(stream), Synced())
-            changed = [
-                (line.offset, fresh)
-                for line in self.ledger.day_lines(stream, file.day)
-                if (fresh := change(line.data)) != line.data
-            ]
-            if changed:
-                self.ledger.purge(stream, changed, reason)
-                fault_injection.pass_point("shared purged")
+            while True:
                 self._pull(stream, self._head(stream), Synced())
+                epoch = read_mark(self.path, stream).epoch
+                changed = [
+                    (line.offset, fresh)
+                    for line in self.ledger.day_lines(stream, file.day)
+                    if (fresh := change(line.data)) != line.data
+                ]
+                if not changed:
+                    break
+                try:
+                    self.ledger.purge(stream, changed, reason, epoch)
+                except Moved:  # else what another purge removed would come back
+                    continue
+                fault_injection.pass_point("after shared purge")
+                self._pull(stream, self._head(stream), Synced())
+                break
         return len(changed)
 
 

@@ -15,10 +15,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem, LedgerError, SettingsError
 from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import index_path, make_ledger_folder, write_private_file
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.paths import (
+    PROJECT_JOURNAL,
+    index_path,
+    make_ledger_folder,
+    write_private_file,
+)
+from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.schema import NOWHERE, Settings
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.files import remove_index
@@ -26,29 +32,31 @@ from memtier_plugin.storage.index.item_reader import IndexItemReader
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.log import FileLog
 from memtier_plugin.storage.ledger.segments import LedgerFile, parse_entries, spool_file
+from memtier_plugin.storage.ledger.transaction import kind_order
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.protocol import LOCK_SECONDS, Segment
 from memtier_plugin.storage.shared.connection import address
+from memtier_plugin.storage.shared.leases import LEASE_SECONDS, Leases
 from memtier_plugin.storage.shared.marks import FOLDER
 from memtier_plugin.storage.shared.patience import answer_within
 from memtier_plugin.storage.shared.postgres import PostgresLedger
 from memtier_plugin.storage.shared.protocol import (
-    Lease,
     Moved,
     NewLine,
-    Refused,
     SharedLedger,
     Stream,
+    TransactionalLedger,
     Unreachable,
+    line_key,
 )
 from memtier_plugin.storage.shared.replica import Replica, Synced
 from memtier_plugin.storage.store import Store
 
 MARKER: Final = "project.json"  # in `.shared`: the project's name on the server
 _STATE: Final = "state.json"  # in `.shared`: how the last synchronisation went
-_LEASE_SECONDS: Final = 60.0
-_LOCAL_LOCKS: Final = ("embed", "purging")  # of what each machine does for itself
+# Of what each machine does for itself: vectors, its files, its settings.
+_LOCAL_LOCKS: Final = ("embed", "purging", "learn")
 _LOOK_SECONDS: Final = 1.0  # between two looks at the server and the spool without a notification
 # For which a writer waits for the server before it lets the spool keep what it writes.
 _WAIT_SECONDS: Final = 1.0
@@ -150,7 +158,7 @@ class SharedStore(Store):
         self.ledger = ledger
         self.replica = Replica(self.project_folder, project, ledger, durability, self._renumber)
         self.log = SharedLog(self._folder, self.replica)
-        self._leases = _Leases()
+        self._leases = Leases()
         self._turns: dict[Stream, dict[str, int]] = {}  # of sessions, at the end of a delivery
 
     # -- the index -----------------------------------------------------------------------------
@@ -257,7 +265,41 @@ class SharedStore(Store):
                     stream, day, lines, leases=self._leases.held, expected=expected, timeout=timeout
                 )
         except Unreachable:
+            if self._leases.held:  # delivered later, it would no longer be alone
+                raise
             self.replica.spool(path, records, timeout)
+
+    def commit(self, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
+        """Write facts and events, all or nothing; the lock "facts" is held.
+
+        Where the server can, in one commit of it: a machine that dies leaves nothing half-done.
+
+        Raises:
+            LedgerError: nothing was written; or it is not known, and then all of it or nothing.
+        """
+        if not isinstance(self.ledger, TransactionalLedger):
+            super().commit(facts, events)
+            return
+        started = time.monotonic()
+        lines: dict[Stream, list[NewLine]] = {}
+        in_order = sorted(events, key=lambda event: kind_order(event.kind))
+        records: list[Fact | JournalEvent] = [*facts, *in_order]
+        for record in records:
+            shelf = Stream("journal", PROJECT_JOURNAL)
+            stream = Stream(record.tier) if isinstance(record, Fact) else shelf
+            data = jsonl.to_line(record.to_json())
+            new = NewLine(f"{record.timestamp.astimezone(UTC):%Y-%m-%d}", line_key(data), data)
+            lines.setdefault(stream, []).append(new)
+        if lines:
+            fault_injection.pass_point("before shared commit")
+            self.replica.append_all(lines, self._leases.held)
+            fault_injection.pass_point("after shared commit")
+            self.catch_up(self._days_of(lines), wait_ms=250)
+            self._tell([*facts, *events], started)
+
+    def _days_of(self, lines: Mapping[Stream, Sequence[NewLine]]) -> list[LedgerFile]:
+        days = {(stream, line.day) for stream, new in lines.items() for line in new}
+        return [self.replica.file(stream, day) for stream, day in sorted(days, key=str)]
 
     # -- following -----------------------------------------------------------------------------
 
@@ -275,7 +317,7 @@ class SharedStore(Store):
             raise
         if synced.purged:
             self.reindex()
-            self.scrub_index(_LEASE_SECONDS)
+            self.scrub_index(LEASE_SECONDS)
         elif synced.files:
             self.catch_up([*synced.files.values()], wait_ms=2000)
         self._note(ok=begun)
@@ -378,7 +420,7 @@ class SharedStore(Store):
                 yield
                 return
             deadline = time.monotonic() + timeout
-            while (lease := self.ledger.lease(name, _LEASE_SECONDS)) is None:
+            while (lease := self.ledger.lease(name, LEASE_SECONDS)) is None:
                 if time.monotonic() >= deadline:
                     raise LedgerError(f"another machine holds the lock {name!r}")
                 time.sleep(0.1)
@@ -388,51 +430,27 @@ class SharedStore(Store):
 
     @contextmanager
     def try_exclusive(self, name: str) -> Iterator[bool]:
-        """Try to hold a lock without waiting; yield whether it is held."""
+        """Try to hold a lock without waiting for another holder; yield whether it is held.
+
+        Raises:
+            LedgerError: the server is away, or refuses.
+        """
         with super().try_exclusive(name) as held:
             if not held or name in _LOCAL_LOCKS:
                 yield held
                 return
-            lease = None
-            with suppress(Unreachable, Refused):
-                lease = self.ledger.lease(name, _LEASE_SECONDS)
+            lease = self.ledger.lease(name, LEASE_SECONDS)
             if lease is None:
                 yield False
                 return
             with self._leases.holding(self.ledger, lease):
+                self.sync()  # what the last holder did
                 yield True
 
     def close(self) -> None:
         """Close the index and the connection to the server."""
         super().close()
         self.ledger.close()
-
-
-class _Leases(threading.local):
-    """The leases that this thread holds; each is renewed until it is given back."""
-
-    def __init__(self) -> None:
-        self.held: tuple[Lease, ...] = ()
-
-    @contextmanager
-    def holding(self, ledger: SharedLedger, lease: Lease) -> Iterator[None]:
-        """Hold a lease that was taken."""
-        done = threading.Event()
-
-        def renew() -> None:
-            while not done.wait(_LEASE_SECONDS / 3):
-                with suppress(LedgerError):
-                    ledger.renew(lease, _LEASE_SECONDS)
-
-        threading.Thread(target=renew, name="memtier-lease", daemon=True).start()
-        before, self.held = self.held, (*self.held, lease)
-        try:
-            yield
-        finally:
-            self.held = before
-            done.set()
-            with suppress(LedgerError):
-                ledger.release(lease)
 
 
 def _short_wait(lines: int) -> AbstractContextManager[None]:

@@ -1,0 +1,245 @@
+"""Work for the whole project, done once: by machines that die, or stand still, in its middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.events import ForgetEvent, new_event
+from memtier_plugin.core.records import Extractor
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.shared.postgres import connect
+from memtier_plugin.storage.shared.protocol import LeaseLost, Unreachable
+from memtier_plugin.storage.shared.store import SharedStore, join
+from tests.builders import MOMENT, START, Clock, say, write_config
+from tests.processes import run_in_fork
+from tests.shared.server import PostgresServer
+from tests.shared.test_replicas import PROJECT, ledgers
+
+pytestmark = pytest.mark.shared
+
+RULES: Final[Extractor] = "rules"
+SETTINGS: Final = {
+    "embedding": {"model": "none"},
+    "retention": {"days": 20, "keep_sources": False},
+    "priority": {"enabled": True},
+}
+LATER: Final = START + timedelta(days=30)
+JOBS: Final[Mapping[str, Callable[[MemTier], object]]] = {
+    "consolidation": lambda memory: memory.consolidate(extractor=RULES),
+    "summaries": lambda memory: memory.summariser.run(),
+    "priority": lambda memory: memory.prioritiser.run(),
+    "retention": lambda memory: memory.retain(),
+}
+KILLED: Final = f"the child ended with status {int(signal.SIGKILL)}"
+# Notes of how much a pass did, which one that goes on where another died has less of.
+NOTES: Final = ("summarise", "retain", "prioritise", "consolidate", "recall")
+
+
+def opened(home: Path, clock: Clock | None = None) -> MemTier:
+    """Open the project a month after everything was said."""
+    return MemTier.open(home, PROJECT, "a", clock=clock or Clock(LATER, MOMENT))
+
+
+def say_all(home: Path) -> None:
+    """Say what there is to consolidate, to summarise, to rate and to forget."""
+    clock = Clock(START, timedelta(minutes=1))
+    with opened(home, clock) as memory:
+        for day, color in enumerate(("green", "red", "blue")):
+            clock.now = START + timedelta(days=14 * day)
+            for session in ("s", "t"):
+                name = f"{session}{day}"
+                for text in (
+                    f"My favourite color is {color}.",
+                    f"My name is Mia and I live in Lyon, at pier {day}.",
+                    "The harbor opens at six, and the red crane moves the boxes.",
+                    f"I work at the harbor of {name}.",
+                ):
+                    say(memory, text, session_id=name, run_id=f"{name} {text}")
+
+
+def outcome(home: Path) -> tuple[Counter[Any], Counter[Any]]:
+    """Return the facts and the effects on items of all ledgers, by their words, not their ids."""
+    records = [
+        (path.relative_to(home / "projects" / PROJECT).parts[0], json.loads(line))
+        for path in sorted((home / "projects" / PROJECT).rglob("*.jsonl"))
+        for line in path.read_bytes().splitlines()
+        if line.strip()
+    ]
+    texts = {record["id"]: record.get("text") or record.get("content") for _, record in records}
+    facts = Counter(
+        (ledger, record["relation"], record["subject"], record["value"], record["text"])
+        for ledger, record in records
+        if ledger in ("semantic", "procedural")
+    )
+    effects = Counter(
+        (record["kind"], texts.get(item, item))
+        for ledger, record in records
+        if ledger == "journal" and record["kind"] not in NOTES
+        for item in record.get("items", ())
+        if isinstance(item, str)
+    )
+    return facts, effects
+
+
+@pytest.fixture
+def homes(postgres: PostgresServer, database: str, tmp_path: Path) -> list[Path]:
+    """Return the homes of two machines that share what was said on the first."""
+    paths = []
+    for name in ("anna", "bert"):
+        home = tmp_path / name
+        write_config(home, {**SETTINGS, "ledger": {"shared": postgres.url(database, name)}})
+        folder = ProjectFolder.of(home, PROJECT)
+        folder.make()
+        join(folder, PROJECT)
+        paths.append(home)
+    say_all(paths[0])
+    return paths
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Path:
+    """Return a home where the same was said to a machine that shares nothing."""
+    home = tmp_path / "alone"
+    write_config(home, SETTINGS)
+    say_all(home)
+    return home
+
+
+def do(home: Path, job: str, fault: str = "") -> str:
+    """Do a job in a process of its own, which dies at a point; return how it failed, or ''."""
+
+    def work() -> None:
+        fault_injection.arm(fault)
+        with opened(home) as memory:
+            JOBS[job](memory)
+
+    return run_in_fork(work)
+
+
+def pass_a_minute(postgres: PostgresServer, database: str) -> None:
+    """Let the leases of who does not renew them end, as a minute does."""
+    with connect(postgres.url(database)) as connection:
+        connection.execute("UPDATE memtier.leases SET until = '-infinity'")
+
+
+POINTS: Final = [
+    ("consolidation", "after shared append:2"),
+    ("consolidation", "before shared commit"),
+    ("summaries", "after shared append:2"),
+    ("retention", "after shared append"),
+]
+MORE: Final = [
+    ("consolidation", "after shared append"),
+    ("consolidation", "part of append semantic"),
+    ("consolidation", "after shared commit"),
+    ("summaries", "after shared append"),
+    ("summaries", "after shared append:3"),
+    ("summaries", "before append journal"),
+    ("priority", "after shared append"),
+    ("retention", "after shared append:2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("job", "fault"), [*POINTS, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE)]
+)
+def test_the_next_completes_what_a_killed_machine_began(
+    postgres: PostgresServer,
+    database: str,
+    homes: list[Path],
+    alone: Path,
+    job: str,
+    fault: str,
+) -> None:
+    """Whatever the moment of its death, the end is that of a machine that did it all alone."""
+    anna, bert = homes
+    earlier = ["consolidation"] * (job in ("summaries", "retention"))
+    for name in (*earlier, job):
+        assert do(alone, name) == ""
+    for name in earlier:
+        assert do(anna, name) == ""
+    assert do(anna, job, fault) == KILLED
+    pass_a_minute(postgres, database)
+    assert do(bert, job) == ""
+    assert do(anna, job) == ""  # it is back
+    assert do(bert, job) == ""
+    for home in (anna, bert, anna):
+        with opened(home) as memory:
+            memory.synchronise()
+    with opened(anna) as first, opened(bert) as second:
+        assert ledgers(first) == ledgers(second)
+    (facts, effects), expected = outcome(anna), outcome(alone)
+    assert facts == expected[0]
+    assert effects == expected[1]
+
+
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(75.0, marks=pytest.mark.slow)])
+def test_who_stood_still_past_its_lease_writes_nothing(
+    postgres: PostgresServer, database: str, homes: list[Path], alone: Path, seconds: float
+) -> None:
+    """A stopped process that goes on after another took over is refused, and changes nothing.
+
+    Args:
+        seconds: that pass really; 0 to let the server believe so.
+    """
+    anna, bert = homes
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+
+        def stop(name: str) -> None:
+            if name == "before shared commit":
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        try:
+            fault_injection.pass_point = stop
+            with opened(anna) as memory:
+                JOBS["consolidation"](memory)
+            os.write(writer, b"it wrote")
+        except BaseException as error:
+            os.write(writer, type(error).__name__.encode())
+        finally:
+            os._exit(0)
+    assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1])
+    if seconds:
+        time.sleep(seconds)
+    else:
+        pass_a_minute(postgres, database)
+    assert do(bert, "consolidation") == do(alone, "consolidation") == ""
+    os.kill(child, signal.SIGCONT)
+    os.waitpid(child, 0)
+    assert os.read(reader, 100) == LeaseLost.__name__.encode()
+    for pipe in (reader, writer):
+        os.close(pipe)
+    with opened(anna) as first, opened(bert) as second:
+        first.synchronise()
+        assert ledgers(first) == ledgers(second)
+    assert outcome(anna) == outcome(alone)
+
+
+def test_work_waits_while_the_server_is_away(postgres: PostgresServer, homes: list[Path]) -> None:
+    """What is written under a lease is not kept for later, when another may have done it."""
+    with opened(homes[0]) as memory:
+        store = memory.store
+        assert isinstance(store, SharedStore)
+        event = new_event(ForgetEvent(items=("x",)), agent="a", at=LATER)
+        with store.exclusive("summaries"):
+            postgres.stop()
+            with pytest.raises(Unreachable):
+                store.append_events([event], shared=True)
+        store.append_events([event], shared=True)
+        postgres.start()
+        waiting = [file.path.read_bytes() for file in store.replica.spooled()]
+    assert b"".join(waiting).count(b'"forget"') == 1
