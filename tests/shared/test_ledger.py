@@ -20,10 +20,12 @@ from memtier_plugin.storage.shared.protocol import (
     LeaseLost,
     Moved,
     NewLine,
+    Part,
     Refused,
     SharedLedger,
     SharedLine,
     Stream,
+    TransactionalLedger,
     Unreachable,
     line_key,
 )
@@ -40,7 +42,7 @@ def lines(*texts: str, day: str = "2026-01-05") -> list[NewLine]:
 
 
 @pytest.fixture
-def anna(postgres: PostgresServer, database: str) -> Iterator[SharedLedger]:
+def anna(postgres: PostgresServer, database: str) -> Iterator[TransactionalLedger]:
     """Return the ledger of `harbor` for one machine."""
     ledger = PostgresLedger(postgres.url(database, "anna"), "harbor")
     yield ledger
@@ -48,7 +50,7 @@ def anna(postgres: PostgresServer, database: str) -> Iterator[SharedLedger]:
 
 
 @pytest.fixture
-def bert(postgres: PostgresServer, database: str) -> Iterator[SharedLedger]:
+def bert(postgres: PostgresServer, database: str) -> Iterator[TransactionalLedger]:
     """Return the same ledger for another machine."""
     ledger = PostgresLedger(postgres.url(database, "bert"), "harbor")
     yield ledger
@@ -152,6 +154,51 @@ def test_a_purge_reaches_whoever_follows(anna: SharedLedger, bert: SharedLedger)
     assert [(p.machine, p.stream) for p in anna.pending()] == [("bert", STREAM)]
     bert.acknowledge(STREAM, 3, 1)
     assert anna.pending() == [] and bert.purged(STREAM, 1) == []
+
+
+def test_a_purge_does_not_bring_back_what_another_removed(
+    anna: SharedLedger, bert: SharedLedger
+) -> None:
+    """Lines made of what stood there before another purge are refused."""
+    anna.append(STREAM, 0, lines("a", "b"))
+    assert bert.purge(STREAM, [(1, b"gone\n")], "purge", 0) == 1
+    with pytest.raises(Moved):
+        anna.purge(STREAM, [(1, b"a, partly\n")], "purge", 0)
+    assert anna.read(STREAM, 0)[0].data == b"gone\n"
+    assert anna.purge(STREAM, [(2, b"gone\n")], "purge", 1) == 2
+
+
+def test_several_streams_grow_together(
+    anna: TransactionalLedger, bert: TransactionalLedger
+) -> None:
+    """Lines for several streams are all there or none is, whoever was faster, and once."""
+    events, facts = Stream("journal", "_project"), Stream("semantic")
+    parts = [Part(facts, 0, lines("f", "g")), Part(events, 0, lines("e"))]
+    assert anna.append_all(parts) and not bert.append_all(parts)
+    assert bert.heads() == {facts: Head(2, 0), events: Head(1, 0)}
+    assert [line.data for line in bert.read(facts, 0)] == [b"f\n", b"g\n"]
+    for moved in (
+        [Part(facts, 2, lines("h")), Part(events, 0, lines("i"))],
+        [Part(facts, 2, lines("h")), Part(events, 1, lines("e"))],
+    ):
+        with pytest.raises(Moved):
+            bert.append_all(moved)
+    lease = anna.lease("facts", 0.0)
+    assert lease is not None and bert.lease("facts", 60.0) is not None
+    with pytest.raises(LeaseLost):
+        anna.append_all([Part(facts, 2, lines("k")), Part(events, 1, lines("l"))], [lease])
+    assert bert.heads() == {facts: Head(2, 0), events: Head(1, 0)}
+
+
+def test_who_takes_part_is_known(anna: SharedLedger, bert: SharedLedger) -> None:
+    """The machines of a project are named to each of them, with when each was last there."""
+    anna.append(STREAM, 0, lines("a"))
+    bert.acknowledge(STREAM, 1, 0)
+    assert [(m.name, m.writes, m.seen is None) for m in anna.machines()] == [
+        ("anna", True, True),
+        ("bert", True, False),
+    ]
+    assert (anna.machine(), bert.machine()) == ("anna", "bert")
 
 
 def test_a_lease_has_one_holder(anna: SharedLedger, bert: SharedLedger) -> None:
