@@ -98,6 +98,7 @@ EXAMPLES: Final = {
     "shared join": "",
     "shared migrate": "--url postgresql://owner@db.example.org/memtier",
     "shared revoke": "laptop",
+    "shared snapshot": "harbor.tar",
     "shared status": "",
     "status": "--project shop",
     "tui": "",

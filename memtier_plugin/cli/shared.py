@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 
 import click
 
-from memtier_plugin.cli.scope import CliCommand, CliGroup, OptionDecorator, Scope
+from memtier_plugin.cli.scope import CliCommand, CliGroup, OptionDecorator, Scope, progress_bar
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import NOWHERE
 from memtier_plugin.daemon import lock
 from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.recovery import remove_abandoned_restores
 from memtier_plugin.storage.shared import admin
 from memtier_plugin.storage.shared.connection import address
 from memtier_plugin.storage.shared.postgres import PostgresLedger
-from memtier_plugin.storage.shared.store import SharedStore, shared_name
+from memtier_plugin.storage.shared.store import SharedStore, is_joining, shared_name
 from memtier_plugin.storage.shared.store import join as make_shared
+from memtier_plugin.transfer.bootstrap import join_by_snapshot, write_snapshot
 
 
 @click.group(cls=CliGroup)
@@ -103,26 +111,69 @@ def revoke(
 
 @shared.command(cls=CliCommand)
 @_name_option()
+@click.option(
+    "--snapshot",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Begin with what `memtier shared snapshot` wrote on another machine.",
+)
 @click.pass_obj
-def join(scope: Scope, name: str | None) -> None:
+def join(scope: Scope, name: str | None, snapshot: Path | None) -> None:
     """Share the project from this machine: deliver what it has, and fetch the others' part."""
     url, project = _server(scope), scope.project_name
     folder = ProjectFolder.of(scope.path, project)
-    if shared_name(folder.path) is None:
-        ledger = PostgresLedger(url, name or project)
+    joined = shared_name(folder.path)
+    taken: dict[str, int] = {}
+    if joined is None or is_joining(folder.path):
+        name = joined or name or project
+        ledger = PostgresLedger(url, name)
         try:
             ledger.heads()  # before anything changes here
+            make_project_folder(scope.path, project)
+            with _alone(scope.path, project), progress_bar() as report:
+                remove_abandoned_restores(scope.path)  # of a join that was killed
+                if snapshot is None:
+                    make_shared(folder, name)
+                else:
+                    step = partial(report, "reading the snapshot")
+                    done = join_by_snapshot(folder, project, name, ledger, snapshot, step)
+                    taken = asdict(done)
         finally:
             ledger.close()
-        make_project_folder(scope.path, project)
-        held = lock.acquire(scope.path, project)
-        if held is None:
-            raise SettingsError("stop the hosts and `memtier daemon` of this project first")
-        try:
-            make_shared(folder, name or project)
-        finally:
-            lock.release(held)
-    _synchronise(scope)
+    elif snapshot is not None:
+        raise SettingsError("this project is shared from here: `memtier shared drain` follows")
+    _synchronise(scope, **taken)
+
+
+@contextmanager
+def _alone(home: Path, project: str) -> Iterator[None]:
+    """Keep hosts and daemons out."""
+    held = lock.acquire(home, project)
+    if held is None:
+        raise SettingsError("stop the hosts and `memtier daemon` of this project first")
+    try:
+        yield
+    finally:
+        lock.release(held)
+
+
+@shared.command(cls=CliCommand)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--only-agent",
+    "agents",
+    metavar="AGENT",
+    multiple=True,
+    help="Of the private ledgers only this agent's; may be repeated.",
+)
+@click.pass_obj
+def snapshot(scope: Scope, file: Path, agents: tuple[str, ...]) -> None:
+    """Write this machine's copy and index into FILE, for `join --snapshot` on a new one."""
+    with scope.open() as memory, progress_bar() as report:
+        store, step = _store(memory.store), partial(report, "copying")
+        streams, lines = write_snapshot(store, file, agents, datetime.now(UTC), step)
+    figures = {"streams": streams, "lines": lines, "bytes": file.stat().st_size}
+    scope.show({"file": str(file), "agents": [*agents] or None, **figures})
 
 
 @shared.command(cls=CliCommand)
@@ -132,12 +183,15 @@ def drain(scope: Scope) -> None:
     _synchronise(scope)
 
 
-def _synchronise(scope: Scope) -> None:
+def _synchronise(scope: Scope, **taken: int) -> None:
     with scope.open() as memory:
         store = _store(memory.store)
-        synced, state = store.sync(), store.shared_status()
+        synced = store.sync()
+        if taken:
+            store.catch_up_all()  # the copied files are known by their content
+        state = store.shared_status()
     done = {"fetched": synced.pulled, "delivered": synced.delivered, "purged": synced.purged}
-    scope.show({**done, "waiting": state["waiting"]})
+    scope.show({**taken, **done, "waiting": state["waiting"]})
 
 
 @shared.command(cls=CliCommand)

@@ -68,12 +68,26 @@ def _abandoned_files(store: Store) -> Iterator[Path]:
         if (match := _NEW.fullmatch(path.name)) and _is_abandoned(path, match[1], _WRITING):
             yield path
     yield from abandoned_parts(store.project_folder.path)
-    for path in home.glob(f"{RESTORING}*"):
-        if _is_abandoned(path, path.name.removeprefix(RESTORING).partition("-")[0], _MAKING):
-            yield path
+    yield from _abandoned_restores(home)
     for path in store.project_folder.path.glob(f"{AS_OF_PREFIX}*.sqlite3*"):
         if _is_abandoned(path, "", _MAKING):
             yield path
+
+
+def _abandoned_restores(home: Path) -> Iterator[Path]:
+    for path in home.glob(f"{RESTORING}*"):
+        if _is_abandoned(path, path.name.removeprefix(RESTORING).partition("-")[0], _MAKING):
+            yield path
+
+
+def remove_abandoned_restores(home: Path) -> None:
+    """Remove the folders in which dead processes unpacked something.
+
+    Raises:
+        LedgerError: one cannot be removed.
+    """
+    for path in _abandoned_restores(home):
+        _remove(path)
 
 
 def abandoned_parts(folder: Path, *more: Path) -> Iterator[Path]:

@@ -2,195 +2,44 @@
 
 What is copied is fixed under the writers' locks: of each ledger, the complete lines at that moment.
 Agents' journals are read first, then what they refer to, and the project's journal last, so that no
-reference dangles and no forgetting is missed.  The copying itself holds no lock.
-
-An archive is a gzipped tar: the files below ``project/``, then ``manifest.json`` with the size and
-SHA-256 of each.  The index, which can be rebuilt, and the state of this machine are left out.
+reference dangles and no forgetting is missed.  The copying itself holds no lock.  The index, which
+can be rebuilt, and the state of this machine are left out.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
-import json
 import os
 import shutil
-import tarfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-from memtier_plugin import __version__
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import (
     LEDGERS,
-    OPEN_FLAGS,
     RESTORING,
     encode_file_name,
     make_private_folder,
     register_long_name,
 )
-from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.export_register import PART, register_export
-from memtier_plugin.storage.recovery import abandoned_parts
-from memtier_plugin.storage.snapshot import FrozenFile, belongs_to_backup, freeze_parts
-
-Progress = Callable[[int, int], None]
-
-FORMAT: Final = "memtier-backup"
-VERSION: Final = 1
-_TOP: Final = "project"
-_MANIFEST: Final = "manifest.json"
-_MAX_MANIFEST_BYTES: Final = 256 * 1024 * 1024
-_MAX_ATTEMPTS: Final = 3
-_CHUNK_BYTES: Final = 1024 * 1024
-_ARCHIVE_ERRORS: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
-
-
-class _FileRewritten(Exception):
-    """A file was rewritten after the snapshot was taken."""
+from memtier_plugin.storage.snapshot import belongs_to_backup, freeze_parts
+from memtier_plugin.transfer.archive import ArchiveKind, Progress, read_archive, write_archive
 
 
 def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:
     """Write a project's backup and return its path; ``dest`` is a new file or a folder.
-
-    Parts and archive are registered before they can be seen: a purge knows of them, also where
-    this process was killed.
-
-    Args:
-        progress: called with (bytes done, bytes in all).
 
     Raises:
         BackupError: the file exists or cannot be written; nothing is left behind.
         LedgerError: a ledger cannot be read.
     """
     if dest.is_dir():
-        dest = dest / f"memtier-{encode_file_name(project)}-{now:%Y%m%dT%H%M%SZ}.tar.gz"
-    if os.path.lexists(dest):
-        raise BackupError(f"{dest} exists; name another file, or remove it")
-    if folder.resolve() in dest.resolve().parents:
-        raise BackupError(f"{dest} is inside the project that is backed up; name another place")
-    part = dest.with_name(f".{dest.name}.{os.getpid()}.part")
-    try:
-        for path in abandoned_parts(folder, *dest.parent.glob(".*.tar.gz.*.part")):
-            path.unlink(missing_ok=True)
-        register_export(folder, part, PART)
-        for left in range(_MAX_ATTEMPTS, 0, -1):
-            try:
-                with _new_file(part) as file:
-                    _write_archive(file, freeze_parts(folder), project, now, progress)
-                break
-            except _FileRewritten as error:
-                if left == 1:
-                    raise BackupError(f"{error} was rewritten again and again") from None
-                part.unlink()
-        register_export(folder, dest, "backup", content=part)
-        fault_injection.pass_point("after register backup")
-        _publish(part, dest)
-    except OSError as error:
-        raise BackupError(f"cannot write {dest}: {error}") from error
-    finally:
-        part.unlink(missing_ok=True)
-    return dest
-
-
-def _publish(part: Path, dest: Path) -> None:
-    try:
-        # Unlike a rename, this never replaces a file created meanwhile.
-        fault_injection.run_step("link backup", None, os.link, part, dest)
-    except FileExistsError:
-        raise
-    except OSError:  # the file system does not support links
-        if os.path.lexists(dest):
-            raise
-        os.rename(part, dest)
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        yield file
-        file.flush()
-        fault_injection.run_step("fsync backup", None, os.fsync, fd)
-
-
-def _write_archive(
-    file: IO[bytes], parts: list[FrozenFile], project: str, now: datetime, progress: Progress
-) -> None:
-    total, done = sum(part.size for part in parts), 0
-    listed = []
-    stamp = int(now.timestamp())
-    with (
-        gzip.GzipFile("", "wb", 6, file, mtime=stamp) as packed,
-        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for part in parts:
-            with closing(_open_source(part)) as source:
-                archive.addfile(_tar_info(f"{_TOP}/{part.name}", part.size, stamp), source)
-                digest = source.digest.hexdigest()
-            listed.append({"path": part.name, "size": part.size, "sha256": digest})
-            done += part.size
-            progress(done, total)
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "memtier": __version__,
-            "project": project,
-            "made": to_iso(now),
-            "files": listed,
-        }
-        data = json.dumps(manifest, indent=1).encode("ascii")
-        archive.addfile(_tar_info(_MANIFEST, len(data), stamp), io.BytesIO(data))
-
-
-def _tar_info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.size, info.mtime, info.mode = size, stamp, 0o600
-    return info
-
-
-class _HashingReader(io.RawIOBase):
-    """The first bytes of a file, hashed while they are read."""
-
-    def __init__(self, file: IO[bytes], part: FrozenFile) -> None:
-        self._file, self._part, self._left = file, part, part.size
-        self.digest = hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(self._left if size < 0 else min(size, self._left))
-        if self._left and not data:
-            raise _FileRewritten(str(self._part.path))  # truncated since
-        self._left -= len(data)
-        self.digest.update(data)
-        return data
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def _open_source(part: FrozenFile) -> _HashingReader:
-    if part.data is not None:
-        return _HashingReader(io.BytesIO(part.data), part)
-    try:
-        file = open(os.open(part.path, os.O_RDONLY | OPEN_FLAGS), "rb")  # noqa: SIM115
-    except FileNotFoundError:
-        raise _FileRewritten(str(part.path)) from None
-    status = os.fstat(file.fileno())
-    if status.st_ino != part.inode or status.st_size < part.size:
-        file.close()
-        raise _FileRewritten(str(part.path))
-    return _HashingReader(file, part)
-
-
-# -- and back ----------------------------------------------------------------------------------
+        dest = dest / f"memtier-{encode_file_name(project)}-{now:%Y%m%dT%H%M%SZ}{BACKUP.suffix}"
+    name = {"project": project}
+    return write_archive(BACKUP, folder, dest, lambda: freeze_parts(folder), name, now, progress)
 
 
 def verify_backup(archive: Path, progress: Progress = lambda *_: None) -> Mapping[str, Any]:
@@ -199,7 +48,7 @@ def verify_backup(archive: Path, progress: Progress = lambda *_: None) -> Mappin
     Raises:
         BackupError: it is not a backup, or part of it is damaged, missing or unsafe.
     """
-    return _read_archive(archive, None, progress)
+    return read_archive(BACKUP, archive, None, progress)
 
 
 def restore_backup(
@@ -217,7 +66,7 @@ def restore_backup(
     make_private_folder(home, "projects")
     fresh = make_private_folder(home, f"{RESTORING}{os.getpid()}-{new_id()}")
     try:
-        manifest = _read_archive(archive, fresh, progress)
+        manifest = read_archive(BACKUP, archive, fresh, progress)
         name = project or str(manifest["project"])
         folder = home / "projects" / encode_file_name(name)
         if os.path.lexists(folder):
@@ -234,105 +83,15 @@ def restore_backup(
     return name, folder
 
 
-def _read_archive(archive: Path, into: Path | None, progress: Progress) -> Mapping[str, Any]:
-    """Read a whole archive, unpack it if ``into`` is given, and check it against its manifest."""
-    unpacked: dict[str, tuple[int, str]] = {}
-    manifest = None
-    try:
-        total = archive.stat().st_size
-        with (
-            archive.open("rb") as raw,
-            gzip.GzipFile(fileobj=raw) as unzipped,
-            tarfile.open(fileobj=unzipped, mode="r|") as packed,
-        ):
-            for member in packed:
-                if manifest is not None:
-                    raise BackupError(f"{archive}: {member.name!r} follows the manifest")
-                name = _safe_name(archive, member)
-                source = packed.extractfile(member)
-                if source is None or name in unpacked:
-                    raise BackupError(f"{archive}: {member.name!r} is there twice")
-                if name == _MANIFEST:
-                    manifest = _parse_manifest(archive, source, member.size)
-                else:
-                    unpacked[name] = member.size, _unpack(source, into, name, member.size)
-                progress(raw.tell(), total)
-            while unzipped.read(_CHUNK_BYTES):
-                pass  # read on to the checksum
-    except FileNotFoundError as error:
-        raise BackupError(f"there is no file {archive}") from error
-    except _ARCHIVE_ERRORS as error:
-        raise BackupError(f"{archive} is damaged, or no backup: {error}") from error
-    if manifest is None:
-        raise BackupError(f"{archive} is no backup, or was cut off: it has no manifest")
-    listed = {file["path"]: (file["size"], file["sha256"]) for file in manifest["files"]}
-    for name in sorted(unpacked.keys() ^ listed.keys()):
-        what = "is missing" if name in listed else "is not in the manifest"
-        raise BackupError(f"{archive}: {name!r} {what}")
-    for name, expected in listed.items():
-        if unpacked[name] != expected:
-            raise BackupError(f"{archive}: {name!r} is not what was backed up (SHA-256 differs)")
-    return manifest
-
-
-def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
-    """Return a member's name below the project; refuse anything that no backup contains."""
-    if not member.isreg():
-        raise BackupError(f"{archive}: {member.name!r} is no plain file; links are refused")
-    if member.name == _MANIFEST:
-        return _MANIFEST
-    parts = PurePosixPath(member.name).parts
-    inner = parts[1:]
-    plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
-    # The rules by which backups are written: no file is unpacked anywhere else.
+def _belongs(inner: tuple[str, ...]) -> bool:
     if len(inner) == 1:
-        belongs = belongs_to_backup(inner[0])
-    else:
-        belongs = (
-            1 < len(inner) <= 3
-            and inner[0] in LEDGERS
-            and (inner[-1] == ".names" or (inner[-1].endswith(".jsonl") and inner[-1][0] != "."))
-            and not any(part.startswith(".") for part in inner[:-1])
-        )
-    if parts[:1] != (_TOP,) or not plain or not belongs or "\0" in member.name:
-        raise BackupError(f"{archive}: {member.name!r} is no file of a project; it is refused")
-    return "/".join(inner)
+        return belongs_to_backup(inner[0])
+    return (
+        len(inner) <= 3
+        and inner[0] in LEDGERS
+        and (inner[-1] == ".names" or (inner[-1].endswith(".jsonl") and inner[-1][0] != "."))
+        and not any(part.startswith(".") for part in inner[:-1])
+    )
 
 
-def _unpack(source: IO[bytes], into: Path | None, name: str, size: int) -> str:
-    digest = hashlib.sha256()
-    with _open_target(into, name, size) as file:
-        while data := source.read(_CHUNK_BYTES):
-            digest.update(data)
-            if file:
-                file.write(data)
-    return digest.hexdigest()
-
-
-@contextmanager
-def _open_target(into: Path | None, name: str, size: int) -> Iterator[IO[bytes] | None]:
-    if into is None:
-        yield None
-        return
-    *folders, last = name.split("/")
-    folder = make_private_folder(into, *folders)
-    if size > shutil.disk_usage(into).free:
-        raise BackupError(f"the disk has no room for {name!r} ({size} bytes)")
-    with _new_file(folder / last) as file:
-        yield file
-
-
-def _parse_manifest(archive: Path, source: IO[bytes], size: int) -> Mapping[str, Any]:
-    if size > _MAX_MANIFEST_BYTES:
-        raise BackupError(f"{archive}: its manifest has {size} bytes")
-    try:
-        manifest = json.loads(source.read())
-        if manifest["format"] != FORMAT:
-            raise BackupError(f"{archive}: not a backup of MemTier's: {manifest['format']!r}")
-        if manifest["version"] > VERSION:
-            raise BackupError(f"{archive} was made by a newer MemTier: upgrade this one")
-        [str(file["path"]) + str(file["size"] + 0) + file["sha256"] for file in manifest["files"]]
-        str.encode(manifest["project"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise BackupError(f"{archive}: its manifest cannot be read: {error!r}") from error
-    return manifest if isinstance(manifest, Mapping) else {}
+BACKUP: Final = ArchiveKind("memtier-backup", 1, "backup", "project", ".tar.gz", _belongs)

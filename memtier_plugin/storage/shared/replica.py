@@ -17,7 +17,12 @@ from typing import Any, Final
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
 from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import decode_file_name, make_ledger_folder, write_private_file
+from memtier_plugin.core.paths import (
+    OPEN_FLAGS,
+    decode_file_name,
+    make_ledger_folder,
+    write_private_file,
+)
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files, spool_file
 from memtier_plugin.storage.project_folder import ProjectFolder
@@ -48,6 +53,7 @@ from memtier_plugin.storage.shared.protocol import (
 
 _LOCK_SECONDS: Final = 10.0
 _SPOOL_BYTES: Final = 1024 * 1024  # of a spool that are delivered at a time
+_COPIED: Final = 1024 * 1024  # bytes at a time
 
 # Numbers the turns of waiting lines; told whether others may have written since the last call.
 Renumber = Callable[[Stream, Sequence[NewLine], bool], Sequence[NewLine]]
@@ -123,6 +129,20 @@ class Replica:
             except LedgerWriteError as error:
                 raise Unreachable(f"another process waits for the server: {error}") from error
             yield
+
+    def copy_stream(self, stream: Stream, into: Path) -> Mark:
+        """Copy a stream's files up to its mark below a folder; return the mark.
+
+        Raises:
+            LedgerError: a file is not what its mark says; the next synchronisation mends it.
+        """
+        with self._locked(stream):
+            mark, folder = read_mark(self.path, stream), self._folder(stream)
+            target = into / folder.relative_to(self.path)
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for day, size in mark.sizes.items():
+                _copy_start(folder / f"{day}.jsonl", target / f"{day}.jsonl", size)
+        return mark
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -436,6 +456,17 @@ def _write_at(path: Path, fd: int, size: int, data: bytes) -> None:
     rest = data[len(there) :]
     if rest and fault_injection.write_bytes("append", fd, rest, path) != len(rest):
         raise LedgerWriteError(f"cannot append to {path}: the disk is full")
+
+
+def _copy_start(path: Path, target: Path, size: int) -> None:
+    """Copy the first bytes of a file into a new one."""
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
+    with path.open("rb") as source, os.fdopen(fd, "wb") as copy:
+        while size and (data := source.read(min(size, _COPIED))):
+            copy.write(data)
+            size -= len(data)
+    if size:
+        raise LedgerError(f"{path} was cut off; `memtier shared drain` mends it")
 
 
 def _cut(path: Path, size: int) -> bool:

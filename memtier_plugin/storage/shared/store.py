@@ -98,23 +98,46 @@ def shared_name(folder: Path) -> str | None:
         raise LedgerError(f"{path} cannot be read: {error}") from error
 
 
-def join(folder: ProjectFolder, name: str) -> int:
-    """Make a project shared: its ledgers wait for delivery from now on; return how many files.
+def join(folder: ProjectFolder, name: str, *, joining: bool = False) -> None:
+    """Make a project shared: its ledgers wait for delivery from now on.
 
     No other process may write meanwhile.
+
+    Args:
+        joining: more is to come before `mark_joined`; nothing is moved if that is so already.
 
     Raises:
         LedgerError: a file cannot be moved.
     """
-    folder.make(FOLDER)
-    moved = 0
-    for file in FileLog(folder.path).segments():
-        if not file.provisional:
-            file.path.rename(spool_file(file.path))
-            moved += 1
-    remove_index(index_path(folder.path))  # it has read these lines elsewhere
-    write_private_file(folder.path / FOLDER / MARKER, json.dumps({"project": name}), durable=True)
-    return moved
+    if not is_joining(folder.path):
+        folder.make(FOLDER)
+        for file in FileLog(folder.path).segments():
+            if not file.provisional:
+                file.path.rename(spool_file(file.path))
+        remove_index(index_path(folder.path))  # it has read these lines elsewhere
+    _write_marker(folder, name, joining)
+
+
+def mark_joined(folder: ProjectFolder, name: str) -> None:
+    """Note that joining is done.
+
+    Raises:
+        LedgerError: it cannot be noted.
+    """
+    _write_marker(folder, name, False)
+
+
+def is_joining(folder: Path) -> bool:
+    """Tell whether joining a shared project was interrupted."""
+    try:
+        return bool(json.loads((folder / FOLDER / MARKER).read_text("utf-8")).get("joining"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _write_marker(folder: ProjectFolder, name: str, joining: bool) -> None:
+    marker = {"project": name, **({"joining": True} if joining else {})}
+    write_private_file(folder.path / FOLDER / MARKER, json.dumps(marker), durable=True)
 
 
 class SharedLog(FileLog):

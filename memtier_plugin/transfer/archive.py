@@ -1,0 +1,342 @@
+"""Write files of a project into one verified archive, and read it again.
+
+An archive is a tar of the files below one folder, then ``manifest.json`` with the size and SHA-256
+of each.  What is no file that its kind may contain is refused before anything is unpacked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+
+from memtier_plugin import __version__
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import BackupError
+from memtier_plugin.core.paths import OPEN_FLAGS, make_private_folder
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.storage.export_register import PART, register_export
+from memtier_plugin.storage.recovery import abandoned_parts
+from memtier_plugin.storage.snapshot import FrozenFile
+
+Progress = Callable[[int, int], None]
+
+_MANIFEST: Final = "manifest.json"
+_MAX_MANIFEST_BYTES: Final = 256 * 1024 * 1024
+_MAX_ATTEMPTS: Final = 3
+_CHUNK_BYTES: Final = 1024 * 1024
+_ARCHIVE_ERRORS: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveKind:
+    """What archives of one kind are, and which files they may contain.
+
+    Attributes:
+        title: its name in messages and in the register of exports.
+        top: the folder in the archive that all files are below.
+        belongs: tells whether a file may be in it, by the steps of its path below ``top``.
+    """
+
+    format: str
+    version: int
+    title: str
+    top: str
+    suffix: str
+    belongs: Callable[[tuple[str, ...]], bool]
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the archive is packed by gzip."""
+        return self.suffix.endswith(".gz")
+
+
+class _FileRewritten(Exception):
+    """A file was rewritten after the snapshot was taken."""
+
+
+def write_archive(
+    kind: ArchiveKind,
+    folder: Path,
+    dest: Path,
+    freeze: Callable[[], Sequence[FrozenFile]],
+    describe: Mapping[str, Any],
+    now: datetime,
+    progress: Progress,
+) -> Path:
+    """Write a new archive of a project's files, and return its path.
+
+    Parts and archive are registered before they can be seen: a purge knows of them, also where
+    this process was killed.
+
+    Args:
+        folder: the project's.
+        freeze: returns the files; called again if one of them was rewritten meanwhile.
+        describe: what the manifest says besides.
+        progress: called with (bytes done, bytes in all).
+
+    Raises:
+        BackupError: the file exists or cannot be written; nothing is left behind.
+        LedgerError: a ledger cannot be read.
+    """
+    if os.path.lexists(dest):
+        raise BackupError(f"{dest} exists; name another file, or remove it")
+    if folder.resolve() in dest.resolve().parents:
+        raise BackupError(f"{dest} is inside the project that is backed up; name another place")
+    part = dest.with_name(f".{dest.name}.{os.getpid()}.part")
+    try:
+        for path in abandoned_parts(folder, *dest.parent.glob(f".*{kind.suffix}.*.part")):
+            path.unlink(missing_ok=True)
+        register_export(folder, part, PART)
+        for left in range(_MAX_ATTEMPTS, 0, -1):
+            try:
+                with _new_file(part) as file:
+                    _write_members(file, kind, freeze(), describe, now, progress)
+                break
+            except _FileRewritten as error:
+                if left == 1:
+                    raise BackupError(f"{error} was rewritten again and again") from None
+                part.unlink()
+        register_export(folder, dest, kind.title, content=part)
+        fault_injection.pass_point(f"after register {kind.title}")
+        _publish(part, dest, kind.title)
+    except OSError as error:
+        raise BackupError(f"cannot write {dest}: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return dest
+
+
+def _publish(part: Path, dest: Path, title: str) -> None:
+    try:
+        # Unlike a rename, this never replaces a file created meanwhile.
+        fault_injection.run_step(f"link {title}", None, os.link, part, dest)
+    except FileExistsError:
+        raise
+    except OSError:  # the file system does not support links
+        if os.path.lexists(dest):
+            raise
+        os.rename(part, dest)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        yield file
+        file.flush()
+        fault_injection.run_step("fsync backup", None, os.fsync, fd)
+
+
+def _write_members(
+    file: IO[bytes],
+    kind: ArchiveKind,
+    parts: Sequence[FrozenFile],
+    describe: Mapping[str, Any],
+    now: datetime,
+    progress: Progress,
+) -> None:
+    total, done = sum(part.size for part in parts), 0
+    listed = []
+    stamp = int(now.timestamp())
+    with (
+        _packing(file, stamp, kind.compressed) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for part in parts:
+            with closing(_open_source(part)) as source:
+                archive.addfile(_tar_info(f"{kind.top}/{part.name}", part.size, stamp), source)
+                digest = source.digest.hexdigest()
+            listed.append({"path": part.name, "size": part.size, "sha256": digest})
+            done += part.size
+            progress(done, total)
+        manifest = {
+            "format": kind.format,
+            "version": kind.version,
+            "memtier": __version__,
+            "made": to_iso(now),
+            **describe,
+            "files": listed,
+        }
+        data = json.dumps(manifest, indent=1).encode("ascii")
+        archive.addfile(_tar_info(_MANIFEST, len(data), stamp), io.BytesIO(data))
+
+
+@contextmanager
+def _packing(file: IO[bytes], stamp: int, compressed: bool) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    if not compressed:
+        yield file
+        return
+    with gzip.GzipFile("", "wb", 6, file, mtime=stamp) as packed:
+        yield packed
+
+
+def _tar_info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime, info.mode = size, stamp, 0o600
+    return info
+
+
+class _HashingReader(io.RawIOBase):
+    """The first bytes of a file, hashed while they are read."""
+
+    def __init__(self, file: IO[bytes], part: FrozenFile) -> None:
+        self._file, self._part, self._left = file, part, part.size
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(self._left if size < 0 else min(size, self._left))
+        if self._left and not data:
+            raise _FileRewritten(str(self._part.path))  # truncated since
+        self._left -= len(data)
+        self.digest.update(data)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _open_source(part: FrozenFile) -> _HashingReader:
+    if part.data is not None:
+        return _HashingReader(io.BytesIO(part.data), part)
+    try:
+        file = open(os.open(part.path, os.O_RDONLY | OPEN_FLAGS), "rb")  # noqa: SIM115
+    except FileNotFoundError:
+        raise _FileRewritten(str(part.path)) from None
+    status = os.fstat(file.fileno())
+    if status.st_ino != part.inode or status.st_size < part.size:
+        file.close()
+        raise _FileRewritten(str(part.path))
+    return _HashingReader(file, part)
+
+
+# -- and back ----------------------------------------------------------------------------------
+
+
+def read_archive(
+    kind: ArchiveKind, archive: Path, into: Path | None, progress: Progress
+) -> Mapping[str, Any]:
+    """Check a whole archive against its manifest, unpack it if ``into`` is given; return that.
+
+    Raises:
+        BackupError: it is of another kind, or part of it is damaged, missing or unsafe.
+    """
+    unpacked: dict[str, tuple[int, str]] = {}
+    manifest = None
+    try:
+        total = archive.stat().st_size
+        with (
+            archive.open("rb") as raw,
+            _unpacking(raw, kind.compressed) as unzipped,
+            tarfile.open(fileobj=unzipped, mode="r|") as packed,
+        ):
+            for member in packed:
+                if manifest is not None:
+                    raise BackupError(f"{archive}: {member.name!r} follows the manifest")
+                name = _safe_name(kind, archive, member)
+                source = packed.extractfile(member)
+                if source is None or name in unpacked:
+                    raise BackupError(f"{archive}: {member.name!r} is there twice")
+                if name == _MANIFEST:
+                    manifest = _parse_manifest(kind, archive, source, member.size)
+                else:
+                    unpacked[name] = member.size, _unpack(source, into, name, member.size)
+                progress(raw.tell(), total)
+            while unzipped.read(_CHUNK_BYTES):
+                pass  # read on to the checksum
+    except FileNotFoundError as error:
+        raise BackupError(f"there is no file {archive}") from error
+    except _ARCHIVE_ERRORS as error:
+        raise BackupError(f"{archive} is damaged, or no {kind.title}: {error}") from error
+    if manifest is None:
+        raise BackupError(f"{archive} is no {kind.title}, or was cut off: it has no manifest")
+    listed = {file["path"]: (file["size"], file["sha256"]) for file in manifest["files"]}
+    for name in sorted(unpacked.keys() ^ listed.keys()):
+        what = "is missing" if name in listed else "is not in the manifest"
+        raise BackupError(f"{archive}: {name!r} {what}")
+    for name, expected in listed.items():
+        if unpacked[name] != expected:
+            raise BackupError(f"{archive}: {name!r} is not what was backed up (SHA-256 differs)")
+    return manifest
+
+
+@contextmanager
+def _unpacking(raw: IO[bytes], compressed: bool) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    if not compressed:
+        yield raw
+        return
+    with gzip.GzipFile(fileobj=raw) as unzipped:
+        yield unzipped
+
+
+def _safe_name(kind: ArchiveKind, archive: Path, member: tarfile.TarInfo) -> str:
+    """Return a member's name below the top; refuse anything that no archive of its kind has."""
+    if not member.isreg():
+        raise BackupError(f"{archive}: {member.name!r} is no plain file; links are refused")
+    if member.name == _MANIFEST:
+        return _MANIFEST
+    parts = PurePosixPath(member.name).parts
+    plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
+    # The rules by which archives are written: no file is unpacked anywhere else.
+    if (
+        parts[:1] != (kind.top,)
+        or not plain
+        or "\0" in member.name
+        or len(parts) < 2
+        or not kind.belongs(parts[1:])
+    ):
+        raise BackupError(f"{archive}: {member.name!r} is no file of a project; it is refused")
+    return "/".join(parts[1:])
+
+
+def _unpack(source: IO[bytes], into: Path | None, name: str, size: int) -> str:
+    digest = hashlib.sha256()
+    with _open_target(into, name, size) as file:
+        while data := source.read(_CHUNK_BYTES):
+            digest.update(data)
+            if file:
+                file.write(data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _open_target(into: Path | None, name: str, size: int) -> Iterator[IO[bytes] | None]:
+    if into is None:
+        yield None
+        return
+    *folders, last = name.split("/")
+    folder = make_private_folder(into, *folders)
+    if size > shutil.disk_usage(into).free:
+        raise BackupError(f"the disk has no room for {name!r} ({size} bytes)")
+    with _new_file(folder / last) as file:
+        yield file
+
+
+def _parse_manifest(
+    kind: ArchiveKind, archive: Path, source: IO[bytes], size: int
+) -> Mapping[str, Any]:
+    if size > _MAX_MANIFEST_BYTES:
+        raise BackupError(f"{archive}: its manifest has {size} bytes")
+    try:
+        manifest = json.loads(source.read())
+        if manifest["format"] != kind.format:
+            raise BackupError(f"{archive}: not a {kind.title} of MemTier's: {manifest['format']!r}")
+        if manifest["version"] > kind.version:
+            raise BackupError(f"{archive} was made by a newer MemTier: upgrade this one")
+        [str(file["path"]) + str(file["size"] + 0) + file["sha256"] for file in manifest["files"]]
+        str.encode(manifest["project"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BackupError(f"{archive}: its manifest cannot be read: {error!r}") from error
+    return manifest if isinstance(manifest, Mapping) else {}
