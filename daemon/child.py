@@ -33,16 +33,20 @@ LOG_BYTES: Final = 1_000_000
 MAX_REST: Final = timedelta(hours=1)  # jobs run this often even if nothing was written
 _POLL_SECONDS: Final = 0.05  # seconds between checks of the stop event
 
+# Set by a process that serves many projects: it runs their jobs one after the other.
+serves_itself: Final = threading.Event()
+
 
 def start_detached(home: Path, project: str) -> bool:
     """Run every job once in a new process that outlives this one.
 
-    Returns False, and starts nothing, if a daemon already serves the project.
+    Returns False, and starts nothing, if a daemon already serves the project, or this process has
+    said that it serves its projects itself.
 
     Raises:
         MemTierError: it cannot be started.
     """
-    if lock.is_held(home, project):
+    if serves_itself.is_set() or lock.is_held(home, project):
         return False
     job_state.note_start_request(make_project_folder(home, project), datetime.now(UTC))
     child = _start_process(home, ["--project", project], start_new_session=True)

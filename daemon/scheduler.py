@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -63,6 +64,8 @@ class Scheduler:
         aside: bool = False,
         look_at_clock: float = CLOCK_CHECK_SECONDS,
     ) -> None:
+        self._ran: set[tuple[Path, str]] = set()  # once at least, since they were added
+        self._busy: Counter[tuple[Path, str]] = Counter()  # jobs at work
         self._interval = interval
         self._on_run = on_run
         self._in_child = aside
@@ -71,7 +74,7 @@ class Scheduler:
         self._served: dict[tuple[Path, str], float] = {}  # seconds between two runs
         self._reported: dict[tuple[Path, str], str] = {}
         self._stop = threading.Event()
-        self._followers = Followers(self._stop)
+        self._followers = Followers()
         self._at_work = 0
         self._idle = threading.Condition(self._lock)
         # One thread per group, so that its jobs never overlap. A late job runs once.
@@ -113,6 +116,28 @@ class Scheduler:
                 next_run_time=datetime.now(UTC) + timedelta(milliseconds=number),
             )
 
+    def drop(self, home: Path, project: str) -> bool:
+        """Stop serving a project; return False if its jobs are at work, or have not run yet."""
+        key = (home, project)
+        with self._lock:
+            if key in self._served and (key not in self._ran or self._busy[key]):
+                return False
+            self._remove(key)
+            return True
+
+    def _remove(self, key: tuple[Path, str]) -> None:
+        """Stop serving a project; the lock is held."""
+        home, project = key
+        self._followers.stop(home, project)
+        for group in jobs.GROUPS:
+            if self._scheduler.get_job(_job_id(group, home, project)):
+                self._scheduler.remove_job(_job_id(group, home, project))
+        self._served.pop(key, None)
+        self._busy.pop(key, None)
+        self._ran.discard(key)
+        if (fd := self._held.pop(key, None)) is not None:
+            lock.release(fd)
+
     def watch(self, home: Path) -> None:
         """Serve all projects of a home, including new ones."""
         self._add_all(home)
@@ -137,6 +162,7 @@ class Scheduler:
     def ask_to_stop(self) -> None:
         """Start no more jobs and signal running ones to end, without waiting."""
         self._stop.set()
+        self._followers.stop_all()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
@@ -150,8 +176,9 @@ class Scheduler:
                 self.add(home, project)
 
     def _run(self, group: str, home: Path, project: str) -> None:
-        with self._count_work(), self._report_errors(home, project, f"{group} jobs"):
-            if self._stop.is_set() or self._drop_if_deleted(home, project):
+        key = (home, project)
+        with self._count_work(key), self._report_errors(home, project, f"{group} jobs"):
+            if self._stop.is_set() or key not in self._served or self._drop_if_deleted(key):
                 return
             fd = self._acquire(home, project)
             if fd is None:
@@ -159,7 +186,7 @@ class Scheduler:
             self._followers.start(home, project)
             settings = load_settings(home, project)
             seconds = self._interval or settings.consolidation.interval_minutes * 60
-            self._served[home, project] = seconds
+            self._served[key] = seconds
             again = timedelta(seconds=DAY if group == "daily" else seconds)
             names = jobs.jobs_in_group(group, settings)
             if not names or self._stop.is_set():
@@ -175,14 +202,17 @@ class Scheduler:
             run_jobs(home, project, names, JobRun(self._stop, self._on_run), again)
 
     @contextmanager
-    def _count_work(self) -> Iterator[None]:
+    def _count_work(self, key: tuple[Path, str]) -> Iterator[None]:
         with self._lock:
             self._at_work += 1
+            self._busy[key] += 1
         try:
             yield
         finally:
             with self._idle:
                 self._at_work -= 1
+                self._busy[key] -= 1
+                self._ran.add(key)
                 self._idle.notify_all()
 
     @contextmanager
@@ -197,19 +227,14 @@ class Scheduler:
         else:
             self._reported.pop((home, project), None)
 
-    def _drop_if_deleted(self, home: Path, project: str) -> bool:
+    def _drop_if_deleted(self, key: tuple[Path, str]) -> bool:
         """Stop serving a project whose folder was deleted, rather than recreate it."""
+        home, project = key
         if (home / "projects" / encode_file_name(project)).is_dir():
             return False
         _log.info("project %r is gone", project)
-        for group in jobs.GROUPS:
-            if self._scheduler.get_job(_job_id(group, home, project)):
-                self._scheduler.remove_job(_job_id(group, home, project))
         with self._lock:
-            self._served.pop((home, project), None)
-            fd = self._held.pop((home, project), None)
-        if fd is not None:
-            lock.release(fd)
+            self._remove(key)
         return True
 
     def _acquire(self, home: Path, project: str) -> int | None:

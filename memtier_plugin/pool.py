@@ -68,6 +68,7 @@ class MemoryPool:
         self._overrides = settings
         self._depth = _Depth()
         self._turns = self._new_turns()
+        self._most = _MOST_IDLE if descriptors else None
         self._lock = threading.Lock()
         self._opened: dict[_Key, _PooledMemory] = {}
         # A thread that held a lock when the process forked does not exist in the child.
@@ -142,6 +143,10 @@ class MemoryPool:
         finally:
             self._leave(key, opened)
 
+    def keep_at_most(self, memories: int) -> None:
+        """Close what was used longest ago once more are open; never what is in use."""
+        self._most = memories
+
     def end_session(self, context: RunContext) -> None:
         """Release a session; the last release closes the memory as soon as no call uses it."""
         with self._lock:
@@ -179,11 +184,11 @@ class MemoryPool:
         with self._lock:
             opened.users -= 1
             closing = [] if opened.users or not opened.over else [(key, opened)]
-            if self._turns is not None:
+            if self._most is not None:
                 # A dictionary keeps its order: what was used longest ago comes first.
                 self._opened[key] = self._opened.pop(key, opened)
                 idle = [pair for pair in self._opened.items() if not pair[1].users]
-                closing += idle[: max(0, len(self._opened) - _MOST_IDLE)]
+                closing += idle[: max(0, len(self._opened) - self._most)]
             for pair in closing:
                 self._opened.pop(pair[0], None)
             memories = [pair[1].memory for pair in closing]

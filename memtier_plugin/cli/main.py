@@ -78,6 +78,7 @@ COMMANDS: Final = {
     "sessions": Lazy("listing", "List the sessions of the project, the last that spoke first."),
     "shared": Lazy("shared", "Share the project's ledgers among machines, by a server."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
+    "token": Lazy("token", "Let clients of `memtier serve --tcp` in, each to its own projects."),
     "tui": Lazy("tui", "Review what waits and read the log, on a full screen."),
     "uplift": Lazy("uplift", "Show which lines help or harm, by runs that went without them."),
     "web": Lazy("web", "Show the memory in a browser: log, facts, review, recalls, health."),

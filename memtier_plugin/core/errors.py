@@ -23,6 +23,7 @@ MemTierError
 ├── ImportFileError        a file to import does not have the format named; names file and place
 ├── ImportStopped          an import took its time; what it recorded stands, and it can go on
 ├── NotFound               no item, recall or project of that id
+├── NotGranted             a client's token does not reach that project, agent or method
 ├── Closed                 the memory was closed before this call
 ├── Paused                 the project is switched off (`memtier off`)
 └── Unsupported            this platform or option is not supported yet
@@ -158,6 +159,10 @@ class ImportStopped(MemTierError):
 
 class NotFound(MemTierError):
     """No item, recall or project has that id."""
+
+
+class NotGranted(MemTierError):
+    """A client of `memtier serve --tcp` asked for what its token does not reach."""
 
 
 class Closed(MemTierError):

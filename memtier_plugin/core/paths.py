@@ -32,9 +32,12 @@ _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs
 RESTORING: Final = ".restoring-"  # begins the name of a folder that is being unpacked
 HOME_MARKER: Final = ".memtier-home"
 _HOME_NAMES: Final = frozenset(
-    {"config.yaml", "projects", "queue", "hosts", "logs", "run", "models", ".DS_Store"}
+    {
+        *("config.yaml", "tokens.json", "projects", "queue", "hosts", "logs", "run", "models"),
+        ".DS_Store",
+    }
 )
-_HOME_PREFIXES: Final = (".memtier", RESTORING, ".config.yaml.")
+_HOME_PREFIXES: Final = (".memtier", RESTORING, ".config.yaml.", ".tokens.json.")
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # of folders, on some file systems
 _MOST_NAMES: Final = 10_000
 _synced_names: set[tuple[str, int, int]] = set()  # path, device and inode of what was synced

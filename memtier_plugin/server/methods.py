@@ -6,8 +6,10 @@ Parameters are given by name and checked by the annotations here (`parameters`).
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +19,7 @@ from memtier_plugin import __version__
 from memtier_plugin.core.errors import EndpointRefused, MemTierError
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.core.plugins import manager, watch_failures
 from memtier_plugin.core.results import RecallOptions
 from memtier_plugin.core.settings.load import load_settings
@@ -25,6 +28,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.health.hook_marks import describe_silence
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.providers.host_model import HOST_MODEL
+from memtier_plugin.server.access import Access
 from memtier_plugin.server.host_models import HostModels
 from memtier_plugin.server.parameters import BadParams, check_fields, parse_time, to_jsonable
 
@@ -41,6 +45,7 @@ HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "session_end": None,
 }
 STORING_HOOKS: Final = ("agent_end", "before_compaction")
+MAX_TRANSLATORS: Final = 512  # in memory; their state is in files
 
 
 class _Scope(TypedDict, total=False):
@@ -61,14 +66,34 @@ class Methods:
     def __init__(self, home: Path, served: Callable[[RunContext], None]) -> None:
         self.socket: str | None = None
         self.host_models = HostModels()
+        self.access: Access | None = None  # None: the home's own user
         self._home = str(home)
-        self._translators: dict[str, Any] = {}
-        self._warned: dict[str, bool] = {}  # by agent: whether the host was warned
+        self._translators: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        # By project and agent: whether the host was warned.
+        self._warned: dict[tuple[str | None, str], bool] = {}
         self._lock = Mutex()
         self._served = served
 
+    def restricted(self, access: Access) -> Methods:
+        """Return the same methods for a client over TCP, which reach what its token grants."""
+        restricted = copy(self)
+        restricted.access = access
+        return restricted
+
+    def _admit(self, run: RunContext) -> RunContext:
+        """Return the context of a call as it may be carried out, counted as served.
+
+        Raises:
+            NotGranted: the client's token does not reach that.
+        """
+        admitted = self.access.bind(run) if self.access else run
+        self._served(admitted)
+        return admitted
+
     def ping(self) -> dict[str, Any]:
         """Return the version, process and socket of the server."""
+        if self.access:
+            return {"version": __version__}
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -92,9 +117,10 @@ class Methods:
         """
         if host is not None:
             base = RunContext(agent_id="", home=home or self._home, project=project)
-            call = self._translator(host).translate(name, event or {}, context, base)
+            call = self._translator(host, project).translate(name, event or {}, context, base)
             if call is None:
                 return None
+            call = replace(call, context=self._admit(call.context))
             with watch_failures() as errors:
                 answer = self._call_hook(call.hook, call.context, call.event)
             if errors and call.hook in STORING_HOOKS:
@@ -118,10 +144,9 @@ class Methods:
         except TypeError as error:
             raise BadParams(f"the event or context of {name} is wrong: {error}") from None
         check_fields(run, *([payload] if payload else []))
-        return self._call_hook(name, run, payload)
+        return self._call_hook(name, self._admit(run), payload)
 
     def _call_hook(self, name: str, run: RunContext, event: PromptEvent | RunEvent | None) -> Any:
-        self._served(run)
         given = {} if event is None else {"event": event}
         answer = getattr(manager().hook, name)(context=run, **given)
         return to_jsonable(answer) if isinstance(answer, PromptAddition) else None
@@ -130,22 +155,33 @@ class Methods:
         """Return a warning for the host's own log, once: turns pass and nothing is stored."""
         with suppress(MemTierError), memory_pool.use(context) as memory:
             message = describe_silence(memory.store, context.agent_id)
-            warned = self._warned.get(context.agent_id)
-            self._warned[context.agent_id] = bool(message)
+            key = (context.project, context.agent_id)
+            warned = self._warned.get(key)
+            self._warned[key] = bool(message)
             return None if warned else message
         return None
 
-    def _translator(self, host: str) -> Any:
-        """Return the translator of a host's payloads: one each, as it keeps where sessions end."""
+    def _translator(self, host: str, project: str | None) -> Any:
+        """Return the translator of a host's payloads, which keeps where sessions end.
+
+        One for each host, and over TCP for each project and whom its token is bound to: hosts of
+        different people may give their sessions the same names.
+        """
         from memtier_plugin.hooks.payloads import HOSTS, open_translator
 
         if host not in HOSTS:
             hosts = ", ".join(HOSTS)
             raise BadParams(f"the payloads of host {host!r} are not known; there is {hosts}")
+        key = (host, self.access.state_folder(project) if self.access else "")
         with self._lock:
-            if host not in self._translators:
-                self._translators[host] = open_translator(host, Path(self._home))
-        return self._translators[host]
+            if key not in self._translators:
+                home = Path(self._home)
+                folder = make_private_folder(home, "hosts", key[1]) if key[1] else home
+                self._translators[key] = open_translator(host, folder)
+                if len(self._translators) > MAX_TRANSLATORS:
+                    self._translators.popitem(last=False)
+            self._translators.move_to_end(key)
+            return self._translators[key]
 
     def tool(
         self,
@@ -190,13 +226,15 @@ class Methods:
         """Return the context of a call in a host's form or in our own, counted as served."""
         base = RunContext(agent_id=agent or "main", home=home or self._home, project=project)
         try:
-            run: RunContext | None = self._translator(host).context(context, base) if host else None
-            run = run or replace(base, **context)
+            run = (
+                self._translator(host, project).context(context, base)
+                if host
+                else replace(base, **context)
+            )
         except TypeError as error:
             raise BadParams(f"{name} is wrong: {error}") from None
         check_fields(run)
-        self._served(run)
-        return run
+        return self._admit(run)
 
     def recall(
         self,
@@ -427,5 +465,4 @@ class Methods:
         context = RunContext(
             agent_id=agent, session_id=session_id, project=project, home=home or self._home
         )
-        self._served(context)
-        return memory_pool.use(context)
+        return memory_pool.use(self._admit(context))

@@ -111,6 +111,21 @@ def parse_time(name: str, text: str | None) -> datetime | None:
         raise BadParams(f"{name} is not a time: {error}") from None
 
 
+def is_deeper(value: Any, most: int) -> bool:
+    """Tell whether a JSON value is nested deeper than that."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [
+            part
+            for each in level
+            if isinstance(each, dict | list)
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
 def to_jsonable(value: Any) -> Any:
     """Return records and what holds them in a form that JSON has."""
     if isinstance(value, Hit):

@@ -9,7 +9,6 @@ import socket
 import stat
 import struct
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,13 +17,13 @@ from typing import IO, Final
 
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import check_ownership, make_socket_folder
+from memtier_plugin.server.listener import Listener
 
 MAX_CONNECTIONS: Final = 64
 SEND_SECONDS: Final = 10  # how long a client may read nothing before its connection ends
 REQUEST_SECONDS: Final = 10.0  # how long one may take for its first line
-MAX_SILENT: Final = 32  # connections without a line; the oldest ends for one more
+MAX_SILENT: Final = 32  # connections without a line
 _PEEK: Final = 65_536  # bytes that count as a line
 
 _log = logging.getLogger("memtier")
@@ -59,98 +58,58 @@ class SocketListener:
         self._talk = talk
         self._lock = _take(self.path)
         try:
-            self._listener = _bind(self.path)
+            listening = _bind(self.path)
         except BaseException:
             locks.release_lock(self._lock)
             raise
-        self._waker, self._woken = socket.socketpair()
-        self._guard = Mutex()
-        self._connections: dict[socket.socket, threading.Thread] = {}
-        self._silent: dict[socket.socket, None] = {}  # without a request yet, the oldest first
-        self._ended: set[socket.socket] = set()  # by us, and about to go
-        self._thread = threading.Thread(target=self._accept, name="memtier-accept", daemon=True)
-        self._thread.start()
+        self._listener = Listener(
+            listening,
+            self._attend,
+            most=MAX_CONNECTIONS,
+            most_silent=MAX_SILENT,
+            is_welcome=_is_own,
+        )
 
     def close(self) -> None:
         """Refuse new connections, answer running calls, and remove the socket."""
-        self._waker.close()
-        self._thread.join()
         self._listener.close()
-        self._woken.close()
-        with self._guard:
-            open_now = dict(self._connections)
-        for connection, thread in open_now.items():
-            with suppress(OSError):  # the client closed first
-                connection.shutdown(socket.SHUT_RD)  # its reader sees the end of the input
-            thread.join()
         self.path.unlink(missing_ok=True)
         locks.release_lock(self._lock)
 
-    def _accept(self) -> None:
-        while True:
-            ready, _, _ = select.select([self._listener, self._woken], [], [])
-            if self._woken in ready:
-                return
-            connection, _ = self._listener.accept()
-            if not self._admit(connection):
-                connection.close()
-
-    def _admit(self, connection: socket.socket) -> bool:
-        try:
-            user = peer_uid(connection)
-        except OSError as error:
-            _log.warning("a connection was refused: its user is unknown (%s)", error)
-            return False
-        if user != os.geteuid():
-            _log.warning("a connection of user %d was refused", user)
-            return False
+    def _attend(self, connection: socket.socket, heard: Callable[[], None]) -> None:
         timeout = struct.pack("ll", SEND_SECONDS, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
-        thread = threading.Thread(target=self._attend, args=(connection,), daemon=True)
-        with self._guard:
-            if len(self._silent) >= MAX_SILENT:
-                self._end_oldest_silent()
-            if len(self._connections) - len(self._ended) >= MAX_CONNECTIONS:
-                _log.warning("a connection was refused: %d are open", MAX_CONNECTIONS)
-                return False
-            self._connections[connection] = thread
-            self._silent[connection] = None
-            thread.start()
-        return True
+        with connection.makefile("rb") as reader:
+            asked = _wait_for_request(connection)
+            heard()
+            if asked:
+                self._talk(reader, connection.sendall)
+            else:
+                _log.warning(
+                    "closed a connection that sent no request within %g s", REQUEST_SECONDS
+                )
 
-    def _end_oldest_silent(self) -> None:
-        oldest = next(iter(self._silent))
-        del self._silent[oldest]
-        self._ended.add(oldest)
-        with suppress(OSError):  # it has just ended
-            oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end of the input
 
-    def _attend(self, connection: socket.socket) -> None:
-        try:
-            with connection, connection.makefile("rb") as reader:
-                asked = _wait_for_request(connection)
-                with self._guard:
-                    self._silent.pop(connection, None)
-                if asked:
-                    self._talk(reader, connection.sendall)
-                else:
-                    _log.warning(
-                        "closed a connection that sent no request within %g s", REQUEST_SECONDS
-                    )
-        except OSError as error:
-            _log.info("a connection broke: %s", error)
-        finally:
-            with self._guard:
-                self._silent.pop(connection, None)
-                self._ended.discard(connection)
-                del self._connections[connection]
+def _is_own(connection: socket.socket) -> bool:
+    """Tell whether a connection is of the user whose home this is."""
+    try:
+        user = peer_uid(connection)
+    except OSError as error:
+        _log.warning("a connection was refused: its user is unknown (%s)", error)
+        return False
+    if user != os.geteuid():
+        _log.warning("a connection of user %d was refused", user)
+        return False
+    return True
 
 
 def _wait_for_request(connection: socket.socket) -> bool:
     """Wait for a whole line or the end of the input; tell whether either came in time."""
+    poll = select.poll()  # not select(), which knows descriptors up to 1,023 only
+    poll.register(connection, select.POLLIN)
     end = time.monotonic() + REQUEST_SECONDS
     while (left := end - time.monotonic()) > 0:
-        if not select.select([connection], [], [], left)[0]:
+        if not poll.poll(left * 1000):
             return False
         begun = connection.recv(_PEEK, socket.MSG_PEEK)
         if not begun or b"\n" in begun or len(begun) == _PEEK:

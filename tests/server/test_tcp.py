@@ -1,0 +1,344 @@
+"""`memtier serve --tcp`: who is let in, to what, and what attackers get."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from warnings import catch_warnings, simplefilter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier_plugin.server.lines import LineReader
+from tests.builders import turns
+from tests.processes import run_memtier
+from tests.server.tcp import Client, Resident, make_certificate, request
+
+COLOURS = {"a": "amber", "b": "brown"}
+
+
+@pytest.fixture(scope="module")
+def resident(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Resident]:
+    """Return a resident behind TLS whose projects `a` and `b` know a colour each."""
+    folder = tmp_path_factory.mktemp("tcp")
+    server = Resident(folder / "home", make_certificate(folder))
+    client = Client(server, server.token("*"))
+    for project, colour in COLOURS.items():
+        message = turns(f"The crane is {colour}.")
+        for agent in ("main", "x", "y"):
+            client.call("record", project=project, agent=agent, session_id="s", messages=message)
+    Client.close_all()
+    yield server
+    assert "Traceback" not in server.end()
+
+
+@pytest.fixture(autouse=True)
+def _hang_up() -> Iterator[None]:
+    """Close what a test has left open."""
+    yield
+    Client.close_all()
+
+
+def refused(answer: Any) -> str:
+    """Return the message of an answer that refuses, and names no other colour."""
+    assert not any(colour in json.dumps(answer) for colour in COLOURS.values())
+    return str(answer["error"]["message"])
+
+
+def test_a_token_reaches_its_project(resident: Resident) -> None:
+    """The only project of a token need not be named; another is refused whatever the method."""
+    client = Client(resident, resident.token("a"))
+    assert "amber" in client.call("recall", query="crane")["result"]["text"]
+    assert "amber" in client.call("recall", query="crane", project="a")["result"]["text"]
+    entry = client.call("recall", query="crane")["result"]["hits"][0]["id"]
+    calls: dict[str, dict[str, Any]] = {
+        "recall": {"query": "crane"},
+        "ask": {"question": "crane"},
+        "explain": {"recall_id": "x"},
+        "record": {"messages": [], "session_id": "s"},
+        "end_run": {"messages": [], "session_id": "s"},
+        "remember": {"text": "The crane is red."},
+        "forget": {"ids": [entry]},
+        "unforget": {"ids": [entry]},
+        "facts": {},
+        "fact": {"fact_id": entry},
+        "review": {},
+        "status": {},
+        "hook": {"name": "before_prompt_build", "event": {"prompt": "crane"}, "context": {}},
+        "tool": {"name": "memtier_search", "arguments": {"query": "crane"}, "context": {}},
+        "command": {"text": "status", "context": {}},
+    }
+    for method, params in calls.items():
+        assert "does not reach" in refused(client.call(method, project="b", **params)), method
+    for method in ("hook", "tool", "command"):  # the same in the context
+        params = {**calls[method], "context": {"agent_id": "main", "project": "b"}}
+        assert "does not reach" in refused(client.call(method, project="a", **params))
+    for method in ("offers", "complete", "authenticate", "nothing", "__init__", "restricted"):
+        assert refused(client.call(method, project="b"))
+
+
+def test_a_wildcard(resident: Resident) -> None:
+    """A token for a beginning of names reaches these, has to name one, and reaches no others."""
+    client = Client(resident, resident.token("tenant-*"))
+    assert "error" not in client.call("facts", project="tenant-1")
+    assert "missing" in refused(client.call("facts"))
+    assert "does not reach" in refused(client.call("facts", project="a"))
+
+
+def test_a_token_bound_to_an_agent(resident: Resident) -> None:
+    """It speaks for that agent and its sub-agents, in requests, contexts and hosts' payloads."""
+    client = Client(resident, resident.token("a", agent="x"))
+    assert "amber" in client.call("recall", query="crane")["result"]["text"]
+    assert "error" not in client.call("facts", agent="x.subagent")
+    for agent in ("y", "main", "xy", ""):
+        assert "bound to agent" in refused(client.call("recall", query="crane", agent=agent))
+    event = {"prompt": "crane"}
+    own = {"name": "before_prompt_build", "event": event, "context": {"agent_id": "y"}}
+    assert "bound to agent" in refused(client.call("hook", **own))
+    context = {"agentId": "y", "sessionKey": "agent:y:main"}
+    for host in ("openclaw", "hermes"):
+        params: dict[str, Any] = {"host": host, "context": context}
+        assert refused(client.call("tool", name="memtier_search", arguments=event, **params))
+        assert refused(client.call("command", text="status", **params))
+    hook = {"host": "openclaw", "name": "before_prompt_build", "event": event}
+    assert "bound to agent" in refused(client.call("hook", context=context, **hook))
+
+
+def test_a_token_bound_to_a_sender(resident: Resident) -> None:
+    """It speaks for that sender, also where the request names none; what shows all is refused."""
+    both = Client(resident, resident.token("c"))
+    for sender in ("ines", "omar"):
+        spoken = {"messages": turns(f"I like {sender}'s tea."), "session_id": "g", "sender": sender}
+        assert "error" not in both.call("record", **spoken)
+    client = Client(resident, resident.token("c", sender="ines"))
+    text = client.call("recall", query="tea")["result"]["text"]
+    assert "ines's" in text and "omar" not in text
+    assert "bound to sender" in refused(client.call("recall", query="tea", sender="omar"))
+    for method in ("status", "explain"):
+        more = {"recall_id": "x"} if method == "explain" else {}
+        assert "sender" in refused(client.call(method, **more))
+    entry = client.call("record", messages=turns("And milk."), session_id="g")["result"]["entries"]
+    assert entry[0]["sender"] == "ines"
+
+
+def test_folders_that_a_client_names_have_no_effect(resident: Resident, tmp_path: Path) -> None:
+    """A home, a workspace or a folder of the client's choice is neither read nor made."""
+    client = Client(resident, resident.token("a"))
+    stolen = tmp_path / "stolen"
+    answer = client.call("recall", query="crane", home=str(stolen))
+    assert "amber" in answer["result"]["text"]
+    folders = {"home": str(stolen), "workspace": str(stolen)}
+    client.call("tool", name="memtier_search", arguments={"query": "crane"}, context=folders)
+    hook = {"host": "openclaw", "name": "agent_end", "event": {"messages": [], "cwd": str(stolen)}}
+    client.call("hook", context={"sessionKey": "k", "workspaceDir": str(stolen)}, **hook)
+    assert not stolen.exists()
+    coding = {"name": "Stop", "event": {"transcript_path": "/etc/passwd"}, "context": {}}
+    assert "not for clients" in refused(client.call("hook", host="claude-code", **coding))
+
+
+def test_hosts_of_two_tenants_do_not_share_sessions(resident: Resident) -> None:
+    """The prompt of a run is not that of another tenant's run of the same id."""
+    context = {"agentId": "main", "sessionKey": "agent:main:main", "runId": "run-1"}
+    hook = {"host": "openclaw", "name": "before_prompt_build", "context": context}
+    first = Client(resident, resident.token("t-1"))
+    second = Client(resident, resident.token("t-2"))
+    first.call("hook", event={"prompt": "my secret word is heron"}, **hook)
+    second.call("hook", event={"prompt": "what is the secret?"}, **hook)
+    folders = {path.parent.parent.name for path in resident.home.glob("hosts/*/hosts/*.json")}
+    assert len(folders) >= 2
+
+
+@pytest.mark.parametrize(
+    "token", ["", "mt", "mt_x", "mt_x_y", "x" * 3000, None, 5, ["a"], "mt_é_\0"]
+)
+def test_a_wrong_token(resident: Resident, token: Any) -> None:
+    """It is refused with a remedy, and the connection ends."""
+    client = Client(resident)
+    answer = client.call("authenticate", token=token)
+    assert answer["error"]["code"] == -32001 and "memtier token new" in refused(answer)
+    assert client.call("recall", query="crane", project="a") is None
+
+
+def test_nearly_the_token(resident: Resident) -> None:
+    """Every single changed character of a token makes it none; so does another one's id."""
+    token, other = resident.token("a"), resident.token("b")
+    for index in range(0, len(token), 5):
+        changed = token[:index] + ("x" if token[index] != "x" else "y") + token[index + 1 :]
+        assert "error" in Client(resident, changed).welcome
+    mixed = "_".join([*other.split("_")[:2], token.split("_", 2)[2]])
+    assert "error" in Client(resident, mixed).welcome
+
+
+def test_what_is_no_first_request_ends_the_connection(resident: Resident) -> None:
+    """Nothing is answered before the token: no other method, no HTTP, no garbage, no long line."""
+    token = resident.token("a")
+    openings = [
+        request("recall", query="crane", project="a", token=token),
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"\x16\x03\x01" + bytes(range(256)) + b"\n",
+        b"[" * 4000 + b"\n",
+        b"{" * 9000,
+        b"\n",
+        b"null\n",
+        json.dumps([json.loads(request("authenticate", token=token))]).encode() + b"\n",
+    ]
+    for opening in openings:
+        client = Client(resident)
+        client.send(opening)
+        answer = client.answer()
+        assert answer is None or refused(answer), opening
+        assert client.call("recall", query="crane", project="a") is None, opening
+
+
+def test_plain_text_and_wrong_certificates(resident: Resident) -> None:
+    """Without TLS no answer comes; a client that knows another root does not go on."""
+    where = ("127.0.0.1", resident.port)
+    with socket.create_connection(where, timeout=20) as plain, suppress(ConnectionError):
+        plain.sendall(request("authenticate", token=resident.token("a")))
+        assert b"result" not in plain.recv(1000)
+    strangers = ssl.create_default_context()
+    with (
+        socket.create_connection(where, timeout=20) as raw,
+        pytest.raises(ssl.SSLCertVerificationError),
+    ):
+        strangers.wrap_socket(raw, server_hostname="127.0.0.1")
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    with catch_warnings():
+        simplefilter("ignore", DeprecationWarning)
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with socket.create_connection(where, timeout=20) as raw, pytest.raises(OSError):
+        old.wrap_socket(raw)
+
+
+def test_a_network_needs_tls(home: Path) -> None:
+    """To listen on a network without TLS is refused, with the remedy, before anything is open."""
+    answer = run_memtier("--home", home, "serve", "--tcp", "0.0.0.0:0", code=1).output
+    assert "plain text" in answer and "--certificate" in answer
+
+
+def test_bad_requests_after_the_token(resident: Resident) -> None:
+    """What is deep, long or a batch is refused and ends the connection; others go on."""
+    token, other = resident.token("a"), Client(resident, resident.token("a"))
+    deep = b'{"jsonrpc":"2.0","id":1,"method":"recall","params":%s%s}\n'
+    bad = {
+        "nested": deep % (b"[" * 500, b"]" * 500),
+        "batches": json.dumps([json.loads(request("ping"))] * 3).encode() + b"\n",
+        "longer": b"x" * (16 * 1024 * 1024 + 10),
+    }
+    for word, line in bad.items():
+        client = Client(resident, token)
+        client.send(line)
+        assert word in refused(client.answer())
+        assert client.call("ping") is None
+    client = Client(resident, token)
+    for line in (b"{]\n", b"\xff\xfe\n", b'"text"\n', b"[" * 100_000 + b"\n"):
+        client.send(line)
+        assert refused(client.answer())
+    assert "amber" in client.call("recall", query="crane")["result"]["text"]
+    assert "amber" in other.call("recall", query="crane")["result"]["text"]
+
+
+def test_a_half_request_is_dropped(resident: Resident) -> None:
+    """What has no end of line when the connection ends is not carried out."""
+    token = resident.token("h")
+    client = Client(resident, token)
+    client.send(request("remember", text="The quay is closed.")[:-1])
+    client.close()
+    time.sleep(0.2)
+    assert Client(resident, token).call("facts")["result"]["facts"] == []
+
+
+def test_a_revoked_token(resident: Resident) -> None:
+    """A connection that is open already ends with its next request; the command tells of it."""
+    token = resident.token("a", name="front")
+    client = Client(resident, token)
+    assert "result" in client.call("ping")
+    run_memtier("--home", resident.home, "token", "revoke", "front")
+    assert "revoked" in refused(client.call("recall", query="crane"))
+    assert client.call("ping") is None
+    assert "error" in Client(resident, token).welcome
+    run_memtier("--home", resident.home, "token", "revoke", "front", code=1)
+
+
+def test_what_the_home_keeps_of_a_token(resident: Resident) -> None:
+    """A hash and what is granted: the token itself is in no file, and its file is the user's."""
+    token = resident.token("a")
+    secret = token.split("_", 2)[2].encode()
+    files = [path for path in resident.home.rglob("*") if path.is_file()]
+    assert files and not [path for path in files if secret in path.read_bytes()]
+    assert (resident.home / "tokens.json").stat().st_mode & 0o777 == 0o600
+    listed = run_memtier("--json", "--home", resident.home, "token", "list").output
+    assert token not in listed and "sha256" not in listed
+
+
+def test_a_crowd_without_tokens(resident: Resident) -> None:
+    """Connections that bring nothing do not keep out who has a token."""
+    crowd = [socket.create_connection(("127.0.0.1", resident.port)) for _ in range(160)]
+    try:
+        client = Client(resident, resident.token("a"))
+        assert "amber" in client.call("recall", query="crane")["result"]["text"]
+    finally:
+        for connection in crowd:
+            connection.close()
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+class Pieces:
+    """What a socket would give: pieces, then silence or the end."""
+
+    def __init__(self, pieces: list[bytes], *, silent: bool = False) -> None:
+        self._pieces, self._silent = iter(pieces), silent
+
+    def __call__(self, _until: float) -> bytes:
+        piece = next(self._pieces, b"")
+        if not piece and self._silent:
+            raise TimeoutError
+        return piece
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=8), st.booleans())
+def test_lines_are_those_of_the_whole(data: bytes, cuts: list[int], silent: bool) -> None:
+    """However the bytes are cut into pieces, the lines are the same; what has no end is none."""
+    data = data.replace(b"\x00", b"\n")
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[start:end] for start, end in itertools.pairwise(edges)]
+    reader = LineReader(Pieces([piece for piece in pieces if piece], silent=silent))
+    lines = list(iter(lambda: reader.readline(1000), b""))
+    assert lines == [line for line in data.splitlines(keepends=True) if line.endswith(b"\n")] or (
+        lines == [line + b"\n" for line in data.split(b"\n")[:-1]]
+    )
+
+
+@given(st.integers(1, 50), st.integers(0, 100))
+def test_a_line_that_is_too_long(limit: int, length: int) -> None:
+    """Of a line over the limit that much is returned, and then nothing, whatever follows."""
+    reader = LineReader(Pieces([b"x" * length + b"\n", b"more\n"]))
+    first = reader.readline(limit)
+    assert first == (b"x" * length + b"\n")[:limit]
+    if length >= limit:
+        assert reader.readline(limit) == b""
+
+
+def test_a_slow_sender() -> None:
+    """A request that comes a byte at a time has its time, however often a byte comes."""
+    ends = time.monotonic() + 0.3
+
+    def drip(until: float) -> bytes:
+        time.sleep(0.01)
+        if time.monotonic() > until:
+            raise TimeoutError
+        return b"x"
+
+    reader = LineReader(drip, idle=9.0, seconds=0.2)
+    assert reader.readline(100_000) == b"" and time.monotonic() < ends + 1.0
