@@ -16,6 +16,7 @@ from memtier_plugin.core.events import HookFailedEvent
 from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import Clock, to_iso
+from memtier_plugin.lifecycle.purge.machines import PurgeReach, require_reach
 from memtier_plugin.operations import recall_expiry
 from memtier_plugin.operations import repair as repairing
 from memtier_plugin.operations.health import checks, hook_marks, status
@@ -42,6 +43,8 @@ class Project:
         self.agent_id = agent_id
         self.settings = settings
         self._store = open_store(home, project, settings)
+        if isinstance(self._store, SharedStore):
+            self._store.purges = lambda: self._reach
         self._is_closed = False
         self._clock = clock
 
@@ -143,6 +146,18 @@ class Project:
         """
         if isinstance(self.store, SharedStore):
             self.store.sync()
+
+    @cached_property
+    def _reach(self) -> PurgeReach:
+        return require_reach(self._actor)
+
+    def purges(self) -> list[dict[str, Any]]:
+        """Return which machines of a shared project each purge has reached, as JSON.
+
+        Raises:
+            LedgerError: the project is not shared, or the server is away.
+        """
+        return self._reach.receipts()
 
     def catch_up(self, full: bool = True) -> int:
         """Bring the index up to date and return the lines read; without ``full`` within bounds."""

@@ -97,6 +97,7 @@ EXAMPLES: Final = {
     "shared init": "--url postgresql://owner@db.example.org/memtier",
     "shared join": "",
     "shared migrate": "--url postgresql://owner@db.example.org/memtier",
+    "shared purges": "",
     "shared revoke": "laptop",
     "shared snapshot": "harbor.tar",
     "shared status": "",

@@ -223,6 +223,14 @@ def receipt_view(document: Document) -> RenderableType:
                     "The index is still read by another process: `memtier purge --resume`", "red"
                 )
             )
+        pending = document.get("pending")
+        for machine in pending or ():
+            seen = f"last there {machine['seen']}" if machine["seen"] else "never there"
+            parts.append(safe_text(f"Not yet gone from {machine['machine']}, {seen}", "red"))
+        if pending:
+            parts.append(safe_text("  `memtier shared purges` shows when it is", "dim"))
+        elif pending is not None:
+            parts.append(safe_text("Every other machine has confirmed.", "green"))
         parts.append(safe_text(f"receipt {document['purge']}", "dim"))
     parts += ["", safe_text("Out of reach:", "bold")]
     parts += [safe_text(f"  {item}", "dim") for item in document["cannot_reach"]]

@@ -208,6 +208,15 @@ def status(scope: Scope) -> None:
     scope.show({**state, **figures, "purge_pending": sorted(pending)})
 
 
+@shared.command(cls=CliCommand)
+@click.pass_obj
+def purges(scope: Scope) -> None:
+    """Show which machines each purge has reached, and which it has not."""
+    with scope.open() as memory:
+        _store(memory.store).sync()
+        scope.show({"purges": memory.purges()})
+
+
 def _store(store: object) -> SharedStore:
     if not isinstance(store, SharedStore):
         raise SettingsError("this project is not shared from this machine: `memtier shared join`")

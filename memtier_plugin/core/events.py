@@ -20,6 +20,7 @@ from memtier_plugin.core import (
     cause_events,
     learning_events,
     priority_events,
+    purge_events,
     recall_lines,
     usage_events,
 )
@@ -27,6 +28,7 @@ from memtier_plugin.core.cause_events import Withholding
 from memtier_plugin.core.event_payload import EventPayload, StateEvent, fields_of, optional
 from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.purge_events import PurgeReachedEvent as PurgeReachedEvent
 from memtier_plugin.core.records import JournalEvent
 
 # -- recall and learning ---------------------------------------------------------------------------
@@ -375,11 +377,16 @@ class RetainEvent(EventPayload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeEvent(EventPayload):
-    """A purge is complete; its receipt holds counts only, none of the words."""
+    """A purge is complete; its receipt holds counts only, none of the words.
+
+    In a shared project ``shared`` has what the other machines need to remove it too: who they are,
+    and criteria without words, until all have.
+    """
 
     KIND: ClassVar[str] = "purge"
 
     receipt: Mapping[str, Any] = field(default_factory=dict)
+    shared: Mapping[str, Any] | None = optional()
 
 
 # -- models and questions --------------------------------------------------------------------------
@@ -450,7 +457,7 @@ class HookFailedEvent(EventPayload):
     error: str = ""
 
 
-_MODULES: Final = (cause_events, learning_events, priority_events, usage_events)
+_MODULES: Final = (cause_events, learning_events, priority_events, purge_events, usage_events)
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
     for module in (globals(), *map(vars, _MODULES))

@@ -23,7 +23,13 @@ from memtier_plugin import MemTier
 from memtier_plugin.core.cause_events import UpliftEvent
 from memtier_plugin.core.checksum import is_intact
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
-from memtier_plugin.core.events import PAYLOADS, RecallEvent, RestoreByUndoEvent
+from memtier_plugin.core.events import (
+    PAYLOADS,
+    PurgeReachedEvent,
+    RecallEvent,
+    RestoreByUndoEvent,
+    new_event,
+)
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.core.usage_events import UsageEvent
 from memtier_plugin.facts.forget_proposals import propose_forget
@@ -315,6 +321,8 @@ def ended(home: Path) -> list[tuple[str, bytes]]:
         ]
         memory.record(messages, session_id="s2", run_id="r2")
         memory.purge("Marzipan")
+        reached = PurgeReachedEvent(purges=("0" * 26,), machine="laptop")
+        memory.store.append_events([new_event(reached, agent="main", at=clock.now)], shared=True)
         purged = memory.remember("The cellar key is behind the clock.")
         memory.purge(Selection(ids=(purged.id,)))
         gate = memory.facts()[0].id

@@ -47,9 +47,9 @@ def scan_files(
     scan.names += scan.deletions
     in_files = _file_finder(finder, needles)
     for path in local_files.iter_other_files(store):
-        if not (edit := _find_in_file(path, in_files)):
+        if not (edit := find_in_file(path, in_files)):
             continue
-        if why := _untouchable(store, path):
+        if why := untouchable(store, path):
             scan.left.append({"path": str(path), "why": why})
             continue
         if "queue" in _parts_below(path, store.project_folder.home):
@@ -106,7 +106,7 @@ def _scan_export(
         scan.exports.append({"path": str(export.path), "what": what})
         return
     editable = export.kind in _EDITABLE_EXPORTS
-    edit = _find_in_file(export.path, in_files) if editable else None
+    edit = find_in_file(export.path, in_files) if editable else None
     if editable and not edit:
         return  # it does not hold the text
     if export.kind == "backup" and searchable and not archive_holds(export.path, in_files):
@@ -121,7 +121,7 @@ def _scan_export(
     scan.exports.append({"path": str(export.path), "kind": export.kind, "what": what})
 
 
-def _untouchable(store: Store, path: Path) -> str:
+def untouchable(store: Store, path: Path) -> str:
     """Return why a file is not to be changed, or an empty string."""
     if path.suffix == ".yaml":
         return "your settings: edit them"
@@ -145,7 +145,7 @@ def _file_finder(finder: SpanFinder, needles: Sequence[str]) -> SpanFinder:
     return find
 
 
-def _find_in_file(path: Path, finder: SpanFinder) -> PlainFileEdit | None:
+def find_in_file(path: Path, finder: SpanFinder) -> PlainFileEdit | None:
     """Return the edit that removes what is found in a file, if it is readable and has any."""
     try:
         if path.stat().st_size > MAX_BYTES:

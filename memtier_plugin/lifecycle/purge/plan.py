@@ -78,6 +78,7 @@ class PurgePlan:
     ``stubs`` are items that are replaced by stubs; ``edits`` the spans to replace in other
     records; ``keys`` the new delivery keys of the entries among them; ``lines`` the digests of
     unreadable lines to remove, ``plain`` other files to edit, ``files`` those to delete.
+    ``shared`` is what other machines of a shared project need to remove it too.
     """
 
     id: str
@@ -87,6 +88,7 @@ class PurgePlan:
     lines: Collection[str] = ()
     plain: Sequence[PlainFileEdit] = ()
     files: Sequence[str] = ()
+    shared: Mapping[str, Any] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.stubs or self.edits or self.lines or self.plain or self.files)
@@ -101,6 +103,7 @@ class PurgePlan:
             "lines": sorted(self.lines),
             "plain": [[file.path, list(file.spans), file.digest] for file in self.plain],
             "files": list(self.files),
+            **({"shared": self.shared} if self.shared else {}),
         }
 
     @classmethod
@@ -124,6 +127,7 @@ class PurgePlan:
                 for path, spans, digest in record["plain"]
             ],
             files=[str(path) for path in record["files"]],
+            shared=record.get("shared"),
         )
 
     def rewrite_line(self, data: bytes) -> bytes:

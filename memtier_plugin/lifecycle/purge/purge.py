@@ -7,7 +7,7 @@ before and after, and what is out of reach.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +15,12 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.events import ForgetEvent, PurgeEvent
+from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.lifecycle.purge import rewrite
 from memtier_plugin.lifecycle.purge.encoded import MIN_CHARS, NOT_LOOKED_FOR
 from memtier_plugin.lifecycle.purge.files import count_in_files
+from memtier_plugin.lifecycle.purge.machines import reach_of
 from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK, TextFinder
 from memtier_plugin.lifecycle.purge.rewrite import Progress
 from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner
@@ -29,6 +31,7 @@ from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage import export_register, local_files
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.protocol import LOCK_SECONDS
+from memtier_plugin.storage.shared.store import SharedStore
 
 _ROUNDS: Final = 3  # passes over what other processes wrote meanwhile
 _MAX_QUERIES: Final = 50  # texts that are recalled at the end
@@ -39,7 +42,11 @@ _UNREACHABLE: Final = (
     "blocks that a file system, a snapshot or an SSD has not yet overwritten",
 )
 
-
+_UNREACHABLE_SHARED: Final = (
+    "the server's write-ahead log, standbys' archives and backups, until they expire",
+    "old versions of its rows, until VACUUM",
+    "copies on machines whose rights were revoked, or that left",
+)
 _ITEMS_ONLY: Final = "encoded copies in lines that were not selected: purge the text (--text-stdin)"
 _TOO_SHORT: Final = f"line breaks inside texts of less than {MIN_CHARS} characters"
 
@@ -49,7 +56,8 @@ class Receipt:
     """The result of a purge: copies before and after; ``found_after`` has counts by method.
 
     ``done`` is False for a dry run; ``clean`` is False while another process holds the old index,
-    and the next purge or the daemon completes the rest.
+    and the next purge or the daemon completes the rest.  ``pending`` has the machines of a shared
+    project that may still have copies, and when each was last there; None for one of this alone.
     """
 
     id: str
@@ -60,6 +68,7 @@ class Receipt:
     where_after: tuple[str, ...] = ()
     clean: bool = True
     beyond: tuple[str, ...] = ()
+    pending: tuple[Mapping[str, Any], ...] | None = None
 
     @property
     def gone(self) -> bool:
@@ -79,6 +88,7 @@ class Receipt:
             "clean": self.clean,
             "gone": self.gone,
             "cannot_reach": list(self.beyond),
+            **({} if self.pending is None else {"pending": list(self.pending)}),
         }
 
 
@@ -88,6 +98,7 @@ class Purger:
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
+        self._shared = isinstance(actor.store, SharedStore)
 
     def purge(
         self,
@@ -114,7 +125,7 @@ class Purger:
         if dry_run:
             self._catch_up()
             scan = self._scan(target, delete_exports)
-            beyond = _list_unreachable(scan)
+            beyond = _list_unreachable(scan, self._shared)
             return Receipt(scan.plan.id, self._actor.clock(), False, scan.copies, beyond=beyond)
         with self._store.exclusive(rewrite.LOCK):
             self._complete(progress)
@@ -142,12 +153,17 @@ class Purger:
         self._hide(plan.stubs)
         clean = rewrite.execute_plan(self._store, plan, progress)
         if clean:
+            if plan.shared:
+                receipt = {"purge": plan.id, "clean": True, "resumed": True}
+                self._tell(PurgeEvent(receipt=receipt, shared=plan.shared))
             rewrite.remove_plan(self._store)
         return clean
 
     def _catch_up(self) -> None:
         # An interrupted write of facts holds their texts.
         FactWriter(self._actor).recover()
+        if isinstance(self._store, SharedStore):
+            self._store.sync()  # else what others have delivered stays
         self._store.catch_up_all()
 
     def _scan(self, target: Selection | str, delete_exports: bool) -> CopyScan:
@@ -160,26 +176,38 @@ class Purger:
         self, target: Selection | str, delete_exports: bool, progress: Progress | None
     ) -> Receipt:
         first = scan = self._scan(target, delete_exports)
-        clean = True
+        reach, clean = reach_of(self._actor), True
+        shared = reach.describe(target, first) if reach else None
         for _ in range(_ROUNDS):
             if not scan.plan:
                 break
-            rewrite.save_plan(self._store, scan.plan)
+            rewrite.save_plan(self._store, replace(scan.plan, shared=shared))
             self._hide(scan.plan.stubs)
             clean = rewrite.execute_plan(self._store, scan.plan, progress)
             self._register_exports(scan.copies)
-            if clean:
+            if clean and not reach:
                 rewrite.remove_plan(self._store)
             if not isinstance(target, str):
                 break  # stubs stay stubs: only a text may be written again meanwhile
             self._catch_up()
             scan = self._scan(target, delete_exports)
         after, where = self._verify(first)
-        now, beyond = self._actor.clock(), _list_unreachable(first)
+        now, beyond = self._actor.clock(), _list_unreachable(first, self._shared)
         receipt = Receipt(first.plan.id, now, True, first.copies, after, where, clean, beyond)
-        purged = self._actor.event(PurgeEvent(receipt=_without_words(receipt)))
-        self._store.append_events([purged], shared=True)
+        purged = self._tell(PurgeEvent(receipt=_without_words(receipt), shared=shared))
+        if reach:
+            if clean:
+                rewrite.remove_plan(self._store)
+            receipt = replace(receipt, pending=tuple(reach.pending(purged)))
         return receipt
+
+    def _tell(self, payload: PurgeEvent) -> JournalEvent:
+        """Journal that a purge is done; other machines remove it where they follow."""
+        event = self._actor.event(payload)
+        self._store.append_events([event], shared=True)
+        if reach := reach_of(self._actor):
+            reach.confirm([payload.receipt["purge"]])
+        return event
 
     def _hide(self, items: Collection[str]) -> None:
         """Hide items at once, everywhere and for good."""
@@ -246,7 +274,7 @@ class Purger:
         return count
 
 
-def _list_unreachable(scan: CopyScan) -> tuple[str, ...]:
+def _list_unreachable(scan: CopyScan, shared: bool) -> tuple[str, ...]:
     """Return the copies that a purge cannot remove, and what it cannot know of."""
     copies = scan.copies
     more = () if isinstance(scan.finder, TextFinder) else (_ITEMS_ONLY,)
@@ -263,7 +291,8 @@ def _list_unreachable(scan: CopyScan) -> tuple[str, ...]:
         if export["what"] == "left"
     ]
     other = [f"{file['path']}: {file['why']}" for file in copies.left]
-    return (*left, *moved, *other, *_UNREACHABLE, NOT_LOOKED_FOR, *more)
+    server = _UNREACHABLE_SHARED if shared else ()
+    return (*left, *moved, *other, *_UNREACHABLE, *server, NOT_LOOKED_FOR, *more)
 
 
 def _without_words(receipt: Receipt) -> dict[str, Any]:

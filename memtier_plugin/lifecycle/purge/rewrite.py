@@ -76,7 +76,7 @@ def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None
         if progress:
             progress("rewriting the ledgers", number, len(segments))
     for edit in plan.plain:
-        _edit_file(edit)
+        edit_file(edit)
     for path in plan.files:
         remove_private_file(Path(path), "purged file")
     fault_injection.pass_point("before purge index")
@@ -98,7 +98,8 @@ def remove_plan(store: Store) -> None:
     remove_private_file(store.project_folder.path / PLAN_FILE, "purge plan")
 
 
-def _edit_file(edit: PlainFileEdit) -> None:
+def edit_file(edit: PlainFileEdit) -> None:
+    """Edit a file that is no ledger, unless it is another by now."""
     path = Path(edit.path)
     try:
         text = path.read_bytes().decode("utf-8", "surrogateescape")

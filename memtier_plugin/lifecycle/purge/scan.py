@@ -92,6 +92,7 @@ class CopyScan:
     needles: Sequence[str]
     queries: Sequence[tuple[str, str, str]]
     finder: SpanFinder
+    runs: Collection[RunKey] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,8 @@ class CopyScanner:
         )
         copies = self._count(matches, files)
         plan = _plan(matches, files)
-        return CopyScan(plan, copies, target.needles, _queries(matches), target.finder)
+        queries = _queries(matches)
+        return CopyScan(plan, copies, target.needles, queries, target.finder, target.runs)
 
     # -- the four steps ------------------------------------------------------------------------
 
@@ -315,7 +317,7 @@ def _plan(matches: _Matches, files: FileScan) -> PurgePlan:
         id=new_id(),
         stubs=frozenset(matches.stubs & matches.records.keys()),
         keys={
-            identity: _key_after(record, file.owner)
+            identity: key_of_purged(record, file.owner)
             for identity, (file, record) in matches.records.items()
             if file.ledger == "episodic"
         },
@@ -347,7 +349,8 @@ def _counted_as(file: Segment, record: Mapping[str, Any]) -> str:
     return "answers" if record.get("extractor") == "ask" else _COUNTED_AS[file.ledger]
 
 
-def _key_after(record: Mapping[str, Any], owner: str | None) -> str:
+def key_of_purged(record: Mapping[str, Any], owner: str | None) -> str:
+    """Return the key that a record is to have when it is purged: that of its place."""
     try:
         entry = Entry.from_json(record, owner=owner)
     except (ValueError, TypeError, KeyError):

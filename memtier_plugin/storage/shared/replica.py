@@ -247,6 +247,12 @@ class Replica:
             Unreachable, Refused: the server; what was done stays done.
             LedgerError: a file cannot be written.
         """
+        synced = self.fetch(stop)
+        self.deliver_waiting(synced, stop)
+        return synced
+
+    def fetch(self, stop: Callable[[], bool] = lambda: False) -> Synced:
+        """Fetch what is new on the server; raises as `sync` does."""
         synced = Synced()
         heads = self.ledger.heads()
         for stream, head in heads.items():
@@ -256,10 +262,18 @@ class Replica:
             if (mark.offset, mark.epoch) != (head.offset, head.epoch):
                 with self._locked(stream):
                     self._pull(stream, self._head(stream), synced)
+        return synced
+
+    def fetch_stream(self, stream: Stream) -> None:
+        """Fetch what is new of one stream; raises as `sync` does."""
+        with self._locked(stream):
+            self._pull(stream, self._head(stream), Synced())
+
+    def deliver_waiting(self, synced: Synced, stop: Callable[[], bool] = lambda: False) -> None:
+        """Deliver what waits for the server; raises as `sync` does."""
         for stream in dict.fromkeys(Stream(f.ledger, f.owner) for f in self.spooled()):
             if not stop():
                 self._deliver(stream, synced, stop)
-        return synced
 
     def _head(self, stream: Stream) -> Head:
         """Return where a stream ends; a granted one that is new has no lines.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem, LedgerError, SettingsError
@@ -35,9 +35,10 @@ from memtier_plugin.storage.ledger.segments import LedgerFile, parse_entries, sp
 from memtier_plugin.storage.ledger.transaction import kind_order
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.protocol import LOCK_SECONDS, Segment
+from memtier_plugin.storage.protocol import LOCK_SECONDS
 from memtier_plugin.storage.shared.connection import address
 from memtier_plugin.storage.shared.leases import LEASE_SECONDS, Leases
+from memtier_plugin.storage.shared.log import SharedLog
 from memtier_plugin.storage.shared.marks import FOLDER
 from memtier_plugin.storage.shared.patience import answer_within
 from memtier_plugin.storage.shared.postgres import PostgresLedger
@@ -140,36 +141,17 @@ def _write_marker(folder: ProjectFolder, name: str, joining: bool) -> None:
     write_private_file(folder.path / FOLDER / MARKER, json.dumps(marker), durable=True)
 
 
-class SharedLog(FileLog):
-    """The ledger files of a shared project; what is replaced is replaced on the server first."""
+class FollowedPurges(Protocol):
+    """What other machines purged, to be removed here from what only this one has."""
 
-    def __init__(self, folder: Path, replica: Replica) -> None:
-        super().__init__(folder)
-        self._replica = replica
+    def is_waiting(self) -> bool:
+        """Tell whether a purge is to be applied before anything is delivered."""
 
-    def rewrite(self, segment: Segment, replace: Callable[[bytes], bytes]) -> bool:
-        """Replace each line of a segment by another, on every machine; tell if that changed it."""
-        if segment.provisional:
-            return super().rewrite(segment, replace)
-        return self._replica.replace_lines(self._file(segment), replace, "purge") > 0
+    def follow(self) -> list[str]:
+        """Apply what was not applied yet; return the ids of those purges."""
 
-    def drop_events(self, kind: str, before: datetime) -> Iterator[tuple[LedgerFile, int]]:
-        """Empty the lines of a kind of event; they keep their places."""
-
-        def empty(line: bytes) -> bytes:
-            with suppress(ValueError):
-                if jsonl.parse_line(jsonl.LedgerLine(1, 0, line)).get("kind") == kind:
-                    return b"\n"
-            return line
-
-        for file in self.segments("journal"):
-            number = sum(empty(line) != line for line in self.records(file))
-            if file.day < f"{before:%Y-%m-%d}" and number:
-                if file.provisional:
-                    super().rewrite(file, empty)
-                else:
-                    self._replica.replace_lines(file, empty, "expire")
-                yield file, number
+    def confirm(self, purges: Sequence[str]) -> None:
+        """Note, and tell the others, that nothing is left here of these purges."""
 
 
 class SharedStore(Store):
@@ -180,8 +162,9 @@ class SharedStore(Store):
         durability = settings.ledger.durability
         self.ledger = ledger
         self.replica = Replica(self.project_folder, project, ledger, durability, self._renumber)
-        self.log = SharedLog(self._folder, self.replica)
+        self.log: SharedLog = SharedLog(self._folder, self.replica)
         self._leases = Leases()
+        self.purges: Callable[[], FollowedPurges] | None = None
         self._turns: dict[Stream, dict[str, int]] = {}  # of sessions, at the end of a delivery
 
     # -- the index -----------------------------------------------------------------------------
@@ -259,6 +242,9 @@ class SharedStore(Store):
         if sum(file.path.stat().st_size for file in waiting) > _INLINE_BYTES:
             return True
         with suppress(Unreachable):
+            self.replica.fetch_stream(Stream("journal", PROJECT_JOURNAL))
+            if self.purges and self.purges().is_waiting():
+                return True  # the next synchronisation applies it first
             self.catch_up([*self.replica.deliver(stream).files.values()], wait_ms=250)
         return any(file.path.exists() for file in waiting)
 
@@ -334,13 +320,17 @@ class SharedStore(Store):
         """
         begun = time.time()
         try:
-            synced = self.replica.sync(stop)
+            synced = self.replica.fetch(stop)
+            purges = self.purges() if self.purges else None
+            applied = purges.follow() if purges else []
+            self.replica.deliver_waiting(synced, stop)
         except LedgerError as error:
             self._note(error=str(error))
             raise
-        if synced.purged:
+        if synced.purged or applied:
             self.reindex()
-            self.scrub_index(LEASE_SECONDS)
+            if self.scrub_index(LEASE_SECONDS) and purges and applied:
+                purges.confirm(applied)
         elif synced.files:
             self.catch_up([*synced.files.values()], wait_ms=2000)
         self._note(ok=begun)
