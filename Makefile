@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -27,6 +27,9 @@ test-shared: .venv/.dev # machines that share a project, by a PostgreSQL that it
 
 test-shared-whole: .venv/.dev # and every bad day of network and server, whole
 	$(BIN)/pytest -m shared -n 0 tests/shared tests/storage/test_contract.py
+
+bench-shared: .venv/.dev # what sharing costs, on a PostgreSQL that it starts itself; ARGS go to the command
+	$(BIN)/python -m tests.shared.figures $(ARGS)
 
 # Real trainers, three steps each; brings torch, three times.
 test-train: .venv/.train .venv/.train-llamafactory .venv/.train-verl

@@ -52,28 +52,39 @@ def agent_name(number: int) -> str:
     return f"agent-{number}"
 
 
+def child_environment() -> dict[str, str]:
+    """Return the environment of a process that is to import this very package."""
+    # The package may be a checkout that is only on this process's path.
+    package = str(Path(memtier_plugin.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    # With bytecode, as in an installation.
+    return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""}
+
+
 def run_in_fresh_process(
-    function: str, task: Mapping[str, Any], module: str = "probe"
+    function: str,
+    task: Mapping[str, Any],
+    module: str = "probe",
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Call a function of a bench module in a new process; return its result and `import_ms`.
+
+    Args:
+        environment: variables besides those of this process.
 
     Raises:
         MemTierError: it failed there.
     """
-    # The package may be a checkout that is only on this process's path.
-    package = str(Path(memtier_plugin.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-c", _PROBE, function, module],
         check=False,
         input=json.dumps(task),
         capture_output=True,
         text=True,
-        # With bytecode, as in an installation.
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""},
+        env={**child_environment(), **(environment or {})},
     )
     if done.returncode:
-        raise MemTierError(f"the recalls in a fresh process failed:\n{done.stderr.strip()}")
+        raise MemTierError(f"what ran in a fresh process failed:\n{done.stderr.strip()}")
     measured: dict[str, Any] = json.loads(done.stdout)
     return measured
 

@@ -1,0 +1,164 @@
+"""A database that a benchmark makes on a server, measures and drops, with a role a machine.
+
+What it tells of the server comes from PostgreSQL's own views, read by the owner.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit, urlunsplit
+
+from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.storage.shared.admin import Grant, grant, migrate
+from memtier_plugin.storage.shared.connection import address, connect, import_psycopg
+from memtier_plugin.storage.shared.protocol import Refused
+
+if TYPE_CHECKING:
+    import psycopg
+
+_PREFIX: Final = "memtier_bench_"
+
+
+class StoredLines(NamedTuple):
+    """What the lines of all streams take on the server; sizes in bytes.
+
+    ``payload`` is the lines alone, ``heap`` their table, ``indexes`` its indexes.
+    """
+
+    lines: int
+    payload: int
+    heap: int
+    indexes: int
+
+
+class ScratchDatabase:
+    """A new database with the shared ledger's tables; use it in a ``with`` block."""
+
+    def __init__(self, url: str) -> None:
+        self._server = url
+        self.name = _PREFIX + secrets.token_hex(4)
+        self.url = _with(url, path=f"/{self.name}")
+        self.password = secrets.token_urlsafe(16)  # of every machine's role
+        self._machines: list[str] = []
+        self._owner: psycopg.Connection[Any] | None = None
+
+    def __enter__(self) -> Self:
+        """Make it.
+
+        Raises:
+            LedgerError: the server is away, or this user may not make databases.
+        """
+        with _connected(self._server) as connection:
+            connection.execute(f"CREATE DATABASE {self.name}".encode())
+        migrate(self.url)
+        self._owner = connect(self.url)  # held: to open one a look would be measured, too
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop it, and the roles."""
+        if self._owner is not None:
+            self._owner.close()
+        with _connected(self._server) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)".encode())
+            for machine in self._machines:
+                connection.execute(f"DROP ROLE IF EXISTS {machine}".encode())
+
+    def add_machine(self, project: str) -> str:
+        """Make a role that may write a project; return its address."""
+        name = f"{self.name}_{len(self._machines)}"
+        self._machines.append(name)
+        grant(self.url, Grant(name, project), self.password)
+        host = urlsplit(self.url).netloc.rpartition("@")[2]
+        return _with(self.url, netloc=f"{name}@{host}")
+
+    def count_lines(self) -> int:
+        """Return how many lines all streams have."""
+        return int(self._value("SELECT coalesce(sum(head), 0) FROM memtier.streams"))
+
+    def measure_lines(self) -> StoredLines:
+        """Return what the lines take on the disk."""
+        [row] = self._rows(
+            """SELECT count(*), coalesce(sum(octet_length(data)), 0)::bigint,
+                 pg_table_size('memtier.lines'), pg_indexes_size('memtier.lines')
+               FROM memtier.lines"""
+        )
+        return StoredLines(*row)
+
+    def count_connections(self) -> dict[str, int]:
+        """Return how many connections each machine has now."""
+        rows = self._rows(
+            """SELECT usename::text, count(*) FROM pg_stat_activity
+               WHERE usename = ANY(%s) GROUP BY 1""",
+            self._machines,
+        )
+        return {machine: int(number) for machine, number in rows}
+
+    def count_on(self) -> bool:
+        """Let the server count statements from now on, if it has pg_stat_statements loaded."""
+        with suppress(LedgerError):
+            self._rows("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+        return self.count_statements() is not None
+
+    def count_statements(self) -> int | None:
+        """Return how many statements machines have sent; None where they are not counted."""
+        try:
+            return int(
+                self._value(
+                    """SELECT coalesce(sum(calls), 0) FROM pg_stat_statements
+                       JOIN pg_roles ON pg_roles.oid = userid WHERE rolname LIKE %s""",
+                    f"{self.name}%",
+                )
+            )
+        except LedgerError:
+            return None
+
+    def process_id(self) -> int:
+        """Return the process of the owner's connection on the server."""
+        return int(self._value("SELECT pg_backend_pid()"))
+
+    def version(self) -> str:
+        """Return the server's version and its settings of durability, for a report."""
+        return str(
+            self._value(
+                """SELECT format('PostgreSQL %s, fsync %s, synchronous_commit %s, buffers %s',
+                     current_setting('server_version'), current_setting('fsync'),
+                     current_setting('synchronous_commit'), current_setting('shared_buffers'))"""
+            )
+        )
+
+    def _value(self, query: str, *values: object) -> Any:
+        return self._rows(query, *values)[0][0]
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        import psycopg
+
+        if self._owner is None:
+            raise LedgerError("use the database in a with block")
+        try:
+            cursor = self._owner.execute(query.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise LedgerError(f"{address(self.url)}: {error}") from error
+
+
+def _with(url: str, **changed: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(**changed))
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[psycopg.Connection[Any]]:
+    import_psycopg()
+    import psycopg
+
+    try:
+        with connect(url) as connection:
+            yield connection
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Refused(
+            f"measuring {address(url)} needs a user that may create databases and roles: {error}"
+        ) from error
+    except psycopg.Error as error:
+        raise LedgerError(f"{address(url)}: {error}") from error
