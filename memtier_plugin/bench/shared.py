@@ -28,6 +28,7 @@ from memtier_plugin.bench.metrics import percentile
 from memtier_plugin.bench.probe import child_environment, run_in_fresh_process
 from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.server_cpu import cpu_seconds, leader_of
+from memtier_plugin.bench.shared_machine import AGENT
 from memtier_plugin.bench.synthetic import EPOCH, SyntheticChat
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.times import to_iso
@@ -77,7 +78,9 @@ def run_shared(
             _measure_appends(bench, count, batch, lines) for batch in batches for count in writers
         ],
         "lag": _measure_lag,
-        "catch-up": lambda bench: [_measure_catch_up(bench, entries) for entries in catch_up],
+        "catch-up": lambda bench: [
+            row for entries in catch_up for row in _measure_catch_up(bench, entries)
+        ],
     }
     figures: dict[str, Any] = {}
     with (
@@ -395,33 +398,43 @@ def _measure_lag(bench: _Bench) -> dict[str, Any]:
     }
 
 
-def _measure_catch_up(bench: _Bench, entries: int) -> dict[str, Any]:
-    """Let a new machine join a project with a past, by the command."""
+def _measure_catch_up(bench: _Bench, entries: int) -> list[dict[str, Any]]:
+    """Let new machines join a project with a past: line by line, and by a snapshot of the first."""
     project = f"catch-up-{entries}"
-    filler, fresh = bench.add_machine(project), bench.add_machine(project)
+    filler, first, second = (bench.add_machine(project) for _ in range(3))
+    fill = {"agent": AGENT, "seed": _SEED, "lines": entries, "batch": _FILL_LINES, "begin": 0}
     bench.all_at_once(
         f"{entries:,} entries to catch up with",
         entries,
-        [
-            lambda: filler.run(
-                "append_lines", agent="bench", seed=_SEED, lines=entries, batch=_FILL_LINES, begin=0
-            )
-        ],
+        [lambda: filler.run("append_lines", **fill)],
     )
-    stored = bench.scratch.measure_lines()
-    bench.tell(f"a new machine fetches {entries:,} entries", 0, 1)
+    stored, file = bench.scratch.measure_lines(), str(bench.top / f"{project}.tar")
+    rows = [_measure_join(bench, first, entries, "replay")]
+    started = time.perf_counter()
+    size = first.command("shared", "snapshot", file)["bytes"]
+    written = time.perf_counter() - started
+    rows.append(_measure_join(bench, second, entries, "snapshot", "--snapshot", file))
+    rows[0]["server_bytes_per_line"] = round((stored.heap + stored.indexes) / stored.lines, 1)
+    rows[1] |= {"snapshot_bytes": size, "snapshot_seconds": round(written, 2)}
+    return rows
+
+
+def _measure_join(
+    bench: _Bench, machine: _Machine, entries: int, way: str, *arguments: str
+) -> dict[str, Any]:
+    """Measure `memtier shared join`, from the start of the process to the last line indexed."""
+    bench.tell(f"a new machine joins by {way}", 0, 1)
     started = time.perf_counter()
     with bench.server_cost() as cost:
-        fetched = fresh.command("shared", "join")["fetched"]
+        machine.command("shared", "join", *arguments)
     seconds = time.perf_counter() - started
     return {
         "entries": entries,
-        "way": "replay",
-        "fetched": fetched,
+        "way": way,
+        "indexed": machine.run("count_indexed")["entries"],
         "seconds": round(seconds, 2),
-        "entries_per_s": round(fetched / seconds, 1),
-        "server_cpu_ms_per_line": _each(cost["cpu"], fetched),
-        "bytes_per_line": round((stored.heap + stored.indexes) / stored.lines, 1),
+        "entries_per_s": round(entries / seconds, 1),
+        "server_cpu_ms_per_line": _each(cost["cpu"], entries),
     }
 
 

@@ -95,15 +95,15 @@ def _lag(part: Mapping[str, Any]) -> ReportTable:
 
 
 def _catch_up(rows: list[Mapping[str, Any]]) -> ReportTable:
-    columns = ("a new machine", "seconds", "entries/s", "server CPU/line, ms")
-    table = ReportTable((*columns, "bytes/line on the server"), title="Catching up")
+    columns = ("a new machine joins by", "indexed", "seconds", "entries/s", "server CPU/line, ms")
+    table = ReportTable(columns, title="Catching up")
     for row in rows:
         table.add_row(
-            f"{row['fetched']:,} entries by {row['way']}",
+            f"{row['way']}, {row['entries']:,} entries",
+            f"{row['indexed']:,}",
             f"{row['seconds']:.1f}",
             f"{row['entries_per_s']:,.0f}",
             _figure(row["server_cpu_ms_per_line"]),
-            f"{row['bytes_per_line']:,.0f}",
         )
     return table
 
