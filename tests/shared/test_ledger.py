@@ -27,6 +27,7 @@ from memtier_plugin.storage.shared.protocol import (
     Stream,
     TransactionalLedger,
     Unreachable,
+    Untrusted,
     line_key,
 )
 from tests.shared.server import PostgresServer
@@ -319,7 +320,7 @@ def test_tls_checks_the_server(
         postgres.url(database, "anna", ""),
         good.replace("127.0.0.1", "localhost"),
     ):
-        with pytest.raises(Refused, match="certificate"):
+        with pytest.raises(Untrusted, match="certificate"):
             connect(url)
 
 

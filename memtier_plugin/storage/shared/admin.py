@@ -37,12 +37,13 @@ def migrate(url: str) -> list[int]:
         LedgerError: it is unreachable, or this user may not.
     """
     with _owner(url) as connection, connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(hashtext('memtier'))")
         connection.execute("CREATE SCHEMA IF NOT EXISTS memtier")
         connection.execute(
             """CREATE TABLE IF NOT EXISTS memtier.schema_version(
                  version int PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"""
         )
+        # One at a time, by a lock that no machine can take to hold it up.
+        connection.execute("LOCK TABLE memtier.schema_version IN SHARE ROW EXCLUSIVE MODE")
         if not _role_exists(connection, _GROUP):
             connection.execute(f"CREATE ROLE {_GROUP} NOLOGIN")
         rows = connection.execute("SELECT version FROM memtier.schema_version").fetchall()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.storage.shared.protocol import Refused, Unreachable
+from memtier_plugin.storage.shared.protocol import Refused, Unreachable, Untrusted
 
 if TYPE_CHECKING:
     import psycopg
@@ -31,9 +31,12 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "application_name": "memtier",
 }
 _REFUSED: Final = re.compile(
-    "authentication failed|no password|certificate|"
+    "authentication failed|no password|"
     'role ".*" (does not exist|is not permitted)|permission denied for database'
 )
+
+_TRUST: Final = "nothing was sent to it: sslrootcert=FILE in the address names who signed for it"
+_UNTRUSTED: Final = re.compile("certificate|does not support SSL|SSL error|SSL negotiation")
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
@@ -41,6 +44,7 @@ def connect(url: str) -> psycopg.Connection[Any]:
 
     Raises:
         Unreachable: no server answers there.
+        Untrusted: who answers does not prove to be it, or speaks without TLS.
         Refused: it does not let this user in.
         Unsupported: psycopg is not installed.
     """
@@ -53,8 +57,10 @@ def connect(url: str) -> psycopg.Connection[Any]:
         return psycopg.connect(url, autocommit=True, prepare_threshold=None, **defaults)
     except psycopg.OperationalError as error:
         text = str(error).strip()
-        kind = Refused if _REFUSED.search(text) else Unreachable
-        raise kind(f"the shared ledger at {address(url)} cannot be used: {text}") from error
+        text = f"the shared ledger at {address(url)} cannot be used: {text}"
+        if _UNTRUSTED.search(text):
+            raise Untrusted(f"{text}; {_TRUST}") from error
+        raise (Refused if _REFUSED.search(text) else Unreachable)(text) from error
 
 
 def import_psycopg() -> None:

@@ -23,6 +23,10 @@ class Unreachable(LedgerError):
     """The server does not answer; whether it did what was asked is not known."""
 
 
+class Untrusted(Unreachable):
+    """Whoever answers does not prove to be the server; nothing was sent to it."""
+
+
 class Refused(LedgerError):
     """The server will not do this for this machine, however often it is asked."""
 
