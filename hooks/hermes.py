@@ -26,6 +26,7 @@ from memtier_plugin.operations.hook_latency import HookWait
 
 from . import hermes_host, hermes_settings
 from .hermes_settings import HOST, NAME, agent_of, config_path, read_config
+from .remote import RemoteResidents
 from .resident import ResidentClient
 from .resident_connection import ModelOffer, Payload
 
@@ -123,6 +124,7 @@ class Provider:
             Path(self._config["home"]),
             self._config.get("environment", ()),
             self._model_offer(),
+            RemoteResidents.of(self._config),
         )
         self._warn_user = details.get("warning_callback")
         plain = {k: v for k, v in details.items() if isinstance(v, str | int | float | bool)}

@@ -36,6 +36,7 @@ from memtier_plugin.core.paths import (
 )
 from memtier_plugin.operations.hook_latency import MAX_NOTED, HookWait, note_waits
 
+from .remote import RemoteResidents
 from .resident_connection import (
     Connection,
     ModelOffer,
@@ -64,7 +65,12 @@ _log = logging.getLogger("memtier")
 
 
 class ResidentClient:
-    """Talks to the resident of one home, started by any process; thread-safe."""
+    """Talks to the resident of one home, started by any process; thread-safe.
+
+    Args:
+        remote: the residents to ask instead, on other machines; what waits for them waits in the
+            home, apart from what waits for its own resident.
+    """
 
     def __init__(
         self,
@@ -72,8 +78,11 @@ class ResidentClient:
         home: str | Path,
         environment: Sequence[str] = (),
         offer: ModelOffer | None = None,
+        remote: RemoteResidents | None = None,
     ) -> None:
         self._offer = offer
+        self._remote = remote
+        self._queue_folder = ("queue", "remote") if remote else ("queue",)
         self.home = Path(os.path.abspath(Path(home).expanduser()))
         self._command = [*command]
         self._environment = frozenset(environment)
@@ -102,7 +111,10 @@ class ResidentClient:
             return self._ask(method, params, until)
 
     def _ask(self, method: str, params: Payload, until: float) -> Any:
-        link = self._connect(until)
+        if self._remote:
+            link = self._remote.connect(str(params.get("project") or ""), until)
+        else:
+            link = self._connect(until)
         try:
             answer = link.ask(method, params, until - time.monotonic())
         except TimeoutError as error:
@@ -183,6 +195,8 @@ class ResidentClient:
 
     def close(self) -> None:
         """Close the connection; a resident that we started finishes its work and ends."""
+        if self._remote:
+            self._remote.close()
         with self._lock:
             self._drop_inherited()
             link, self._link = self._link, None
@@ -200,7 +214,7 @@ class ResidentClient:
 
     def _queue(self, params: Payload) -> None:
         try:
-            folder = make_private_folder(self.home, "queue")
+            folder = make_private_folder(self.home, *self._queue_folder)
             name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.json"
             write_private_file(folder / name, fit_request(params), durable=True)
         except (OSError, MemTierError) as error:  # mostly a full disk
@@ -209,7 +223,7 @@ class ResidentClient:
 
     def _queued(self) -> Iterator[Path]:
         with suppress(OSError):
-            yield from sorted((self.home / "queue").glob("*.json"))[:MAX_QUEUED]
+            yield from sorted(self.home.joinpath(*self._queue_folder).glob("*.json"))[:MAX_QUEUED]
 
     def _delivered(self, path: Path, seconds: float) -> bool:
         try:

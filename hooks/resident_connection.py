@@ -93,7 +93,7 @@ class Connection:
             TimeoutError: no answer in time.
         """
         key, answer = uuid.uuid4().hex, _PendingAnswer()
-        head = json.dumps({"jsonrpc": "2.0", "id": key, "method": method})
+        head = json.dumps({"jsonrpc": "2.0", "id": key, "method": method, "seconds": seconds})
         line = f'{head[:-1]}, "params": {fit_request(params)}}}\n'.encode("ascii")
         self._waiting[key] = answer
         try:

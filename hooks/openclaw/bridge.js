@@ -11,6 +11,7 @@ import { mkdir, readdir, readFile, rename, unlink, writeFile } from "node:fs/pro
 import { createConnection } from "node:net";
 import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
+import { Residents } from "./residents.js";
 import { Waits } from "./waits.js";
 
 const LONGEST_SOCKET_PATH = 103; // bytes, as memtier_plugin/core/paths.py has it
@@ -55,7 +56,8 @@ export function isOnNetwork(folder, list = "/proc/self/mounts") {
 }
 
 export class Bridge {
-  constructor({ command, home, environment = [], log }) {
+  constructor({ command, home, environment = [], log, ...config }) {
+    this.residents = Residents.of({ project: "default", ...config });
     this.command = command?.length ? command : ["memtier"];
     this.home = homeOf(home || process.env.MEMTIER_HOME || "~/.memtier");
     this.environment = new Set(environment);
@@ -77,7 +79,7 @@ export class Bridge {
   offerModel(project, complete) {
     const known = this.models.has(project);
     this.models.set(project, complete);
-    if (!known && this.link) this.tellOffer(this.link, project);
+    if (!known && this.link && !this.residents) this.tellOffer(this.link, project);
   }
 
   tellOffer(link, project) {
@@ -124,7 +126,8 @@ export class Bridge {
   async send(link, method, params, until) {
     const id = `${process.pid}-${++this.number}`;
     const answer = new Promise((done, failed) => this.waiting.set(id, { link, done, failed }));
-    link.write(`{"jsonrpc":"2.0","id":"${id}","method":"${method}","params":${encodeWithinLimit(params)}}\n`);
+    const seconds = Math.max(0, until - Date.now()) / 1000;
+    link.write(`{"jsonrpc":"2.0","id":"${id}","method":"${method}","seconds":${seconds},"params":${encodeWithinLimit(params)}}\n`);
     try {
       return await within(answer, until - Date.now(), `MemTier did not answer ${method}`);
     } finally {
@@ -145,7 +148,7 @@ export class Bridge {
   }
 
   async enqueue(params) {
-    const folder = join(this.home, "queue");
+    const folder = this.queue();
     const name = `${Date.now()}-${randomUUID()}.json`;
     const fresh = join(folder, `.${name}.${process.pid}.0.new`); // as write_private_file names it, so that leftovers of a killed process are cleaned up
     try {
@@ -157,6 +160,11 @@ export class Bridge {
       if (this.inMemory.push(params) > MAX_IN_MEMORY) this.inMemory.shift();
       this.log.warn(`memtier: a run waits in memory only: ${error.message}`);
     }
+  }
+
+  /** Return the folder of what waits: for residents elsewhere apart from what waits for the home's own. */
+  queue() {
+    return this.residents ? join(this.home, "queue", "remote") : join(this.home, "queue");
   }
 
   /** Deliver queued payloads, oldest first; a run delivered twice is stored once. */
@@ -177,7 +185,7 @@ export class Bridge {
       }
       this.inMemory.shift();
     }
-    const folder = join(this.home, "queue");
+    const folder = this.queue();
     const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".json"));
     let failed = 0;
     for (const name of names.sort().slice(0, MAX_QUEUED)) {
@@ -206,18 +214,33 @@ export class Bridge {
   }
 
   connected(until = Date.now() + CONNECT_MS) {
-    if (this.link) return Promise.resolve(this.link);
+    const outdated = this.link?.standIn && this.link.until < Date.now(); // the first may be back
+    if (this.link && !outdated) return Promise.resolve(this.link);
     this.linking ??= this.connect(until).finally(() => (this.linking = null));
     return this.linking;
   }
 
   async connect(until) {
+    if (this.residents) {
+      const old = this.link;
+      this.link = await this.residents.connect(until, (socket, link, params, by) => this.welcome(socket, link, params, by));
+      old?.end();
+      return this.link;
+    }
     const running = await this.openSocket().catch(() => null);
     if (running) return this.use(running);
     const pause = this.pausedUntil - Date.now();
     if (pause > Math.max(0, until - Date.now())) throw new Error(`${this.failure}; it is started again in ${pause} ms`);
     if (pause > 0) await new Promise((done) => setTimeout(done, pause));
     return this.use(await this.startChild());
+  }
+
+  /** Bring the token over a new connection to a resident elsewhere; its answers are read from then on. */
+  async welcome(socket, link, params, until) {
+    this.readLines(socket, link);
+    socket.on("error", () => this.drop(link, "the connection to MemTier broke"));
+    socket.on("close", () => this.drop(link, "MemTier's resident ended"));
+    await this.send(link, "authenticate", params, until);
   }
 
   use(link) {

@@ -60,8 +60,9 @@ const TOOLS = {
 function bridgeOf(api) {
   const config = api.pluginConfig ?? {};
   const bridges = (globalThis[BRIDGES] ??= new Map());
-  const key = JSON.stringify([config.command, config.home, config.environment]);
-  if (!bridges.has(key)) bridges.set(key, new Bridge({ ...config, log: api.logger }));
+  const { command, home, environment, residents, tokenFile, caFile, project = DEFAULT_PROJECT } = config;
+  const key = JSON.stringify([command, home, environment, residents, tokenFile, caFile, (residents || process.env.MEMTIER_RESIDENTS) && project]);
+  if (!bridges.has(key)) bridges.set(key, new Bridge({ ...config, project, log: api.logger }));
   return bridges.get(key);
 }
 

@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Final
+from typing import IO, Any, Final, cast
 
 SEND_SECONDS: Final = 10  # how long the other side may read nothing
 FOREVER: Final = float("inf")
@@ -132,13 +132,13 @@ class Stream:
         """Return the socket's descriptor."""
         return self._socket.fileno()
 
-    def reader(self) -> io.BufferedReader:
+    def reader(self) -> IO[bytes]:
         """Return what is received as a file; closing it closes the socket."""
         return io.BufferedReader(_Reader(self), _CHUNK)
 
-    def writer(self) -> io.RawIOBase:
+    def writer(self) -> IO[bytes]:
         """Return a file that sends what is written to it at once."""
-        return _Writer(self)
+        return cast(IO[bytes], _Writer(self))
 
     def _wait(self, until: float) -> bytes:
         """Return bytes of the socket; nothing at its end."""

@@ -38,7 +38,14 @@ class SourcedValue(NamedTuple):
 
 _Layer = dict[KeyPath, SourcedValue]
 
-_NOT_KEYS: Final = frozenset({"MEMTIER_HOME", "MEMTIER_PROJECT", *fault_injection.VARIABLES})
+_NOT_KEYS: Final = frozenset(
+    {
+        *("MEMTIER_HOME", "MEMTIER_PROJECT"),
+        # Of clients of residents elsewhere (`hooks.remote`).
+        *("MEMTIER_RESIDENTS", "MEMTIER_TOKEN", "MEMTIER_TOKEN_FILE", "MEMTIER_CA_FILE"),
+        *fault_injection.VARIABLES,
+    }
+)
 _WORKSPACE_KEYS: Final = (
     ("project",),
     ("language",),
