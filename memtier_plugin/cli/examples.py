@@ -97,6 +97,7 @@ EXAMPLES: Final = {
     "shared grant": "laptop --password-env LAPTOP_PASSWORD",
     "shared init": "--url postgresql://owner@db.example.org/memtier",
     "shared join": "",
+    "shared leave": "",
     "shared migrate": "--url postgresql://owner@db.example.org/memtier",
     "shared purges": "",
     "shared revoke": "laptop",

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from memtier_plugin.cli.scope import CliCommand, CliGroup, OptionDecorator, Scope, progress_bar
-from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.errors import LedgerError, SettingsError
 from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import NOWHERE
@@ -22,6 +22,7 @@ from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.recovery import remove_abandoned_restores
 from memtier_plugin.storage.shared import admin
 from memtier_plugin.storage.shared.connection import address
+from memtier_plugin.storage.shared.leaving import make_own, remove_copy
 from memtier_plugin.storage.shared.postgres import PostgresLedger
 from memtier_plugin.storage.shared.store import SharedStore, is_joining, shared_name
 from memtier_plugin.storage.shared.store import join as make_shared
@@ -181,6 +182,46 @@ def snapshot(scope: Scope, file: Path, agents: tuple[str, ...]) -> None:
 def drain(scope: Scope) -> None:
     """Deliver what waits for the server, and fetch what is new."""
     _synchronise(scope)
+
+
+@shared.command(cls=CliCommand)
+@click.option("--forget", is_flag=True, help="Remove what this machine has of the project.")
+@click.option("--undelivered", is_flag=True, help="Though lines wait: they stay here alone.")
+@click.pass_obj
+def leave(scope: Scope, forget: bool, undelivered: bool) -> None:
+    """Share the project no longer from this machine; its files stay, as a project of its own."""
+    if forget and undelivered:
+        raise SettingsError("--forget removes lines that nobody else has: deliver them first")
+    folder = ProjectFolder.of(scope.path, scope.project_name)
+    with _alone(scope.path, scope.project_name):
+        away = None
+        with scope.open() as memory:
+            store = _store(memory.store)
+            try:
+                store.sync()
+                store.ledger.leave()
+            except LedgerError as error:
+                away = str(error)
+            waiting = store.shared_status()["waiting"]
+        if not undelivered and (waiting or away):
+            why = away or "the server took not all of it"
+            raise LedgerError(
+                f"{waiting} lines wait here for the server ({why}): `memtier shared drain` when it"
+                " answers, or leave with --undelivered, and they stay here alone"
+            )
+        if forget:
+            remove_copy(folder)
+        else:
+            make_own(folder)
+    scope.show(
+        {
+            "project": scope.project_name,
+            "left": True,
+            "forgotten": forget,
+            "undelivered": waiting,
+            "told_the_server": away is None,
+        }
+    )
 
 
 def _synchronise(scope: Scope, **taken: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from memtier_plugin.core import fault_injection
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.project_folder import ProjectFolder
@@ -16,8 +17,10 @@ from memtier_plugin.storage.shared.admin import Grant
 from memtier_plugin.storage.shared.connection import connect
 from memtier_plugin.storage.shared.store import join
 from tests.builders import say, write_config
+from tests.processes import run_in_fork
 from tests.shared.server import PostgresServer
-from tests.shared.test_replicas import AWAY, PROJECT, ledgers
+from tests.shared.test_machines import memtier
+from tests.shared.test_replicas import AWAY, PROJECT, ledgers, store
 
 pytestmark = pytest.mark.shared
 
@@ -133,6 +136,89 @@ def test_a_purge_reaches_who_was_away(team: Team, by: str) -> None:
     assert team.open["bert"].record(again, sender="mia", session_id="vault", run_id="r2") == []
     assert kept.id in {e.id for e in team.open["anna"].entries(agent="a")}
     assert not any('"salt"' in line for line in _purge_lines(team))
+
+
+def test_who_never_returns_is_revoked(team: Team) -> None:
+    """A machine whose rights are gone, or that left, is no longer waited for, and named so."""
+    say(team.open["anna"], SECRET, run_id="r1")
+    team.sync(*MACHINES)
+    team.start("bert", away=True)
+    team.start("carl", away=True)
+    team.open["anna"].purge("swordfish")
+    assert team.states() == [{"bert": "pending", "carl": "pending"}]
+    admin.revoke(team.server.url(team.database), "bert", PROJECT)
+    assert team.states() == [{"bert": "revoked", "carl": "pending"}]
+    carl = store(team.start("carl"))
+    carl.ledger.leave()
+    assert team.states() == [{"bert": "revoked", "carl": "left"}]
+    assert not any('"salt"' in line for line in _purge_lines(team))
+
+
+def test_a_purge_that_is_killed_reaches_all_the_same(team: Team) -> None:
+    """Its machine completes it when it is back, and the others hear of it then."""
+    say(team.open["anna"], SECRET, run_id="r1")
+    team.sync(*MACHINES)
+    home = team.folder / "anna"
+    bert = team.start("bert", away=True)
+    say(bert, SECRET, run_id="r2")
+
+    def purge() -> None:
+        fault_injection.arm("after shared purge")
+        with MemTier.open(home, PROJECT, "a") as memory:
+            memory.purge("swordfish")
+
+    assert "9" in run_in_fork(purge)
+    team.start("bert")
+    anna = team.start("anna")
+    assert anna.purger.complete()
+    team.sync(*MACHINES, *MACHINES)
+    assert team.states() == [{"bert": "reached", "carl": "reached"}]
+    assert not any(team.found("swordfish").values())
+
+
+def test_leaving(postgres: PostgresServer, database: str, tmp_path: Path, team: Team) -> None:
+    """What waits is delivered first; without the server it is refused, or stays here alone."""
+    say(team.open["anna"], "The pier is long.", run_id="r1")
+    team.sync(*MACHINES)
+    homes = {name: team.folder / name for name in MACHINES}
+    for name in MACHINES:
+        team.start(name, away=True)
+        say(team.open[name], f"{name} says goodbye.", run_id=name)
+        team.open.pop(name).close()
+    assert "wait here" in memtier(homes["anna"], "shared", "leave", code=1)["error"]
+    assert "deliver" in memtier(homes["anna"], "shared", "leave", "--forget", code=1)["error"]
+    gone = memtier(homes["carl"], "shared", "leave", "--undelivered")
+    assert gone["undelivered"] >= 1 and not gone["told_the_server"]
+    for name in ("anna", "bert"):
+        team.start(name)
+        team.open.pop(name).close()
+    assert memtier(homes["anna"], "shared", "leave")["told_the_server"]
+    assert memtier(homes["bert"], "shared", "leave", "--forget")["forgotten"]
+    assert not (homes["bert"] / "projects" / PROJECT / "episodic").exists()
+    for name in ("anna", "carl"):
+        write_config(homes[name], {"embedding": {"model": "none"}})
+        with MemTier.open(homes[name], PROJECT, "a") as own:
+            assert not (own.folder / ".shared").exists()
+            assert "long" in own.recall("pier").text
+            assert f"{name} says" in own.recall("goodbye").text
+            say(own, "The crane sleeps.", run_id="alone")
+    with connect(postgres.url(database)) as connection:
+        rows = connection.execute("SELECT DISTINCT machine::text FROM memtier.followers").fetchall()
+    assert rows == [("carl",)]
+
+
+def test_secrets_do_not_leave_the_machine(team: Team) -> None:
+    """What is redacted is redacted before it is kept for the server, sent, or stored there."""
+    key = "AKIA" + "IOSFODNN7" + "QWERTZU"
+    say(team.open["anna"], f"The key is {key}, keep it.", run_id="r1")
+    away = team.start("bert", away=True)
+    say(away, f"Take {key} instead.", run_id="r2")
+    away.recall(f"What is {key} for?", run_id="r3", purpose="inject")
+    assert not any(team.found(key).values())
+    team.start("bert")
+    team.sync(*MACHINES)
+    assert not any(team.found(key).values())
+    assert "redacted" in str(ledgers(team.open["anna"])).lower()
 
 
 def _purge_lines(team: Team) -> list[str]:

@@ -257,6 +257,8 @@ def _state(
         return {"state": "reached", "at": at[name], "seen": seen}
     if machine is None:
         return {"state": "revoked", "at": None, "seen": None}
+    if machine.seen is None:
+        return {"state": "left", "at": None, "seen": None}
     follows = not machine.writes and name not in behind
     return {"state": "reached" if follows else "pending", "at": None, "seen": seen}
 

@@ -18,7 +18,7 @@ from memtier_plugin.storage.shared.protocol import Refused, Unreachable, Untrust
 if TYPE_CHECKING:
     import psycopg
 
-SCHEMA_VERSION: Final = 2  # the newest of `migrations/`
+SCHEMA_VERSION: Final = 3  # the newest of `migrations/`
 ANSWER_SECONDS: Final = 8.0  # for an answer, where nobody is held up
 # How a dead peer is noticed within seconds; the address may say otherwise.
 _DEFAULTS: Final[Mapping[str, str]] = {

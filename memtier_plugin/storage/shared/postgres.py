@@ -250,6 +250,10 @@ class PostgresLedger:
         [(name,)] = self._rows("SELECT session_user::text", ())
         return str(name)
 
+    def leave(self) -> None:
+        """Take part no longer."""
+        self._rows("SELECT memtier.leave(%s)", (self._name,))
+
     # -- leases --------------------------------------------------------------------------------
 
     def lease(self, job: str, ttl: float) -> Lease | None:

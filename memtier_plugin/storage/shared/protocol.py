@@ -184,6 +184,9 @@ class SharedLedger(Protocol):
     def machine(self) -> str:
         """Return this machine's name."""
 
+    def leave(self) -> None:
+        """Take part no longer: nobody waits for this machine, nor for what it began."""
+
     def lease(self, job: str, ttl: float) -> Lease | None:
         """Take the lease of a job for some seconds; None while another holds it."""
 
