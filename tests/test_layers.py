@@ -94,6 +94,7 @@ HOMES = {
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint",
     "opentelemetry": "telemetry.otlp",
+    "nats": "storage.shared.jetstream.*",
     "psycopg": "storage.shared.*",
     "pluggy": "__init__ core.hookspecs core.plugins",
     "rank_bm25": "retrieval.paper_scorer bench.*",
@@ -294,7 +295,7 @@ def test_third_parties_are_dependencies() -> None:
     """Everything with a home is named in pyproject.toml, or an install would miss it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    users = ("bench", "distill", "encoder", "mcp", "otel", "postgres", "tui", "web")
+    users = ("bench", "distill", "encoder", "mcp", "nats", "otel", "postgres", "tui", "web")
     lines = [*project["dependencies"], *(line for extra in users for line in extras[extra])]
     named = {re.split(r"[\[<>=]", line)[0].lower() for line in lines}
     distributions = packages_distributions()

@@ -1,4 +1,4 @@
-"""`memtier shared`: one project on many machines, by a PostgreSQL server."""
+"""`memtier shared`: one project on many machines, by a server of PostgreSQL or NATS."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from memtier_plugin.core.settings.schema import NOWHERE
 from memtier_plugin.daemon import lock
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.recovery import remove_abandoned_restores
-from memtier_plugin.storage.shared import admin
-from memtier_plugin.storage.shared.connection import address
+from memtier_plugin.storage.shared import engines
+from memtier_plugin.storage.shared.admin import Grant
 from memtier_plugin.storage.shared.leaving import make_own, remove_copy
-from memtier_plugin.storage.shared.postgres import PostgresLedger
 from memtier_plugin.storage.shared.store import SharedStore, is_joining, shared_name
 from memtier_plugin.storage.shared.store import join as make_shared
 from memtier_plugin.transfer.bootstrap import join_by_snapshot, write_snapshot
@@ -38,7 +37,7 @@ def _url_option() -> OptionDecorator:
     return click.option(
         "--url",
         metavar="URL",
-        help="The database, as its owner [ledger.shared]; the password is in PGPASSWORD.",
+        help="The server, as its owner [ledger.shared]; password: PGPASSWORD or NATS_PASSWORD.",
     )
 
 
@@ -49,24 +48,27 @@ def _name_option() -> OptionDecorator:
 
 
 @shared.command(cls=CliCommand)
+@_name_option()
 @_url_option()
 @click.pass_obj
-def init(scope: Scope, url: str | None) -> None:
-    """Make the shared ledger's tables in a database."""
-    _migrate(scope, url)
+def init(scope: Scope, name: str | None, url: str | None) -> None:
+    """Make the shared ledger's tables in a database, or the project's stream in NATS."""
+    _prepare(scope, name, url)
 
 
 @shared.command(cls=CliCommand)
+@_name_option()
 @_url_option()
 @click.pass_obj
-def migrate(scope: Scope, url: str | None) -> None:
-    """Bring the tables of the shared ledger up to date."""
-    _migrate(scope, url)
+def migrate(scope: Scope, name: str | None, url: str | None) -> None:
+    """Bring the shared ledger on the server up to date."""
+    _prepare(scope, name, url)
 
 
-def _migrate(scope: Scope, url: str | None) -> None:
+def _prepare(scope: Scope, name: str | None, url: str | None) -> None:
     where = url or _server(scope)
-    scope.show({"server": address(where), "migrations": admin.migrate(where)})
+    done = engines.prepare(where, name or scope.project_name)
+    scope.show({"server": engines.address(where), **done})
 
 
 @shared.command(cls=CliCommand)
@@ -86,13 +88,12 @@ def grant(
     password_env: str | None,
     url: str | None,
 ) -> None:
-    """Let MACHINE, a role of the database, take part in the project."""
+    """Let MACHINE, a role of the database or a user of NATS, take part in the project."""
     password = os.environ.get(password_env) if password_env else None
     if password_env and not password:
         raise SettingsError(f"the environment variable {password_env} is empty")
-    what = admin.Grant(machine, name or scope.project_name, only_agent, read_only)
-    new = admin.grant(url or _server(scope), what, password)
-    scope.show({**what._asdict(), "new_role": new})
+    what = Grant(machine, name or scope.project_name, only_agent, read_only)
+    scope.show(engines.grant(url or _server(scope), what, password))
 
 
 @shared.command(cls=CliCommand)
@@ -106,8 +107,7 @@ def revoke(
 ) -> None:
     """Take MACHINE's rights in the project away; what it has copied stays on it."""
     project = name or scope.project_name
-    removed = admin.revoke(url or _server(scope), machine, project, only_agent)
-    scope.show({"machine": machine, "project": project, "revoked": removed})
+    scope.show(engines.revoke(url or _server(scope), machine, project, only_agent))
 
 
 @shared.command(cls=CliCommand)
@@ -127,7 +127,7 @@ def join(scope: Scope, name: str | None, snapshot: Path | None) -> None:
     taken: dict[str, int] = {}
     if joined is None or is_joining(folder.path):
         name = joined or name or project
-        ledger = PostgresLedger(url, name)
+        ledger = engines.open_ledger(url, name)
         try:
             ledger.heads()  # before anything changes here
             make_project_folder(scope.path, project)

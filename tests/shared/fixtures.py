@@ -1,4 +1,4 @@
-"""The server that the tests share, and a database of its own for each of them."""
+"""The servers that the tests share, and a project of its own for each of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Final
 import pytest
 
 from memtier_plugin.storage.shared.admin import Grant, grant, migrate
+from tests.shared.engines import Engine, OnNats, OnPostgres
+from tests.shared.nats import NatsServer, program
 from tests.shared.server import PostgresServer, programs
 
 _numbers: Final = itertools.count(1)
@@ -41,3 +43,32 @@ def database(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
     for machine in ("anna", "bert"):
         grant(postgres.url(name), Grant(machine, "harbor"), "owner")
     return name
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[NatsServer]:
+    """Return a running NATS server; skip where none can be had."""
+    pytest.importorskip("nats", reason="nats-py is not installed: pip install '.[nats]'")
+    executable = program()
+    if executable is None:
+        pytest.skip("no nats-server: apt-get install nats-server")
+    server = NatsServer(executable)
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Return an engine with a new `harbor` that two machines share: PostgreSQL, or as is asked."""
+    return open_engine(getattr(request, "param", "postgresql"), request)
+
+
+def open_engine(name: str, request: pytest.FixtureRequest) -> Engine:
+    """Return an engine with a new `harbor`."""
+    if name == "nats":
+        server = request.getfixturevalue("nats")
+        request.getfixturevalue("monkeypatch").setenv("NATS_PASSWORD", "owner")  # of all users
+        return OnNats(server)
+    return OnPostgres(*(request.getfixturevalue(name) for name in ("postgres", "database")))

@@ -24,7 +24,8 @@ from memtier_plugin.storage.protocol import Storage
 from memtier_plugin.storage.shared.store import join, open_store, shared_name
 from memtier_plugin.storage.store import Store
 from tests.builders import make_fact
-from tests.shared.server import PostgresServer
+from tests.shared.engines import ENGINES, Engine
+from tests.shared.fixtures import open_engine
 
 NOON: Final = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -41,18 +42,17 @@ def _files(home: Path) -> AbstractContextManager[Backend]:
     return closing(Store(home, "harbor", load_settings(home, "harbor")))
 
 
-def _shared(home: Path, server: PostgresServer, database: str) -> AbstractContextManager[Backend]:
+def _shared(home: Path, engine: Engine) -> AbstractContextManager[Backend]:
     make_project_folder(home, "harbor")
     folder = ProjectFolder.of(home, "harbor")
     if shared_name(folder.path) is None:
         join(folder, "harbor")
-    settings = load_settings(
-        home, "harbor", overrides={"ledger.shared": server.url(database, "anna")}
-    )
+    where = {"ledger.shared": engine.url("anna"), "ledger.durability": engine.durability}
+    settings = load_settings(home, "harbor", overrides=where)
     return closing(open_store(home, "harbor", settings))
 
 
-BACKENDS: Final = ("files", pytest.param("postgresql", marks=pytest.mark.shared))
+BACKENDS: Final = ("files", *(pytest.param(name, marks=pytest.mark.shared) for name in ENGINES))
 
 
 @pytest.fixture(params=BACKENDS)
@@ -60,8 +60,8 @@ def opened(request: pytest.FixtureRequest, home: Path) -> Callable[[], Any]:
     """Open the backend on the same home, as often as is wanted."""
     if request.param == "files":
         return lambda: _files(home)
-    server, database = (request.getfixturevalue(name) for name in ("postgres", "database"))
-    return lambda: _shared(home, server, database)
+    engine = open_engine(request.param, request)
+    return lambda: _shared(home, engine)
 
 
 def run(agent: str, *texts: str, session: str = "s", name: str = "r") -> NewRun:

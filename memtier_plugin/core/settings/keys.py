@@ -73,7 +73,7 @@ def _is_server(value: Any) -> bool:
         options = parse_qs(parts.query) if parts else {}
         return bool(
             parts
-            and parts.scheme in ("postgresql", "postgres")
+            and parts.scheme in ("postgresql", "postgres", "nats", "tls")
             and not (parts.password or parts.fragment or "password" in options)
         )
     except ValueError:

@@ -36,12 +36,11 @@ from memtier_plugin.storage.ledger.transaction import kind_order
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.protocol import LOCK_SECONDS
-from memtier_plugin.storage.shared.connection import address
+from memtier_plugin.storage.shared.engines import address, open_ledger
 from memtier_plugin.storage.shared.leases import LEASE_SECONDS, Leases
 from memtier_plugin.storage.shared.log import SharedLog
 from memtier_plugin.storage.shared.marks import FOLDER
 from memtier_plugin.storage.shared.patience import answer_within
-from memtier_plugin.storage.shared.postgres import PostgresLedger
 from memtier_plugin.storage.shared.protocol import (
     Moved,
     NewLine,
@@ -81,7 +80,7 @@ def open_store(home: Path, project: str, settings: Settings) -> Store:
         )
     url = settings.ledger.shared
     durable = settings.ledger.durability == "sync"
-    return SharedStore(home, project, settings, PostgresLedger(url, name, durable=durable))
+    return SharedStore(home, project, settings, open_ledger(url, name, durable=durable))
 
 
 def shared_name(folder: Path) -> str | None:

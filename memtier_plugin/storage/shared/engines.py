@@ -1,0 +1,78 @@
+"""Which server holds the shared ledger: the scheme of its address says so."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from memtier_plugin.storage.shared import admin, connection, postgres
+from memtier_plugin.storage.shared.jetstream import admin as nats_admin
+from memtier_plugin.storage.shared.protocol import SharedLedger
+
+
+def _is_nats(url: str) -> bool:
+    return urlsplit(url).scheme in ("nats", "tls")
+
+
+def open_ledger(url: str, name: str, *, durable: bool = True) -> SharedLedger:
+    """Return a project's ledger on the server of an address.
+
+    Args:
+        durable: a line counts as written when the server's disk has it.
+
+    Raises:
+        Unsupported: the engine's driver is not installed.
+    """
+    if _is_nats(url):
+        from memtier_plugin.storage.shared.jetstream.ledger import NatsLedger
+
+        return NatsLedger(url, name, durable=durable)
+    return postgres.PostgresLedger(url, name, durable=durable)
+
+
+def address(url: str) -> str:
+    """Return an address without what it says of users and options, for messages."""
+    if _is_nats(url):
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or 4222}"
+    return connection.address(url)
+
+
+def prepare(url: str, project: str) -> dict[str, Any]:
+    """Make, or bring up to date, what the ledger needs on a server; return what was done.
+
+    PostgreSQL's tables are for all projects, a stream of JetStream is for one.
+
+    Raises:
+        LedgerError: it is unreachable, or this user may not.
+    """
+    if _is_nats(url):
+        return {"project": project, "new_stream": nats_admin.prepare(url, project)}
+    return {"migrations": admin.migrate(url)}
+
+
+def grant(url: str, what: admin.Grant, password: str | None = None) -> dict[str, Any]:
+    """Let a machine take part in a project; return what was done, or is left to do.
+
+    NATS has its users in its configuration: this says what to write there.
+
+    Raises:
+        LedgerError: the server is unreachable, or this user may not.
+    """
+    if _is_nats(url):
+        text = nats_admin.snippet(what.project, what.machine, what.agent, read_only=what.read_only)
+        return {**what._asdict(), "add_to_users": text}
+    return {**what._asdict(), "new_role": admin.grant(url, what, password)}
+
+
+def revoke(url: str, machine: str, project: str, agent: str | None = None) -> dict[str, Any]:
+    """Take a machine's rights in a project away; return what was done, or is left to do.
+
+    Raises:
+        LedgerError: the server is unreachable, or this user may not.
+    """
+    done: dict[str, Any] = {"machine": machine, "project": project}
+    if _is_nats(url):
+        forgotten = nats_admin.forget(url, project, machine)
+        return {**done, "forgotten": forgotten, "remove_from_users": machine}
+    return {**done, "revoked": admin.revoke(url, machine, project, agent)}
