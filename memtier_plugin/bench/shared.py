@@ -238,6 +238,7 @@ def _measure_machines(bench: _Bench, count: int, runs: int, recalls: int) -> dic
     return {
         "machines": count,
         "runs": ended,
+        "delivered_meanwhile": stored.lines,
         "entries_per_s": round(2 * ended / seconds, 1),
         "end_run_ms": [part["latency_ms"] for part in wrote],
         "machine_cpu_ms_per_run": _each(sum(part["cpu"] for part in wrote), ended),
@@ -304,8 +305,10 @@ def _measure_recalls(bench: _Bench, machine: _Machine, number: int) -> dict[str,
     machine.command("shared", "drain")
     with bench.server_cost() as cost:
         done = machine.run("recall", queries=queries, at=_NOW, rebuild=False)
+    before = bench.scratch.measure_lines()
     with bench.server_cost() as later:
         machine.command("shared", "drain")
+    after = bench.scratch.measure_lines()
     return {
         "recalls": number,
         "latency_ms": done["latency_ms"],
@@ -313,6 +316,7 @@ def _measure_recalls(bench: _Bench, machine: _Machine, number: int) -> dict[str,
         "statements": cost["statements"],
         "delivery_cpu_ms": _each(later["cpu"], number),
         "delivery_statements": later["statements"],
+        "journal_bytes": round((after.payload - before.payload) / number, 1),
     }
 
 
@@ -428,10 +432,12 @@ def _measure_join(
     with bench.server_cost() as cost:
         machine.command("shared", "join", *arguments)
     seconds = time.perf_counter() - started
+    index = machine.run("measure_index")
     return {
         "entries": entries,
         "way": way,
-        "indexed": machine.run("count_indexed")["entries"],
+        "indexed": index["entries"],
+        "index_bytes_per_entry": round(index["bytes"] / max(1, index["entries"]), 1),
         "seconds": round(seconds, 2),
         "entries_per_s": round(entries / seconds, 1),
         "server_cpu_ms_per_line": _each(cost["cpu"], entries),

@@ -94,10 +94,11 @@ def watch(task: Mapping[str, Any]) -> dict[str, Any]:
     return {"times": times}
 
 
-def count_indexed(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many entries this machine's index has."""
+def measure_index(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many entries this machine's index has, and its bytes."""
     with _open(task) as memory:
-        return {"entries": memory.status()["index"]["entries"]}
+        index = memory.status()["index"]
+        return {"entries": index["entries"], "bytes": index["bytes"]}
 
 
 def append_lines(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def _machines(part: Mapping[str, Any]) -> Iterator[Section]:
     table = ReportTable(("", ""), title=f"{part['machines']} machines, {runs:,} runs of two lines")
     for label, value in (
         ("entries acknowledged", part["acknowledged"]),
+        ("of them on the server when the last run ended", part["delivered_meanwhile"]),
         ("lost", part["lost"]),
         ("doubled", part["doubled"]),
         ("sessions, out of order", f"{part['sessions']}, {part['sessions_out_of_order']}"),
@@ -61,6 +62,7 @@ def _machines(part: Mapping[str, Any]) -> Iterator[Section]:
         ("statements of all", "statements"),
         ("server's processor per recall when its journal is delivered, ms", "delivery_cpu_ms"),
         ("statements of that, of all", "delivery_statements"),
+        ("bytes of a recall in the journal", "journal_bytes"),
     ):
         table.add_row(label, _figure(recalls[name]))
     yield table
@@ -96,7 +98,7 @@ def _lag(part: Mapping[str, Any]) -> ReportTable:
 
 def _catch_up(rows: list[Mapping[str, Any]]) -> ReportTable:
     columns = ("a new machine joins by", "indexed", "seconds", "entries/s", "server CPU/line, ms")
-    table = ReportTable(columns, title="Catching up")
+    table = ReportTable((*columns, "index, bytes/entry"), title="Catching up")
     for row in rows:
         table.add_row(
             f"{row['way']}, {row['entries']:,} entries",
@@ -104,10 +106,11 @@ def _catch_up(rows: list[Mapping[str, Any]]) -> ReportTable:
             f"{row['seconds']:.1f}",
             f"{row['entries_per_s']:,.0f}",
             _figure(row["server_cpu_ms_per_line"]),
+            f"{row['index_bytes_per_entry']:,.0f}",
         )
     return table
 
 
 def _figure(value: float | None) -> str:
     """Return a figure to three digits, and a dash where it could not be measured."""
-    return "-" if value is None else f"{value:.3g}"
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

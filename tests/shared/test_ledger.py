@@ -351,7 +351,7 @@ def test_what_cannot_be_used_says_why(
         PostgresLedger(postgres.url("postgres", "anna"), "harbor").heads()
     with connect(postgres.url(database)) as connection:
         connection.execute("INSERT INTO memtier.schema_version VALUES(99)")
-    with pytest.raises(Refused, match="newer MemTier"):
+    with pytest.raises(Unreachable, match="newer MemTier"):
         PostgresLedger(url, "harbor").heads()
     monkeypatch.setenv("PGPASSWORD", "wrong")
     with pytest.raises(Refused, match="password"):

@@ -145,7 +145,8 @@ def check_version(connection: psycopg.Connection[Any]) -> None:
     """Check that the server's schema is the one that this MemTier knows.
 
     Raises:
-        Refused: it is older, newer, or missing.
+        Refused: there is none, or not for this user.
+        Unreachable: it is older or newer: until both are of a version, what is said waits.
     """
     import psycopg
 
@@ -159,12 +160,12 @@ def check_version(connection: psycopg.Connection[Any]) -> None:
         raise Refused("this user was granted nothing: `memtier shared grant`") from error
     version = row[0] if row else 0
     if version < SCHEMA_VERSION:
-        raise Refused(
+        raise Unreachable(
             f"the shared ledger has schema {version}, this MemTier needs {SCHEMA_VERSION}: "
             "run `memtier shared migrate` as its owner"
         )
     if version > SCHEMA_VERSION:
-        raise Refused(
+        raise Unreachable(
             f"the shared ledger has schema {version}, this MemTier knows {SCHEMA_VERSION}: "
             "install a newer MemTier"
         )

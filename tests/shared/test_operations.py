@@ -1,0 +1,76 @@
+"""Running a server: an upgrade that machines follow later, and a backup that is restored."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin.lifecycle.selection import Selection
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.shared.connection import connect
+from tests.builders import say_each
+from tests.processes import wait_until
+from tests.shared.server import PostgresServer, programs
+from tests.shared.test_replicas import ledgers, machine, reaches, store, sync, turns_of
+
+pytestmark = pytest.mark.shared
+
+__all__ = ["machine"]
+
+
+def test_a_server_of_another_schema(
+    machine: Callable[..., MemTier], postgres: PostgresServer, database: str
+) -> None:
+    """While server and machine are of different versions, what is said waits, and is recalled."""
+    anna = machine("anna")
+    say_each(anna, "The harbor opens at six.")
+    with connect(postgres.url(database)) as owner:
+        owner.execute("INSERT INTO memtier.schema_version VALUES (99)")
+        store(anna).ledger.close()
+        say_each(anna, "The crane is red.")
+        assert "crane is red" in anna.recall("crane").text
+        assert store(anna).shared_status()["waiting"] >= 1
+        owner.execute("DELETE FROM memtier.schema_version WHERE version = 99")
+    wait_until(lambda: reaches(anna))
+    assert turns_of(anna) == [1, 2] and store(anna).shared_status()["waiting"] == 0
+
+
+@pytest.mark.slow
+def test_a_restored_backup(
+    machine: Callable[..., MemTier], postgres: PostgresServer, database: str, tmp_path: Path
+) -> None:
+    """What was said since comes back from the machines; what was purged since is purged again."""
+    folder, url = programs(), postgres.url(database)
+    assert folder is not None
+    anna, bert = machine("anna"), machine("bert")
+    [gone] = say_each(anna, "The harbor opens at six.")
+    anna.purge(Selection(ids=(gone.id,)))
+    [secret] = say_each(anna, "The code is swordfish.", run_id="r")
+    sync(anna, bert)
+    file = tmp_path / "backup"
+    subprocess.run([folder / "pg_dump", "-Fc", "-f", file, url], check=True)
+    say_each(bert, "The crane is red.")
+    anna.purge(Selection(ids=(secret.id,)))
+    sync(anna, bert)
+    assert not copies_of(b"swordfish", anna, bert)
+    subprocess.run([folder / "pg_restore", "--clean", "-d", url, file], check=True)
+    for memory in (anna, bert):
+        store(memory).ledger.close()
+    wait_until(lambda: reaches(anna) and reaches(bert))
+    sync(anna, bert)
+    assert ledgers(anna) == ledgers(bert) and "crane is red" in anna.recall("crane").text
+    assert turns_of(anna) == [*range(1, len(turns_of(anna)) + 1)]
+    assert copies_of(b"swordfish", anna, bert)
+    anna.purge(Selection(ids=(secret.id,)))
+    sync(anna, bert)
+    assert not copies_of(b"swordfish", anna, bert)
+    assert "crane is red" in bert.recall("crane").text
+
+
+def copies_of(text: bytes, *memories: MemTier) -> list[Path]:
+    """Return the files of machines that have a text."""
+    files = (path for memory in memories for path in memory.folder.rglob("*") if path.is_file())
+    return [path for path in files if text in path.read_bytes()]
