@@ -31,6 +31,7 @@ from memtier_plugin.storage.shared.marks import (
     Mark,
     digest,
     mark_path,
+    marked_streams,
     read_mark,
     write_mark,
 )
@@ -255,6 +256,8 @@ class Replica:
         """Fetch what is new on the server; raises as `sync` does."""
         synced = Synced()
         heads = self.ledger.heads()
+        if not heads and any(mark.offset for mark in marked_streams(self.path).values()):
+            raise Refused("this machine may not read the project any more: its copy stays as it is")
         for stream, head in heads.items():
             mark = read_mark(self.path, stream)
             if stop():
