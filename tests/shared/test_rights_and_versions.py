@@ -41,10 +41,10 @@ def test_a_machine_that_is_revoked_while_it_follows(
             admin.revoke(postgres.url(database), "bert", PROJECT)
             say(memory, "The pier is long.", run_id="r2")
             wait_until(lambda: b"may not read the project any more" in log.read_bytes())
+            wait_until(lambda: "may not read" in str(memtier(bert, "status")["shared"]["error"]))
             assert daemon.poll() is None
         before = {path.name: path.read_bytes() for path in copy.glob("*.jsonl")}
         assert not any(b"pier" in data for data in before.values())
-        assert "may not read" in str(memtier(bert, "status")["shared"]["error"])
         with MemTier.open(bert, PROJECT, "a") as other:
             assert "crane" in other.recall("crane").text
         admin.grant(postgres.url(database), admin.Grant("bert", PROJECT))
