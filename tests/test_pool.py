@@ -96,6 +96,22 @@ def test_many_users_in_64_threads(
     pool.close()
 
 
+def test_a_pool_that_keeps_a_few_open(home: Path) -> None:
+    """What was used longest ago is closed for another, never what is in use; it opens again."""
+    pool = MemoryPool(settings=SETTINGS)
+    pool.keep_at_most(3)
+    with pool.use(user_context(home, 0)) as first:
+        for number in (1, 2, 3, 1, 4):
+            with pool.use(user_context(home, number)) as memory:
+                memory.record([user_message(f"I am {number}.")], session_id="s")
+        open_now = sorted(key[1] or "" for key in pool._opened)
+        assert open_now == ["user-0", "user-1", "user-4"]
+        assert first.record([user_message("I am here.")], session_id="s")
+    with pool.use(user_context(home, 2)) as memory:
+        assert "I am 2" in memory.recall("who am I?").text
+    pool.close()
+
+
 def test_turns_are_first_come_first_served() -> None:
     """Who has waited longest is next, also when one that leaves comes back at once."""
     turns, order = Turns(1), list[int]()

@@ -15,6 +15,7 @@ from memtier_plugin.bench.grid_report import grid_view
 from memtier_plugin.bench.learning_report import gate_check_view, learners_view
 from memtier_plugin.bench.router_learning_report import router_learning_view
 from memtier_plugin.bench.router_report import router_view
+from memtier_plugin.bench.serve_report import serve_view
 from memtier_plugin.bench.shared_report import shared_view
 from memtier_plugin.bench.speech_report import judgement_view, sets_view, silence_view
 from memtier_plugin.bench.tables import (
@@ -427,6 +428,7 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "router_learning": router_learning_view,
     "scale": _scale_sections,
     "sets": sets_view,
+    "serve": serve_view,
     "shared": shared_view,
     "silence": silence_view,
     "steps": _steps_sections,

@@ -30,6 +30,7 @@ from memtier_plugin.cli.bench_options import (
     run_bench,
     sample_option,
 )
+from memtier_plugin.cli.bench_serve import serve
 from memtier_plugin.cli.bench_shared import shared
 from memtier_plugin.cli.bench_telemetry import telemetry
 from memtier_plugin.cli.lists import parse_names, parse_sizes
@@ -465,5 +466,5 @@ def durability(**options: Any) -> None:
     run_bench(run_durability, **options)
 
 
-for _other in (gate_check, learners, shared, telemetry):
+for _other in (gate_check, learners, serve, shared, telemetry):
     bench.add_command(_other)

@@ -26,6 +26,7 @@ EXAMPLES: Final = {
     "bench router": "--data locomo10.json",
     "bench steps": "--data locomo10.json --sample 500",
     "bench scale": "",
+    "bench serve": "--tenants 200 --turns 400",
     "bench shared": "--url postgresql://owner@db.example.org/postgres --markdown shared.md",
     "bench sets": "sets",
     "bench silence": "--data locomo10.json",

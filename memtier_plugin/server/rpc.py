@@ -99,7 +99,10 @@ def serve_tcp(
     Raises:
         SettingsError, Unsupported: it cannot be listened on, or not without TLS.
     """
+    from memtier_plugin.daemon import child
+
     home = make_home(resolve_home(home))
+    child.serves_itself.set()  # or the sessions of a thousand tenants start as many processes
     memory_pool.keep_at_most(_raise_limits())
     server = _Server(home, scheduler=scheduler, most=MAX_IN_BACKGROUND)
     stop = threading.Event()

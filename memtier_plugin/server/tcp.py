@@ -22,7 +22,7 @@ from memtier_plugin.core.stream import Stream
 from memtier_plugin.server.access import Access
 from memtier_plugin.server.lines import REQUEST_SECONDS, LineReader
 from memtier_plugin.server.listener import Listener
-from memtier_plugin.server.tokens import Tokens
+from memtier_plugin.server.tokens import Grant, Tokens
 
 MAX_CONNECTIONS: Final = 512
 MAX_SILENT: Final = 128  # connections without a token
@@ -131,7 +131,14 @@ class TcpListener:
             send(_line(key, error={"code": -32001, "message": reason}))
             return None
         send(_line(key, result={"version": __version__, "token": grant.id}))
-        return Access(grant, self._home, self._tokens.holds, params.get("stand_in") is True)
+        return Access(grant, self._home, self._holds, params.get("stand_in") is True)
+
+    def _holds(self, grant: Grant) -> bool:
+        try:
+            return self._tokens.holds(grant)
+        except MemTierError as error:  # who cannot be known is refused
+            _log.warning("a client was refused: %s", error)
+            return False
 
 
 def _line(key: object, **answer: Any) -> bytes:

@@ -136,6 +136,28 @@ def test_how_each_job_went(home: Path) -> None:
         assert status["degraded"] == [] and status["consolidation"]["next"] is None
 
 
+def test_a_project_makes_room_for_another(home: Path) -> None:
+    """One that is at rest is dropped, and its lock is free; added again, it is served again."""
+    say_in(home, "boat", "I live in Lisbon.")
+    served = scheduler.Scheduler(interval=60)
+    try:
+        for _ in range(2):
+            served.add(home, "boat")
+            wait_until(lambda: served.drop(home, "boat"))
+            assert not lock.is_held(home, "boat") and facts(home, "boat")
+        assert served.drop(home, "boat") and not served._scheduler.get_jobs()
+    finally:
+        assert served.stop(PATIENCE)
+
+
+def test_a_server_of_many_starts_no_daemons(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that serves its projects itself does not start one more for each session."""
+    say_in(home, "boat", "I live in Lisbon.")
+    monkeypatch.setattr(child, "serves_itself", threading.Event())
+    child.serves_itself.set()
+    assert not child.start_detached(home, "boat")
+
+
 def test_the_doctor_asks_for_a_daemon(home: Path) -> None:
     """Entries that have waited for long, with nobody to consolidate them, are a finding."""
     say_in(home, "house", "I live in Lisbon.")

@@ -42,7 +42,8 @@ class Resident:
     """A `memtier serve --tcp` in a process of its own."""
 
     def __init__(self, home: Path, certificate: tuple[Path, Path] | None, port: int = 0) -> None:
-        self.home, self.root = home, certificate and certificate[0]
+        self.home, self.certificate = home, certificate
+        self.root = certificate and certificate[0]
         if not (home / "config.yaml").exists():
             write_config(home, CONFIG)
         tls = ("--certificate", certificate[0], "--key", certificate[1]) if certificate else ()

@@ -247,6 +247,26 @@ def test_bad_requests_after_the_token(resident: Resident) -> None:
     assert "amber" in other.call("recall", query="crane")["result"]["text"]
 
 
+def test_who_waits_no_more_is_not_served(resident: Resident) -> None:
+    """A request that waited longer for its turn than its sender does is answered as too late."""
+    client = Client(resident, resident.token("a"))
+    call = json.loads(request("remember", text="The quay is closed."))
+    client.send(json.dumps({**call, "seconds": -1}).encode() + b"\n")
+    assert client.answer()["error"]["data"]["error"] == "Busy"
+    assert "closed" not in json.dumps(client.call("facts"))
+    client.send(json.dumps({**json.loads(request("facts")), "seconds": 20}).encode() + b"\n")
+    assert "result" in client.answer()
+
+
+def test_a_damaged_file_of_tokens(tmp_path: Path) -> None:
+    """Whoever is connected is refused from then on, with a warning in the log, and no crash."""
+    server = Resident(tmp_path / "home", None)
+    client = Client(server, server.token("a"))
+    (server.home / "tokens.json").write_text("{")
+    assert "revoked" in refused(client.call("facts"))
+    assert "tokens.json" in (errors := server.end()) and "Traceback" not in errors
+
+
 def test_a_half_request_is_dropped(resident: Resident) -> None:
     """What has no end of line when the connection ends is not carried out."""
     token = resident.token("h")

@@ -66,11 +66,12 @@ class ScratchDatabase:
             for machine in self._machines:
                 connection.execute(f"DROP ROLE IF EXISTS {machine}".encode())
 
-    def add_machine(self, project: str) -> str:
-        """Make a role that may write a project; return its address."""
+    def add_machine(self, *projects: str) -> str:
+        """Make a role that may write projects; return its address."""
         name = f"{self.name}_{len(self._machines)}"
         self._machines.append(name)
-        grant(self.url, Grant(name, project), self.password)
+        for project in projects:
+            grant(self.url, Grant(name, project), self.password)
         host = urlsplit(self.url).netloc.rpartition("@")[2]
         return _with(self.url, netloc=f"{name}@{host}")
 
