@@ -264,6 +264,26 @@ def test_a_server_that_lost_its_end(
     assert sorted(entry.content for entry in entries if entry) == ["four", "one", "three", "two"]
 
 
+def test_a_server_that_lost_its_end_and_got_another(
+    machine: Callable[..., MemTier], postgres: PostgresServer, database: str
+) -> None:
+    """Lines that were lost are noticed although others have taken their places since."""
+    anna, bert = machine("anna"), machine("bert")
+    say_each(anna, "one", "two", "three")
+    with connect(postgres.url(database)) as connection:
+        connection.execute('DELETE FROM memtier.lines WHERE "offset" > 1')
+        connection.execute("UPDATE memtier.streams SET head = 1")
+    say_each(bert, "four", "five")
+    anna.close()
+    anna = machine("anna")  # as after a failover: by a new connection
+    say_each(anna, "six")
+    sync(anna, bert)
+    assert ledgers(anna) == ledgers(bert)
+    assert turns_of(anna) == [*range(1, 7)]
+    texts = {logged.entry.content for logged in store(bert).log.entries() if logged.entry}
+    assert texts == {"one", "two", "three", "four", "five", "six"}
+
+
 @on_each_engine
 def test_a_revoked_machine_keeps_its_copy(machine: Callable[..., MemTier], engine: Engine) -> None:
     """A machine whose grant is gone writes nothing, is told so, and loses no file."""

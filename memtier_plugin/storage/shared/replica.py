@@ -92,6 +92,7 @@ class Replica:
         self._durability = durability
         self._renumber = renumber
         self._ended: dict[Stream, int] = {}  # where the last delivery ended
+        self._compared: set[Stream] = set()  # with the server's, since it was last away
         folder.make(FOLDER)
 
     # -- streams and files ---------------------------------------------------------------------
@@ -129,7 +130,17 @@ class Replica:
                 stack.enter_context(hold_lock(path, seconds_left(timeout)))
             except LedgerWriteError as error:
                 raise Unreachable(f"another process waits for the server: {error}") from error
+            with self._watching():
+                yield
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Notice when the server is away: what comes back may be another, which lost its end."""
+        try:
             yield
+        except Unreachable:
+            self._compared.clear()
+            raise
 
     def copy_stream(self, stream: Stream, into: Path) -> Mark:
         """Copy a stream's files up to its mark below a folder; return the mark.
@@ -169,6 +180,8 @@ class Replica:
         new = [NewLine(day, line_key(line), line) for line in lines]
         with self._locked(stream, timeout):
             while True:
+                if stream not in self._compared:
+                    self._pull(stream, self._head(stream), Synced())
                 mark = read_mark(self.path, stream)
                 if expected is not None and mark.offset != expected:
                     raise Moved(f"{stream} has grown")
@@ -255,14 +268,16 @@ class Replica:
     def fetch(self, stop: Callable[[], bool] = lambda: False) -> Synced:
         """Fetch what is new on the server; raises as `sync` does."""
         synced = Synced()
-        heads = self.ledger.heads()
+        with self._watching():
+            heads = self.ledger.heads()
         if not heads and any(mark.offset for mark in marked_streams(self.path).values()):
             raise Refused("this machine may not read the project any more: its copy stays as it is")
         for stream, head in heads.items():
             mark = read_mark(self.path, stream)
             if stop():
                 return synced
-            if (mark.offset, mark.epoch) != (head.offset, head.epoch):
+            moved = (mark.offset, mark.epoch) != (head.offset, head.epoch)
+            if moved or stream not in self._compared:
                 with self._locked(stream):
                     self._pull(stream, self._head(stream), synced)
         return synced
@@ -296,6 +311,7 @@ class Replica:
             mark = self._pull_from(stream, before, head, synced)
         except _Damaged:
             mark = self._pull_from(stream, self._rescue(stream, head), head, synced)
+        self._compared.add(stream)
         if mark != before:
             self.ledger.acknowledge(stream, mark.offset, mark.epoch)
 
