@@ -33,15 +33,20 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture
 def database(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return a new database with the schema, in which two machines share `harbor`."""
+    monkeypatch.setenv("PGPASSWORD", "owner")  # of all users here
+    return make_database(postgres)
+
+
+def make_database(server: PostgresServer, *options: str) -> str:
+    """Make a database with the schema, in which two machines share `harbor`; return its name."""
     import psycopg
 
-    monkeypatch.setenv("PGPASSWORD", "owner")  # of all users here
     name = f"d{next(_numbers)}"
-    with psycopg.connect(postgres.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    migrate(postgres.url(name))
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute(" ".join(("CREATE DATABASE", name, *options)).encode())
+    migrate(server.url(name))
     for machine in ("anna", "bert"):
-        grant(postgres.url(name), Grant(machine, "harbor"), "owner")
+        grant(server.url(name), Grant(machine, "harbor"), "owner")
     return name
 
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
 
-_NOBODY: Final = 65534
+NOBODY: Final = 65534
 _TRIES: Final = 20
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 
@@ -32,21 +32,32 @@ def programs() -> Path | None:
     return None
 
 
+def as_nobody(command: list[str]) -> list[str]:
+    """Return a command that runs another without root's rights, which servers refuse."""
+    if os.geteuid():
+        return command
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *command]
+
+
 class PostgresServer:
     """A server of its own in a temporary folder, by TCP, with TLS if it was built with it."""
 
     def __init__(self, bin_folder: Path) -> None:
-        self._bin = bin_folder
+        self._prepare(bin_folder)
+        locale = ("-E", "UTF8", "--locale=C.UTF-8")
+        self._run("initdb", "-U", "postgres", *locale, "--auth=scram-sha-256", *self._password())
+        self.tls = self._make_certificate()
+
+    def _prepare(self, bin_folder: Path) -> None:
+        """Make its folder, and choose its port."""
+        self.programs = bin_folder
         self.folder = Path(tempfile.mkdtemp(prefix="memtier-pg-"))
         self._data = self.folder / "data"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self.folder.chmod(0o755)
         if os.geteuid() == 0:
-            os.chown(self.folder, _NOBODY, _NOBODY)
-        locale = ("-E", "UTF8", "--locale=C.UTF-8")
-        self._run("initdb", "-U", "postgres", *locale, "--auth=scram-sha-256", *self._password())
-        self.tls = self._make_certificate()
+            os.chown(self.folder, NOBODY, NOBODY)
 
     def _password(self) -> list[str]:
         file = self.folder / "password"
@@ -60,21 +71,21 @@ class PostgresServer:
         command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout {key} -out {cert}"
         name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
         config = subprocess.run(
-            [self._bin / "pg_config", "--configure"], capture_output=True, text=True, check=False
+            [self.programs / "pg_config", "--configure"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if "ssl" not in config.stdout or shutil.which("openssl") is None:
             return False
         subprocess.run([*command.split(), *name], check=True, capture_output=True)
         key.chmod(0o600)
         if os.geteuid() == 0:
-            os.chown(key, _NOBODY, _NOBODY)
+            os.chown(key, NOBODY, NOBODY)
         return True
 
     def _run(self, program: str, *arguments: str) -> None:
-        command = [str(self._bin / program), "-D", str(self._data), *arguments]
-        if os.geteuid() == 0:
-            ids = (f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
-            command = ["setpriv", *ids, *command]
+        command = as_nobody([str(self.programs / program), "-D", str(self._data), *arguments])
         environment = {**os.environ, "HOME": str(self.folder), "LANG": "C.UTF-8"}
         with (self.folder / "log").open("ab") as log:
             subprocess.run(
