@@ -190,11 +190,10 @@ def _are_whole(machines: Sequence[Machine]) -> bool:
     for machine in machines:
         folder = machine.home / "projects" / PROJECT
         try:
-            if any(folder.rglob("*-spool.jsonl")):
+            if any(path.stat().st_size for path in folder.rglob("*-spool.jsonl")):
                 return False
-            states.append(
-                {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.jsonl")}
-            )
+            files = [path for path in sorted(folder.rglob("*.jsonl")) if "-spool" not in path.name]
+            states.append({str(path.relative_to(folder)): path.read_bytes() for path in files})
         except OSError:
             return False
     return all(state == states[0] for state in states)

@@ -70,6 +70,7 @@ def ledgers(memory: MemTier) -> dict[str, bytes]:
     return {
         str(path.relative_to(memory.folder)): path.read_bytes()
         for path in sorted(memory.folder.rglob("*.jsonl"))
+        if path.stat().st_size or "-spool" not in path.name
     }
 
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core import fault_injection
-from memtier_plugin.core.errors import LedgerError, LedgerWriteError
+from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
-    OPEN_FLAGS,
     decode_file_name,
     make_ledger_folder,
     write_private_file,
@@ -26,6 +25,14 @@ from memtier_plugin.core.paths import (
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files, spool_file
 from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.shared.files import (
+    LOCK_SECONDS,
+    Damaged,
+    copy_start,
+    has_lines,
+    take_start,
+    write_at,
+)
 from memtier_plugin.storage.shared.marks import (
     FOLDER,
     Mark,
@@ -52,16 +59,10 @@ from memtier_plugin.storage.shared.protocol import (
     line_key,
 )
 
-_LOCK_SECONDS: Final = 10.0
 _SPOOL_BYTES: Final = 1024 * 1024  # of a spool that are delivered at a time
-_COPIED: Final = 1024 * 1024  # bytes at a time
 
 # Numbers the turns of waiting lines; told whether others may have written since the last call.
 Renumber = Callable[[Stream, Sequence[NewLine], bool], Sequence[NewLine]]
-
-
-class _Damaged(LedgerError):
-    """A file is not what its mark says: somebody changed it, or the power went."""
 
 
 @dataclass(slots=True)
@@ -109,7 +110,8 @@ class Replica:
 
     def spooled(self) -> list[LedgerFile]:
         """Return the files with lines that wait for the server."""
-        return [file for file in ledger_files(self.path) if file.provisional]
+        files = ledger_files(self.path)
+        return [file for file in files if file.provisional and has_lines(file.path)]
 
     def file(self, stream: Stream, day: str) -> LedgerFile:
         """Return the file of a day's lines that have their place."""
@@ -122,7 +124,7 @@ class Replica:
         return LedgerFile(path, str(path.relative_to(self.path)), stream.ledger, stream.owner)
 
     @contextmanager
-    def _locked(self, stream: Stream, timeout: float = _LOCK_SECONDS) -> Iterator[None]:
+    def _locked(self, stream: Stream, timeout: float = LOCK_SECONDS) -> Iterator[None]:
         """Keep other processes out; one of them may wait for a server that stands still."""
         path = mark_path(self.path, stream).with_suffix(".lock")
         with ExitStack() as stack:
@@ -153,7 +155,7 @@ class Replica:
             target = into / folder.relative_to(self.path)
             target.mkdir(mode=0o700, parents=True, exist_ok=True)
             for day, size in mark.sizes.items():
-                _copy_start(folder / f"{day}.jsonl", target / f"{day}.jsonl", size)
+                copy_start(folder / f"{day}.jsonl", target / f"{day}.jsonl", size)
         return mark
 
     # -- writing -------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ class Replica:
         *,
         leases: Sequence[Lease] = (),
         expected: int | None = None,
-        timeout: float = _LOCK_SECONDS,
+        timeout: float = LOCK_SECONDS,
     ) -> None:
         """Append lines on the server, and then here.
 
@@ -231,7 +233,7 @@ class Replica:
                     self._pull(stream, self._head(stream), Synced())
 
     def spool(
-        self, path: Path, records: Iterable[Mapping[str, Any]], timeout: float = _LOCK_SECONDS
+        self, path: Path, records: Iterable[Mapping[str, Any]], timeout: float = LOCK_SECONDS
     ) -> None:
         """Keep records for the server, on the disk if the settings say so."""
         jsonl.append_records(
@@ -249,7 +251,7 @@ class Replica:
             write_mark(self.path, stream, after)
             if not mark.offset:  # from now on a purge waits for this machine
                 self.ledger.acknowledge(stream, after.offset, after.epoch)
-        except _Damaged:
+        except Damaged:
             self._pull(stream, self._head(stream), Synced())
 
     # -- following -----------------------------------------------------------------------------
@@ -309,7 +311,7 @@ class Replica:
         before = read_mark(self.path, stream)
         try:
             mark = self._pull_from(stream, before, head, synced)
-        except _Damaged:
+        except Damaged:
             mark = self._pull_from(stream, self._rescue(stream, head), head, synced)
         self._compared.add(stream)
         if mark != before:
@@ -340,14 +342,14 @@ class Replica:
         """Write lines to the files of their days; return the mark after them.
 
         Raises:
-            _Damaged: a file is not what its mark says.
+            Damaged: a file is not what its mark says.
         """
         folder, sizes = self._folder(stream), dict(mark.sizes)
         for day, group in groupby(lines, key=lambda line: line.day):
             data = b"".join(line.data for line in group)
             path = folder / f"{day}.jsonl"
-            with hold_lock(path, _LOCK_SECONDS) as fd:
-                _write_at(path, fd, sizes.get(day, 0), data)
+            with hold_lock(path, LOCK_SECONDS) as fd:
+                write_at(path, fd, sizes.get(day, 0), data)
             sizes[day] = sizes.get(day, 0) + len(data)
             file = self._file(stream, path)
             synced.files[file.name] = file
@@ -362,7 +364,7 @@ class Replica:
             path = self._folder(stream) / f"{day}.jsonl"
             lines = [s.data for s in self.ledger.day_lines(stream, day) if s.offset <= mark.offset]
             data = b"".join(lines)
-            with hold_lock(path, _LOCK_SECONDS):
+            with hold_lock(path, LOCK_SECONDS):
                 write_private_file(path, data.decode("utf-8", "surrogateescape"), durable=True)
             sizes[day] = len(data)
             synced.files[self._file(stream, path).name] = self._file(stream, path)
@@ -389,7 +391,7 @@ class Replica:
                 known = self.ledger.delivered(stream, [*batch])
                 lost = [line for key, line in batch.items() if key not in known]
                 self.spool(path, [jsonl.parse_line(jsonl.LedgerLine(1, 0, x)) for x in lost])
-            with hold_lock(path, _LOCK_SECONDS) as fd:
+            with hold_lock(path, LOCK_SECONDS) as fd:
                 os.ftruncate(fd, 0)
         mark = Mark(epoch=head.epoch)
         write_mark(self.path, stream, mark)
@@ -435,7 +437,7 @@ class Replica:
             if not done.now:
                 return True
             fault_injection.pass_point("after shared delivery")
-        left = _cut(file.path, size)
+        left = take_start(file.path, size)
         if rest:
             self._take(stream, mark, rest)
             self._ended[stream] = done.head
@@ -473,42 +475,3 @@ class Replica:
                 self._pull(stream, self._head(stream), Synced())
                 break
         return len(changed)
-
-
-def _write_at(path: Path, fd: int, size: int, data: bytes) -> None:
-    """Let a locked file have these bytes after its first ``size``, whatever stands there now."""
-    status = os.fstat(fd)
-    if status.st_size < size:
-        raise _Damaged(f"{path} was cut off")
-    there = os.pread(fd, len(data), size)
-    if there != data[: len(there)]:
-        if b"\n" in there:
-            raise _Damaged(f"{path} has lines of somebody else")
-        os.ftruncate(fd, size)  # of a process that was killed in the middle of a line
-        there = b""
-    rest = data[len(there) :]
-    if rest and fault_injection.write_bytes("append", fd, rest, path) != len(rest):
-        raise LedgerWriteError(f"cannot append to {path}: the disk is full")
-
-
-def _copy_start(path: Path, target: Path, size: int) -> None:
-    """Copy the first bytes of a file into a new one."""
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
-    with path.open("rb") as source, os.fdopen(fd, "wb") as copy:
-        while size and (data := source.read(min(size, _COPIED))):
-            copy.write(data)
-            size -= len(data)
-    if size:
-        raise LedgerError(f"{path} was cut off; `memtier shared drain` mends it")
-
-
-def _cut(path: Path, size: int) -> bool:
-    """Remove the first bytes of a spool; tell whether lines are left."""
-    with hold_lock(path, _LOCK_SECONDS) as fd:
-        end = jsonl.complete_size(fd)
-        if end <= size:
-            path.unlink()
-            return False
-        rest = os.pread(fd, end - size, size)
-        write_private_file(path, rest.decode("utf-8", "surrogateescape"), durable=True)
-    return True

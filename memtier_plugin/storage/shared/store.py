@@ -37,6 +37,7 @@ from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.protocol import LOCK_SECONDS
 from memtier_plugin.storage.shared.engines import address, open_ledger
+from memtier_plugin.storage.shared.files import has_lines
 from memtier_plugin.storage.shared.leases import LEASE_SECONDS, Leases
 from memtier_plugin.storage.shared.log import SharedLog
 from memtier_plugin.storage.shared.marks import FOLDER
@@ -235,7 +236,8 @@ class SharedStore(Store):
 
     def _deliver_first(self, stream: Stream) -> bool:
         """Deliver an agent's few waiting entries; tell whether some still wait."""
-        waiting = [f for f in self._files_of("episodic", str(stream.owner)) if f.provisional]
+        files = self._files_of("episodic", str(stream.owner))
+        waiting = [file for file in files if file.provisional and has_lines(file.path)]
         if not waiting:
             return False
         if sum(file.path.stat().st_size for file in waiting) > _INLINE_BYTES:
@@ -245,7 +247,7 @@ class SharedStore(Store):
             if self.purges and self.purges().is_waiting():
                 return True  # the next synchronisation applies it first
             self.catch_up([*self.replica.deliver(stream).files.values()], wait_ms=250)
-        return any(file.path.exists() for file in waiting)
+        return any(has_lines(file.path) for file in waiting)
 
     def _append(
         self, path: Path, records: Iterable[dict[str, object]], timeout: float = LOCK_SECONDS
