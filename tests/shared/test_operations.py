@@ -43,20 +43,17 @@ def test_a_restored_backup(
     machine: Callable[..., MemTier], postgres: PostgresServer, database: str, tmp_path: Path
 ) -> None:
     """What was said since comes back from the machines; what was purged since is purged again."""
-    folder, url = programs(), postgres.url(database)
-    assert folder is not None
     anna, bert = machine("anna"), machine("bert")
     [gone] = say_each(anna, "The harbor opens at six.")
     anna.purge(Selection(ids=(gone.id,)))
     [secret] = say_each(anna, "The code is swordfish.", run_id="r")
     sync(anna, bert)
-    file = tmp_path / "backup"
-    subprocess.run([folder / "pg_dump", "-Fc", "-f", file, url], check=True)
+    restore = back_up(postgres.url(database), tmp_path)
     say_each(bert, "The crane is red.")
     anna.purge(Selection(ids=(secret.id,)))
     sync(anna, bert)
     assert not copies_of(b"swordfish", anna, bert)
-    subprocess.run([folder / "pg_restore", "--clean", "-d", url, file], check=True)
+    restore()
     for memory in (anna, bert):
         store(memory).ledger.close()
     wait_until(lambda: reaches(anna) and reaches(bert))
@@ -68,6 +65,40 @@ def test_a_restored_backup(
     sync(anna, bert)
     assert not copies_of(b"swordfish", anna, bert)
     assert "crane is red" in bert.recall("crane").text
+
+
+@pytest.mark.slow
+def test_a_ledger_that_is_younger_than_the_backup(
+    machine: Callable[..., MemTier], postgres: PostgresServer, database: str, tmp_path: Path
+) -> None:
+    """The server's owner names it again, and its machines deliver it, as docs/scale.md says."""
+    anna, bert = machine("anna"), machine("bert")
+    say_each(anna, "The harbor opens at six.")
+    restore = back_up(postgres.url(database), tmp_path)
+    other = machine("anna", agent="b")
+    say_each(other, "The crane is red.")
+    restore()
+    with connect(postgres.url(database)) as owner:
+        owner.execute(
+            """INSERT INTO memtier.streams (project, ledger, owner)
+               VALUES ('harbor', 'episodic', 'b')"""
+        )
+    for memory in (anna, bert, other):
+        store(memory).ledger.close()
+    wait_until(lambda: reaches(anna) and reaches(bert))
+    sync(anna, bert)
+    assert ledgers(anna) == ledgers(bert)
+    assert copies_of(b"crane is red", bert) and copies_of(b"opens at six", bert)
+
+
+def back_up(url: str, folder: Path) -> Callable[[], object]:
+    """Dump a database; return what restores it."""
+    programs_folder = programs()
+    assert programs_folder is not None
+    file = folder / "backup"
+    subprocess.run([programs_folder / "pg_dump", "-Fc", "-f", file, url], check=True)
+    command = [programs_folder / "pg_restore", "--clean", "-d", url, file]
+    return lambda: subprocess.run(command, check=True)
 
 
 def copies_of(text: bytes, *memories: MemTier) -> list[Path]:
