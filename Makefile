@@ -44,13 +44,13 @@ test-runtimes: .venv/.dev
 # Goes on where it was stopped; `make clean` forgets what is done.
 test-runtimes-all: .venv/.dev
 	$(BIN)/python scripts/install_runtimes.py --all
-	MEMTIER_TEST_DONE=.venv/runtimes-done $(BIN)/pytest -m runtime tests/runtimes
+	TEST_MEMTIER_DONE=.venv/runtimes-done $(BIN)/pytest -m runtime tests/runtimes
 
 faults: .venv/.dev # every write that can fail, in every way; goes on where it was left
 	$(BIN)/python -m tests.faults
 
 isolation: .venv/.dev # 10,000 answers, with and without what others keep private
-	MEMTIER_TEST_PAIRS=50 $(BIN)/pytest tests/proofs/test_isolation_fuzz.py -k drawn -n 0
+	TEST_MEMTIER_PAIRS=50 $(BIN)/pytest tests/proofs/test_isolation_fuzz.py -k drawn -n 0
 
 power-loss: .venv/.dev # the power goes at every moment of a workload
 	$(BIN)/python -m tests.faults.power_loss

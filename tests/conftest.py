@@ -79,7 +79,7 @@ def isolated(
     has_folder = "tmp_path" in request.fixturenames
     tmp_path = request.getfixturevalue("tmp_path") if has_folder else nowhere
     for name in list(os.environ):
-        if name.startswith("MEMTIER_") and not name.startswith("MEMTIER_TEST_"):
+        if name.startswith("MEMTIER_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("MEMTIER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -26,7 +26,7 @@ from memtier_plugin.server.rpc import _Server
 from tests.builders import user_message
 from tests.proofs.checks import show
 
-SEED = int(os.environ.get("MEMTIER_TEST_SEED", "1"))
+SEED = int(os.environ.get("TEST_MEMTIER_SEED", "1"))
 CALLS = 10_000
 SETTINGS = {"embedding.model": "none", "consolidation.probes": 0, "ledger.durability": "os"}
 
@@ -267,7 +267,7 @@ def test_any_call(world: World) -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_calls(world: World) -> None:
-    """Ten thousand calls, drawn by MEMTIER_TEST_SEED [1], raise nothing raw and lose nothing."""
+    """Ten thousand calls, drawn by TEST_MEMTIER_SEED [1], raise nothing raw and lose nothing."""
     make_calls(world, CALLS)
 
 

@@ -319,10 +319,10 @@ def test_a_part_of_the_walk() -> None:
 def test_a_sample_of_the_walk(tmp_path: Path) -> None:
     """Writes, fsyncs, renames, truncations, removals and commits fail in every way; all holds.
 
-    A fifth of the cases, drawn by the seed MEMTIER_TEST_SEED [1]; `make faults` walks
+    A fifth of the cases, drawn by the seed TEST_MEMTIER_SEED [1]; `make faults` walks
     through all of them.
     """
-    seed = os.environ.get("MEMTIER_TEST_SEED", "1")
+    seed = os.environ.get("TEST_MEMTIER_SEED", "1")
     report = walk(
         "--results", str(tmp_path / "faults.jsonl"), "--afresh", "--sample", "0.2", "--seed", seed
     )

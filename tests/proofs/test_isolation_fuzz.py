@@ -389,11 +389,11 @@ def test_who_may_not_see_it_cannot_tell(tmp_path: Path, monkeypatch: pytest.Monk
 def test_drawn_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others' private lives change no answer, in many pairs of worlds.
 
-    2,000 answers of ten pairs, drawn by the seed MEMTIER_TEST_SEED [1]; `make isolation` compares
+    2,000 answers of ten pairs, drawn by the seed TEST_MEMTIER_SEED [1]; `make isolation` compares
     10,000 of fifty.
     """
-    pairs = int(os.environ.get("MEMTIER_TEST_PAIRS", "10"))
-    first = 50 * int(os.environ.get("MEMTIER_TEST_SEED", "1")) % 1_000_000
+    pairs = int(os.environ.get("TEST_MEMTIER_PAIRS", "10"))
+    first = 50 * int(os.environ.get("TEST_MEMTIER_SEED", "1")) % 1_000_000
     seeds = range(first, first + pairs)
     compared, differing = differences(tmp_path, seeds, Ticks(monkeypatch), 200)
     assert compared == 200 * pairs

@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(power_loss.COMPILER is None, reason="needs a C compiler: gcc, cc or clang"),
 ]
-SEED = int(os.environ.get("MEMTIER_TEST_SEED", "1"))
+SEED = int(os.environ.get("TEST_MEMTIER_SEED", "1"))
 
 
 def replayed(folder: Path, durability: str, rounds: int, most: int) -> power_loss.Report:
@@ -26,7 +26,7 @@ def replayed(folder: Path, durability: str, rounds: int, most: int) -> power_los
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     """Up to any moment of writers that share syncs, die and go on, acknowledged lines are there.
 
-    A sample of the moments, drawn by MEMTIER_TEST_SEED [1]; `make power-loss` takes all.
+    A sample of the moments, drawn by TEST_MEMTIER_SEED [1]; `make power-loss` takes all.
     """
     report = replayed(tmp_path, "sync", rounds=12, most=150)
     show("power loss", {**report.to_json(), "lost": len(report.lost)})

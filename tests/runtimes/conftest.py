@@ -14,7 +14,7 @@ import pytest
 from tests.loopback.hosts import LoopbackModel
 from tests.runtimes.hosts import HUNG, RUNTIMES, Ground, Hermes, Host, OpenClaw
 
-DONE = os.environ.get("MEMTIER_TEST_DONE")  # a file of what passed, to go on after a stop
+DONE = os.environ.get("TEST_MEMTIER_DONE")  # a file of what passed, to go on after a stop
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -137,9 +137,9 @@ def test_what_others_keep_elsewhere_shows_nowhere(
 
 @pytest.mark.slow
 def test_drawn_cases(compared: Callable[[range, int], tuple[int, list[str]]]) -> None:
-    """2,000 answers of ten pairs, drawn by MEMTIER_TEST_SEED [1]; MEMTIER_TEST_PAIRS [10]."""
-    pairs = int(os.environ.get("MEMTIER_TEST_PAIRS", "10"))
-    first = 50 * int(os.environ.get("MEMTIER_TEST_SEED", "1")) % 1_000_000
+    """2,000 answers of ten pairs, drawn by TEST_MEMTIER_SEED [1]; TEST_MEMTIER_PAIRS [10]."""
+    pairs = int(os.environ.get("TEST_MEMTIER_PAIRS", "10"))
+    first = 50 * int(os.environ.get("TEST_MEMTIER_SEED", "1")) % 1_000_000
     number, differing = compared(range(first, first + pairs), 200)
     print(f"\nisolation over machines: cases {number}, differences {len(differing)}")  # noqa: T201
     assert differing == []

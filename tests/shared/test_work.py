@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -23,7 +25,7 @@ from memtier_plugin.storage.shared.postgres import connect
 from memtier_plugin.storage.shared.protocol import LeaseLost, Unreachable
 from memtier_plugin.storage.shared.store import SharedStore, join
 from tests.builders import MOMENT, START, Clock, say, write_config
-from tests.processes import run_in_fork
+from tests.processes import run_in_fork, running, start_daemon
 from tests.shared.server import PostgresServer
 from tests.shared.test_replicas import PROJECT, ledgers
 
@@ -243,3 +245,38 @@ def test_work_waits_while_the_server_is_away(postgres: PostgresServer, homes: li
         postgres.start()
         waiting = [file.path.read_bytes() for file in store.replica.spooled()]
     assert b"".join(waiting).count(b'"forget"') == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_daemons_that_are_killed_at_work(
+    postgres: PostgresServer, database: str, homes: list[Path], alone: Path, seed: int
+) -> None:
+    """Two machines' daemons, each killed at some moment, do together what is done alone."""
+    draw = random.Random(seed)
+    kept = {**SETTINGS, "retention": {}}
+    for home in (*homes, alone):
+        shared = {"ledger": {"shared": postgres.url(database, home.name)}}
+        write_config(home, kept if home == alone else {**kept, **shared})
+    for home in (alone, alone):
+        memtier_daemon(home, "--once").wait(120)
+    for kill in range(6):
+        with running(memtier_daemon(homes[kill % 2], "--interval", "1")):
+            time.sleep(1.0 + 2.0 * draw.random())
+        pass_a_minute(postgres, database)
+    for home in (*homes, *homes):
+        assert memtier_daemon(home, "--once").wait(120) == 0
+    with opened(homes[0]) as first, opened(homes[1]) as second:
+        for memory in (first, second, first):
+            memory.synchronise()
+        assert ledgers(first) == ledgers(second)
+    (facts, effects), expected = outcome(homes[0]), outcome(alone)
+    assert facts and effects
+    assert facts == expected[0]
+    assert effects == expected[1]
+
+
+def memtier_daemon(home: Path, *arguments: str) -> subprocess.Popen[Any]:
+    """Start a machine's daemon."""
+    with (home / "daemon.log").open("ab") as log:
+        return start_daemon("--home", str(home), "--project", PROJECT, *arguments, stderr=log)

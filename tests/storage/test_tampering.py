@@ -23,7 +23,7 @@ from tests.proofs.checks import show
 from tests.storage.tampering import TAMPERINGS
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-SEED = int(os.environ.get("MEMTIER_TEST_SEED", "1"))
+SEED = int(os.environ.get("TEST_MEMTIER_SEED", "1"))
 SETTINGS = {"embedding.model": "none", "consolidation.probes": 0, "ledger.durability": "os"}
 LEDGERS = ("episodic", "semantic", "procedural", "journal")
 
@@ -125,7 +125,7 @@ def test_a_bad_line_costs_that_line(written: Path, tmp_path: Path, seed: int) ->
 
 @pytest.mark.slow
 def test_tampered_ledgers(written: Path, tmp_path: Path) -> None:
-    """Of 500 tampered ledgers, drawn by MEMTIER_TEST_SEED [1], each is named, and all are read."""
+    """Of 500 tampered ledgers, drawn by TEST_MEMTIER_SEED [1], each is named, and all are read."""
     for seed in range(500):
         check(written, tmp_path, 1_000_000 * SEED + seed, most=3)
     show("tampered ledgers", {"tampered": 500, "named": 500, "tracebacks": 0})

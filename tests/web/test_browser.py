@@ -154,7 +154,7 @@ def test_each_page_fits_and_is_quiet(
     """No page is wider than its window or logs a problem; a screenshot of each is kept."""
     shop.note_hook("openclaw.main", "agent_end", True, ms=12)
     shop.note_hook("openclaw.main", "before_prompt_build", True, ms=31)
-    folder = Path(os.environ.get("MEMTIER_TEST_SCREENSHOTS", SCREENSHOTS))
+    folder = Path(os.environ.get("TEST_MEMTIER_SCREENSHOTS", SCREENSHOTS))
     folder.mkdir(parents=True, exist_ok=True)
     context = chromium.new_context(**LOOKS[look])
     watched = open_tab(context, address)
