@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -319,16 +319,17 @@ def _measure_kill(
                     work.result()
             with RemoteMemory("", residents=addresses, token=token, ca_file=ca_file) as memory:
                 lost, doubled = watch.compare(memory)
-    served = sum(
-        str(in_order(map(parse_address, addresses), project)[0]) == victim.address
+    moved = [
+        project
         for project in projects
-    )
+        if str(in_order(map(parse_address, addresses), project)[0]) == victim.address
+    ]
     return {
         "residents": number,
         "clients": clients,
         "projects": _PROJECTS,
-        "projects_of_the_killed": served,
-        **watch.figures(killed, returned),
+        "projects_of_the_killed": len(moved),
+        **watch.figures(killed, returned, moved),
         "lost": lost,
         "doubled": doubled,
     }
@@ -355,10 +356,10 @@ class _Watch:
         self.begun = time.monotonic()
         self.until = self.begun + seconds
         self.total = seconds
-        self.calls: list[tuple[str, float, float, str]] = []
+        self.calls: list[tuple[str, float, float, str, str]] = []
         self.acknowledged: list[tuple[str, str]] = []  # project and the words of its run
 
-    def note(self, method: str, call: Callable[[], Any]) -> bool:
+    def note(self, method: str, project: str, call: Callable[[], Any]) -> bool:
         """Make a call; tell whether it was answered."""
         begun, error = time.monotonic(), ""
         try:
@@ -366,30 +367,42 @@ class _Watch:
         except MemTierError as failure:
             error = str(failure) or "failed"
         now = time.monotonic()
-        self.calls.append((method, begun, now, error))
+        self.calls.append((method, begun, now, error, project))
         self.progress(
             "a resident is killed", round(min(now - self.begun, self.total)), round(self.total)
         )
         return not error
 
-    def figures(self, killed: float, returned: float) -> dict[str, Any]:
-        """Return failures, the longest calls, and when all was well again after the kill."""
+    def figures(self, killed: float, returned: float, moved: Collection[str]) -> dict[str, Any]:
+        """Return failures, the longest calls, and when all was well again after the kill.
+
+        Args:
+            moved: the projects of the killed resident.
+        """
         figures: dict[str, Any] = {"acknowledged": len(self.acknowledged)}
         for method in ("recall", "end_run"):
             mine = [call for call in self.calls if call[0] == method]
-            before = [end - begin for _, begin, end, _ in mine if end < killed]
-            after = [(begin, end, error) for _, begin, end, error in mine if end >= killed]
-            failed = [end - killed for _, end, error in after if error]
-            slow = [end - killed for begin, end, error in after if error or end - begin > 1.0]
+            before = [end - begin for _, begin, end, *_ in mine if end < killed]
+            after = [call[1:] for call in mine if call[2] >= killed]
+            failed = [end - killed for _, end, error, _ in after if error]
+            again = [
+                min(
+                    (e - killed for b, e, error, of in after if of == each and not error),
+                    default=self.total,
+                )
+                for each in moved
+            ]
             figures[method] = {
                 "calls": len(mine),
                 "failed": len(failed),
                 "before_ms": latency_percentiles(before) if before else {},
-                "after_ms": latency_percentiles([end - begin for begin, end, _ in after]),
-                "longest_s": round(max(end - begin for begin, end, _ in after), 2),
+                "after_ms": latency_percentiles([end - begin for begin, end, *_ in after]),
+                "longest_s": round(max(end - begin for begin, end, *_ in after), 2),
                 "last_failed_s": round(max(failed, default=0.0), 2),
-                "last_slow_s": round(max(slow, default=0.0), 2),
-                "errors": dict(Counter(error[:160] for *_, error in after if error).most_common(5)),
+                "again_s": round(max(again, default=0.0), 2),
+                "errors": dict(
+                    Counter(error[:160] for _, _, error, _ in after if error).most_common(5)
+                ),
             }
         figures["away_s"] = round(returned - killed, 1)
         return figures
@@ -416,10 +429,12 @@ def _keep_talking(
         while time.monotonic() < watch.until:
             project = watch.projects[(client + number) % len(watch.projects)]
             own, word = memory.of(project), f"w{client}x{number}"
-            watch.note("recall", partial(own.recall, "Which word?", seconds=_RECALL_SECONDS))
+            watch.note(
+                "recall", project, partial(own.recall, "Which word?", seconds=_RECALL_SECONDS)
+            )
             turn = [{"role": "user", "content": f"The word is {word} now"}]
             ended = partial(own.end_run, turn, session_id=f"s{client}", run_id=f"{client}-{number}")
-            if watch.note("end_run", ended):
+            if watch.note("end_run", project, ended):
                 watch.acknowledged.append((project, word))
             number += 1
             time.sleep(_PACE)

@@ -46,7 +46,7 @@ def _kill(part: Mapping[str, Any]) -> list[Section]:
     for label, name in (
         ("the longest from the kill on, s", "longest_s"),
         ("the last that failed, s after the kill", "last_failed_s"),
-        ("the last that failed or took over a second, s", "last_slow_s"),
+        ("all of its projects answered again, s after the kill", "again_s"),
     ):
         table.add_row(label, *(f"{row[name]:.2f}" for row in both))
     of = f"{part['projects_of_the_killed']} of {part['projects']} projects were the killed one's"

@@ -41,7 +41,7 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_RUNNING_CALLS: Final = 8
 MAX_WAITING_CALLS: Final = 64
 MAX_DEPTH: Final = 100  # of a client's JSON
-MAX_OPEN: Final = 128  # memories that stay open for the next call, with `serve_tcp`
+MAX_OPEN: Final = 64  # memories that stay open for the next call, with `serve_tcp`
 MAX_IN_BACKGROUND: Final = 64  # projects that are followed and consolidated, with `serve_tcp`
 MAX_FILES: Final = 8192
 _OTHER_FILES: Final = 768  # connections, locks, logs
@@ -321,9 +321,10 @@ class _Server:
         if self._most is None or len(self._served) < self._most:
             return True
         for old in self._served:
-            if self._scheduler and self._scheduler.drop(*memory_pool.locate(old)):
-                del self._served[old]
-                return True
+            with suppress(MemTierError):  # settings that are wrong since: it goes at a later call
+                if self._scheduler and self._scheduler.drop(*memory_pool.locate(old)):
+                    del self._served[old]
+                    return True
         return False
 
     def _schedule(self, context: RunContext) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import socket
 import ssl
 import time
@@ -127,6 +128,68 @@ def test_a_token_bound_to_a_sender(resident: Resident) -> None:
         assert "sender" in refused(client.call(method, **more))
     entry = client.call("record", messages=turns("And milk."), session_id="g")["result"]["entries"]
     assert entry[0]["sender"] == "ines"
+
+
+@pytest.mark.parametrize("cases", [150, pytest.param(2000, marks=pytest.mark.slow)])
+def test_nothing_gets_past_a_token(resident: Resident, cases: int) -> None:
+    """Whatever a request names, wherever, no answer has a line of a project or agent not granted.
+
+    The requests are those that the methods take, with other projects, agents and senders written
+    into every place that might be read, and with their kinds of values mixed up.
+    """
+    chance = random.Random(5)
+    for project in ("a", "b"):  # what no other test has written
+        message = turns(f"The osprey is of {project}.")
+        Client(resident, resident.token(project)).call(
+            "record", agent="y", session_id="o", messages=message
+        )
+    granted = {"a": "osprey is of b", "x": "osprey is of"}  # by the token: what it must not see
+    clients = {
+        "a": Client(resident, resident.token("a")),
+        "x": Client(resident, resident.token("a", "b", agent="x")),
+    }
+    names: list[Any] = [
+        "a",
+        "b",
+        "y",
+        "x",
+        "*",
+        "../b",
+        "b/",
+        "B",
+        "b\0",
+        "",
+        None,
+        5,
+        ["b"],
+        {"a": 1},
+    ]
+    places = ["project", "agent", "sender", "home", "session_id", "host", "workspace", "agent_id"]
+    search = {"query": "osprey", "purpose": "search", "k": 50}
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("recall", search),
+        ("ask", {"question": "osprey?"}),
+        ("facts", {}),
+        ("status", {}),
+        ("tool", {"name": "memtier_search", "arguments": {"query": "osprey"}}),
+        ("hook", {"name": "before_prompt_build", "event": {"prompt": "Which osprey?"}}),
+        ("command", {"text": "status"}),
+    ]
+    seen = 0
+    for _ in range(cases):
+        key, client = chance.choice([*clients.items()])
+        method, plain = chance.choice(calls)
+        who = {"project": chance.choice("ab"), "agent": chance.choice(["x", "y", "main"])}
+        context = {"agent_id": who["agent"], "project": chance.choice("ab")}
+        params: dict[str, Any] = {**plain, **who}
+        if method in ("tool", "hook", "command"):
+            params["context"] = context
+        for name in chance.sample(places, chance.choice([0, 0, 1, 2])):
+            chance.choice([params, context])[name] = chance.choice(names)
+        answer = json.dumps(client.call(method, **params))
+        assert granted[key] not in answer, (key, method, params)
+        seen += "osprey is of a" in answer
+    assert seen > cases / 200  # what is granted is shown, or this would show nothing
 
 
 def test_folders_that_a_client_names_have_no_effect(resident: Resident, tmp_path: Path) -> None:
