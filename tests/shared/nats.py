@@ -39,9 +39,9 @@ class NatsServer:
         self._users: dict[tuple[str, str], str] = {}
         self._tls = ""
 
-    def use_tls(self, certificate: Path, key: Path) -> None:
-        """Take only connections with TLS from the next start on."""
-        self._tls = f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}'
+    def use_tls(self, block: str) -> None:
+        """Take only connections with TLS from the next start on, or none with an empty text."""
+        self._tls = block
 
     def add_user(
         self, project: str, machine: str, agent: str | None = None, *, read_only: bool = False

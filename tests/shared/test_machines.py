@@ -14,9 +14,11 @@ import pytest
 
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared.postgres import PostgresLedger
+from memtier_plugin.storage.shared.jetstream.admin import snippet
 from tests.builders import write_config
 from tests.processes import run_memtier, running, start_daemon, start_python, wait_until
+from tests.shared.engines import Engine, on_each_engine, open_for
+from tests.shared.nats import NatsServer
 from tests.shared.server import PostgresServer
 from tests.shared.test_replicas import PROJECT, hits, ledgers, turns_of
 
@@ -51,13 +53,13 @@ def memtier(home: Path, *arguments: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def homes(postgres: PostgresServer, database: str, tmp_path: Path) -> list[Path]:
+def homes(engine: Engine, tmp_path: Path) -> list[Path]:
     """Return the homes of two machines that have joined the project."""
     paths = []
     for name in ("anna", "bert"):
         home = tmp_path / name
-        where = {"ledger": {"shared": postgres.url(database, name)}}
-        write_config(home, {**where, "embedding": {"model": "none"}})
+        where = {"shared": engine.url(name), "durability": engine.durability}
+        write_config(home, {"ledger": where, "embedding": {"model": "none"}})
         memtier(home, "shared", "join")
         paths.append(home)
     return paths
@@ -85,6 +87,30 @@ def test_the_commands(
     assert memtier(home, "status")["shared"]["error"] is None
     assert memtier(home, "shared", "revoke", "eric", "--url", url)["revoked"] == 1
     assert "may not write" in memtier(home, "remember", "A fact.", code=1)["error"]
+
+
+def test_the_commands_with_nats(
+    nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream is made, a machine gets its lines of configuration, joins, and is let go."""
+    monkeypatch.setenv("NATS_PASSWORD", "owner")
+    nats.forget(PROJECT)
+    home, url = tmp_path / "eric", nats.url()
+    write_config(home, {"ledger": {"shared": nats.url("eric"), "durability": "os"}})
+    with MemTier.open(home, PROJECT, "a") as memory:
+        memory.record([{"role": "user", "content": "The pier is long."}], session_id="s")
+    assert memtier(home, "shared", "init", "--url", url)["new_stream"]
+    assert not memtier(home, "shared", "migrate", "--url", url)["new_stream"]
+    assert "uthorization" in memtier(home, "shared", "join", code=1)["error"]
+    granted = memtier(home, "shared", "grant", "eric", "--url", url)["add_to_users"]
+    nats.add_user(PROJECT, "eric")
+    assert granted == snippet(PROJECT, "eric")
+    assert memtier(home, "shared", "join")["delivered"] == 1
+    state = memtier(home, "shared", "status")
+    assert (state["lines"], state["behind"], state["purge_pending"]) == (1, 0, [])
+    assert memtier(home, "status")["shared"]["server"] == f"nats://127.0.0.1:{nats.port}"
+    revoked = memtier(home, "shared", "revoke", "eric", "--url", url)
+    assert (revoked["forgotten"], revoked["remove_from_users"]) == (1, "eric")
 
 
 def test_a_project_does_not_say_where_it_is_shared(tmp_path: Path) -> None:
@@ -116,10 +142,9 @@ def acknowledged(path: Path) -> set[str]:
     return {line for line in path.read_text().splitlines() if line}
 
 
+@on_each_engine
 @pytest.mark.parametrize("seed", [1])
-def test_whoever_is_killed_nothing_is_lost(
-    postgres: PostgresServer, database: str, homes: list[Path], seed: int
-) -> None:
+def test_whoever_is_killed_nothing_is_lost(engine: Engine, homes: list[Path], seed: int) -> None:
     """Writers, followers and the server are killed: no line is lost or doubled, all are the same.
 
     A killed writer starts again from its first run, as a host does that delivers again.
@@ -138,9 +163,9 @@ def test_whoever_is_killed_nothing_is_lost(
             time.sleep(1.0 + draw.random())
             number = draw.randrange(2)
             if victim == "server":
-                postgres.kill()
+                engine.server.kill()
                 time.sleep(0.5)
-                postgres.start()
+                engine.server.start()
                 continue
             group, start = (writers, write) if victim == "writer" else (followers, None)
             with running(group[number]):
@@ -168,9 +193,8 @@ def test_whoever_is_killed_nothing_is_lost(
             assert hits(first, query) == hits(second, query) != []
 
 
-def test_a_follower_hears_of_a_line_soon(
-    postgres: PostgresServer, database: str, homes: list[Path]
-) -> None:
+@on_each_engine
+def test_a_follower_hears_of_a_line_soon(engine: Engine, homes: list[Path]) -> None:
     """What is said on one machine is found on the other while its daemon runs."""
     anna, bert = homes
     with running(follow(bert)), MemTier.open(anna, PROJECT, "a") as memory:
@@ -181,6 +205,6 @@ def test_a_follower_hears_of_a_line_soon(
         folder = bert / "projects" / PROJECT / "episodic" / "a"
         wait_until(lambda: any(b"crane" in path.read_bytes() for path in folder.glob("*.jsonl")))
         assert time.monotonic() - begun < 30
-    ledger = PostgresLedger(postgres.url(database, "bert"), PROJECT)
+    ledger = open_for(engine, "bert")
     assert sum(head.offset for head in ledger.heads().values()) == 1
     ledger.close()

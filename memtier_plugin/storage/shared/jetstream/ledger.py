@@ -214,6 +214,7 @@ class NatsLedger:
                 except Behind:
                     self._erase([patch.new for patch in patches])
                     continue
+                self._logs.forget(stream)  # it ends elsewhere now, and has lines elsewhere
                 self._erase([patch.old for patch in patches])
                 self._tell()
                 return purged.epoch

@@ -285,6 +285,7 @@ class Link:
 
     async def _connect(self) -> Client:
         from nats.aio.client import Client
+        from nats.errors import NoServersError
 
         client = Client()
         try:
@@ -292,6 +293,8 @@ class Link:
                 self.address.server,
                 name="memtier",
                 allow_reconnect=False,
+                max_reconnect_attempts=1,  # it counts as away soon
+                reconnect_time_wait=0,
                 connect_timeout=_CONNECT_SECONDS,
                 error_cb=self._on_error,
                 inbox_prefix=inbox(self.address.user),
@@ -303,6 +306,9 @@ class Link:
                     f"{self.address.server} takes messages of {client.max_payload:,} bytes: set "
                     "max_payload: 8MB in its configuration"
                 )
+        except NoServersError as error:
+            await _shut(client)
+            raise client.last_error or error from error
         except BaseException:
             await _shut(client)
             raise
