@@ -292,7 +292,7 @@ def _measure_kill(
     projects = [f"shared-{count}" for count in range(_PROJECTS)]
     with ScratchDatabase(url) as scratch:
         configs = [{"ledger": {"shared": scratch.add_machine(*projects)}} for _ in range(number)]
-        environment = {"PGPASSWORD": scratch.password}
+        environment = {"PGPASSWORD": scratch.environment["PGPASSWORD"]}
         residents, token = _make_residents(top, number, configs, environment)
         for done, resident in enumerate(residents, 1):
             for project in projects:

@@ -9,8 +9,10 @@ from typing import Final
 _PROC: Final = Path("/proc")
 
 
-def leader_of(backend: int) -> int | None:
+def leader_of(backend: int | None) -> int | None:
     """Return the process that started a server's process; None if it does not run here."""
+    if backend is None:
+        return None
     try:
         if (_PROC / str(backend) / "comm").read_text().strip() != "postgres":
             return None

@@ -32,7 +32,7 @@ from memtier_plugin.bench.shared_machine import AGENT
 from memtier_plugin.bench.synthetic import EPOCH, SyntheticChat
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.shared.scratch import ScratchDatabase
+from memtier_plugin.storage.shared.scratch import Scratch, open_scratch
 
 PARTS: Final = ("machines", "appends", "lag", "catch-up")
 
@@ -84,10 +84,9 @@ def run_shared(
     }
     figures: dict[str, Any] = {}
     with (
-        ScratchDatabase(url) as scratch,
+        open_scratch(url) as scratch,
         tempfile.TemporaryDirectory(prefix="memtier-shared-") as top,
     ):
-        scratch.count_on()
         bench = _Bench(scratch, Path(top), progress)
         for part in PARTS:
             if not only or part in only:
@@ -156,7 +155,7 @@ class _Machine:
 class _Bench:
     """What all parts use: the server, a folder for homes, and the progress."""
 
-    scratch: ScratchDatabase
+    scratch: Scratch
     top: Path
     tell: Progress
     _made: Counter[str] = field(default_factory=Counter)
@@ -170,9 +169,11 @@ class _Bench:
         self._made[project] += 1
         home = self.top / f"{project}-{self._made[project]}"
         home.mkdir(mode=0o700)
-        url = self.scratch.add_machine(project)
-        (home / "config.yaml").write_text(json.dumps({"ledger": {"shared": url}}))
-        return _Machine(home, url, project, {"PGPASSWORD": self.scratch.password})
+        name = self.scratch.project(project)
+        url = self.scratch.add_machine(name)
+        ledger = {"shared": url, "durability": self.scratch.durability}
+        (home / "config.yaml").write_text(json.dumps({"ledger": ledger}))
+        return _Machine(home, url, name, self.scratch.environment)
 
     def add_machines(self, project: str, number: int) -> list[_Machine]:
         """Make machines that have joined a project."""
@@ -338,6 +339,7 @@ def _measure_appends(bench: _Bench, writers: int, batch: int, lines: int) -> dic
                     lines=each,
                     batch=batch,
                     begin=begin,
+                    durable=bench.scratch.durability == "sync",
                 )
                 for number, machine in enumerate(machines)
             ],
@@ -394,7 +396,7 @@ def _measure_lag(bench: _Bench) -> dict[str, Any]:
             **{f"p{n}": round(1000 * percentile(lags, n / 100), 1) for n in (50, 95, 99)},
             "max": round(1000 * max(lags), 1),
         },
-        "connections_per_machine": max(connections.values(), default=0),
+        "connections_per_machine": max(connections.values(), default=None),
         "idle_cpu_ms_per_machine_second": _each(
             None if idle["cpu"] is None else idle["cpu"] - (alone["cpu"] or 0.0), 2 * _IDLE_SECONDS
         ),
@@ -407,6 +409,7 @@ def _measure_catch_up(bench: _Bench, entries: int) -> list[dict[str, Any]]:
     project = f"catch-up-{entries}"
     filler, first, second = (bench.add_machine(project) for _ in range(3))
     fill = {"agent": AGENT, "seed": _SEED, "lines": entries, "batch": _FILL_LINES, "begin": 0}
+    fill["durable"] = False
     bench.all_at_once(
         f"{entries:,} entries to catch up with",
         entries,

@@ -17,7 +17,7 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.core.times import from_iso
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared.postgres import PostgresLedger
+from memtier_plugin.storage.shared.engines import open_ledger
 from memtier_plugin.storage.shared.protocol import NewLine, Stream, line_key
 
 AGENT: Final = "bench"
@@ -108,7 +108,7 @@ def append_lines(task: Mapping[str, Any]) -> dict[str, Any]:
     """
     stream, batch = Stream("episodic", task["agent"]), task["batch"]
     lines = [*islice(_lines(task["agent"], task["seed"]), task["lines"])]
-    ledger = PostgresLedger(task["url"], task["project"])
+    ledger = open_ledger(task["url"], task["project"], durable=task["durable"])
     ledger.heads()
     seconds: list[float] = []
     _wait_until(task["begin"])

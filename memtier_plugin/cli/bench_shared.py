@@ -18,7 +18,8 @@ _PARTS: Final = ("machines", "appends", "lag", "catch-up")
     "--url",
     required=True,
     metavar="URL",
-    help="A PostgreSQL, as a user that may create databases and roles; it makes one, and drops it.",
+    help="A PostgreSQL, as a user that may create databases and roles, or a NATS server, as one "
+    "that may do all; what it makes there it removes.",
 )
 @count_option("--machines", 4, "How many machines write at once")
 @count_option("--runs", 2000, "How many runs end on each")

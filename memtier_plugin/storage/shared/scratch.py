@@ -1,4 +1,4 @@
-"""A database that a benchmark makes on a server, measures and drops, with a role a machine.
+"""What a benchmark makes on a server, measures and removes: a database, with a role a machine.
 
 What it tells of the server comes from PostgreSQL's own views, read by the owner.
 """
@@ -6,14 +6,15 @@ What it tells of the server comes from PostgreSQL's own views, read by the owner
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.storage.shared.admin import Grant, grant, migrate
 from memtier_plugin.storage.shared.connection import address, connect, import_psycopg
+from memtier_plugin.storage.shared.engines import is_nats
 from memtier_plugin.storage.shared.protocol import Refused
 
 if TYPE_CHECKING:
@@ -34,14 +35,67 @@ class StoredLines(NamedTuple):
     indexes: int
 
 
+class Scratch(Protocol):
+    """What a benchmark needs of a server: new projects on it, and what they cost there."""
+
+    durability: Literal["os", "sync"]  # of the machines
+    environment: Mapping[str, str]  # theirs, with the password
+
+    def __enter__(self) -> Self:
+        """Make what all projects need."""
+
+    def __exit__(self, *_: object) -> None:
+        """Remove all of it."""
+
+    def project(self, name: str) -> str:
+        """Return the name of a project of this run."""
+
+    def add_machine(self, project: str) -> str:
+        """Let a machine write a project; return its address."""
+
+    def count_lines(self) -> int:
+        """Return how many lines all projects have."""
+
+    def measure_lines(self) -> StoredLines:
+        """Return what the lines take on the server."""
+
+    def count_connections(self) -> dict[str, int]:
+        """Return how many connections each machine has now."""
+
+    def count_statements(self) -> int | None:
+        """Return how many statements machines have sent; None where they are not counted."""
+
+    def process_id(self) -> int | None:
+        """Return a process of the server; None where it does not tell."""
+
+    def version(self) -> str:
+        """Return what the server is, for a report."""
+
+
+def open_scratch(url: str) -> Scratch:
+    """Return what makes projects on the server of an address.
+
+    Raises:
+        Unsupported: the engine's driver is not installed.
+    """
+    if is_nats(url):
+        from memtier_plugin.storage.shared.jetstream.scratch import ScratchStreams
+
+        return ScratchStreams(url)
+    return ScratchDatabase(url)
+
+
 class ScratchDatabase:
     """A new database with the shared ledger's tables; use it in a ``with`` block."""
+
+    durability: Literal["os", "sync"] = "sync"
 
     def __init__(self, url: str) -> None:
         self._server = url
         self.name = _PREFIX + secrets.token_hex(4)
         self.url = _with(url, path=f"/{self.name}")
-        self.password = secrets.token_urlsafe(16)  # of every machine's role
+        self._password = secrets.token_urlsafe(16)  # of every machine's role
+        self.environment: Mapping[str, str] = {"PGPASSWORD": self._password}
         self._machines: list[str] = []
         self._owner: psycopg.Connection[Any] | None = None
 
@@ -55,6 +109,8 @@ class ScratchDatabase:
             connection.execute(f"CREATE DATABASE {self.name}".encode())
         migrate(self.url)
         self._owner = connect(self.url)  # held: to open one a look would be measured, too
+        with suppress(LedgerError):
+            self._rows("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,12 +122,16 @@ class ScratchDatabase:
             for machine in self._machines:
                 connection.execute(f"DROP ROLE IF EXISTS {machine}".encode())
 
+    def project(self, name: str) -> str:
+        """Return the name of a project of this run: the database has no others."""
+        return name
+
     def add_machine(self, *projects: str) -> str:
         """Make a role that may write projects; return its address."""
         name = f"{self.name}_{len(self._machines)}"
         self._machines.append(name)
         for project in projects:
-            grant(self.url, Grant(name, project), self.password)
+            grant(self.url, Grant(name, project), self._password)
         host = urlsplit(self.url).netloc.rpartition("@")[2]
         return _with(self.url, netloc=f"{name}@{host}")
 
@@ -96,12 +156,6 @@ class ScratchDatabase:
             self._machines,
         )
         return {machine: int(number) for machine, number in rows}
-
-    def count_on(self) -> bool:
-        """Let the server count statements from now on, if it has pg_stat_statements loaded."""
-        with suppress(LedgerError):
-            self._rows("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
-        return self.count_statements() is not None
 
     def count_statements(self) -> int | None:
         """Return how many statements machines have sent; None where they are not counted."""
