@@ -125,17 +125,36 @@ class _Machine:
         Raises:
             MemTierError: it failed.
         """
+        return self.measure(*arguments)[0]
+
+    def measure(self, *arguments: str) -> tuple[dict[str, Any], dict[str, float]]:
+        """Run `memtier` on this machine; return what it prints, and what it took.
+
+        Raises:
+            MemTierError: it failed.
+        """
         scope = ("--json", "--home", str(self.home), "--project", self.project)
-        done = subprocess.run(
-            [sys.executable, "-m", "memtier_plugin", *scope, *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            env={**child_environment(), **self.environment},
-        )
-        if done.returncode:
-            raise MemTierError(f"memtier {' '.join(arguments)}: {done.stdout}{done.stderr}")
-        return dict(json.loads(done.stdout.splitlines()[-1]))
+        command = [sys.executable, "-m", "memtier_plugin", *scope, *arguments]
+        environment = {**child_environment(), **self.environment}
+        started = time.perf_counter()
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+            assert process.stdout
+            with process.stdout as pipe:
+                printed = pipe.read()
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if process.returncode:
+                log.seek(0)
+                raise MemTierError(f"memtier {' '.join(arguments)}: {printed}{log.read()}")
+        took = {
+            "seconds": round(time.perf_counter() - started, 2),
+            "cpu_seconds": round(used.ru_utime + used.ru_stime, 2),
+            "peak_rss_mb": round(used.ru_maxrss / (2**10 if sys.platform == "linux" else 2**20)),
+        }
+        return dict(json.loads(printed.splitlines()[-1])), took
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -279,23 +298,27 @@ def _compare_copies(
     }
 
 
-def _compare_recalls(bench: _Bench, machines: Sequence[_Machine]) -> dict[str, Any]:
+def _compare_recalls(
+    bench: _Bench, machines: Sequence[_Machine], *, rebuild: bool = True
+) -> dict[str, Any]:
     """Ask all machines the same, and one of them again after it rebuilt its index."""
     queries = SyntheticChat(0).questions(_QUERIES)
+    asked = [(machine, False) for machine in machines] + [(machines[0], True)] * rebuild
     answers = []
-    for number, (machine, rebuild) in enumerate(
-        [*((m, False) for m in machines), (machines[0], True)]
-    ):
-        bench.tell("the same recalls on all machines", number, len(machines) + 1)
-        answers.append(machine.run("recall", queries=queries, at=_NOW, rebuild=rebuild)["hits"])
-    return {
+    for number, (machine, anew) in enumerate(asked):
+        bench.tell("the same recalls on all machines", number, len(asked))
+        answers.append(machine.run("recall", queries=queries, at=_NOW, rebuild=anew)["hits"])
+    figures = {
         "queries": len(queries),
         "queries_with_hits": sum(map(bool, answers[0])),
-        "recalls_different": sum(len({*same}) > 1 for same in zip(*answers[:-1], strict=True)),
-        "recalls_different_after_rebuild": sum(
-            a != b for a, b in zip(answers[0], answers[-1], strict=True)
+        "recalls_different": sum(
+            len({*same}) > 1 for same in zip(*answers[: len(machines)], strict=True)
         ),
     }
+    if rebuild:
+        pairs = zip(answers[0], answers[-1], strict=True)
+        figures["recalls_different_after_rebuild"] = sum(a != b for a, b in pairs)
+    return figures
 
 
 def _measure_recalls(bench: _Bench, machine: _Machine, number: int) -> dict[str, Any]:
@@ -417,13 +440,17 @@ def _measure_catch_up(bench: _Bench, entries: int) -> list[dict[str, Any]]:
     )
     stored, file = bench.scratch.measure_lines(), str(bench.top / f"{project}.tar")
     rows = [_measure_join(bench, first, entries, "replay")]
-    started = time.perf_counter()
-    size = first.command("shared", "snapshot", file)["bytes"]
-    written = time.perf_counter() - started
+    bench.tell("a snapshot is written", 0, 1)
+    made, took = first.measure("shared", "snapshot", file)
     rows.append(_measure_join(bench, second, entries, "snapshot", "--snapshot", file))
+    Path(file).unlink()
     rows[0]["server_bytes_per_line"] = round((stored.heap + stored.indexes) / stored.lines, 1)
-    rows[1] |= {"snapshot_bytes": size, "snapshot_seconds": round(written, 2)}
-    return rows
+    rows[1] |= {"snapshot_bytes": made["bytes"], **{f"snapshot_{k}": v for k, v in took.items()}}
+    copies = [machine.run("check_copy")["files"] for machine in (first, second)]
+    names = {name for copy in copies for name in copy if "/" in name}  # no register of exports
+    rows[1]["files"] = len(names)
+    rows[1]["files_different"] = sum(copies[0].get(n) != copies[1].get(n) for n in names)
+    return [rows[0], rows[1] | _compare_recalls(bench, [first, second], rebuild=False)]
 
 
 def _measure_join(
@@ -431,18 +458,16 @@ def _measure_join(
 ) -> dict[str, Any]:
     """Measure `memtier shared join`, from the start of the process to the last line indexed."""
     bench.tell(f"a new machine joins by {way}", 0, 1)
-    started = time.perf_counter()
     with bench.server_cost() as cost:
-        machine.command("shared", "join", *arguments)
-    seconds = time.perf_counter() - started
+        _, took = machine.measure("shared", "join", *arguments)
     index = machine.run("measure_index")
     return {
         "entries": entries,
         "way": way,
         "indexed": index["entries"],
         "index_bytes_per_entry": round(index["bytes"] / max(1, index["entries"]), 1),
-        "seconds": round(seconds, 2),
-        "entries_per_s": round(entries / seconds, 1),
+        **took,
+        "entries_per_s": round(entries / took["seconds"], 1),
         "server_cpu_ms_per_line": _each(cost["cpu"], entries),
     }
 

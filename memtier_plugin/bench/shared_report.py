@@ -97,17 +97,30 @@ def _lag(part: Mapping[str, Any]) -> ReportTable:
 
 
 def _catch_up(rows: list[Mapping[str, Any]]) -> ReportTable:
-    columns = ("a new machine joins by", "indexed", "seconds", "entries/s", "server CPU/line, ms")
-    table = ReportTable((*columns, "index, bytes/entry"), title="Catching up")
+    columns = ("a new machine joins by", "indexed", "seconds", "CPU, s", "RSS, MB", "entries/s")
+    more = ("server CPU/line, ms", "index, bytes/entry")
+    table = ReportTable((*columns, *more), title="Catching up")
     for row in rows:
         table.add_row(
             f"{row['way']}, {row['entries']:,} entries",
             f"{row['indexed']:,}",
             f"{row['seconds']:.1f}",
+            f"{row['cpu_seconds']:.1f}",
+            f"{row['peak_rss_mb']:,}",
             f"{row['entries_per_s']:,.0f}",
             _figure(row["server_cpu_ms_per_line"]),
             f"{row['index_bytes_per_entry']:,.0f}",
         )
+        if row["way"] == "snapshot":
+            figures = ("seconds", "cpu_seconds", "peak_rss_mb")
+            took = [row[f"snapshot_{name}"] for name in figures]
+            size = f"its file, {row['snapshot_bytes'] / 1e6:,.0f} MB"
+            table.add_row(size, "", f"{took[0]:.1f}", f"{took[1]:.1f}", f"{took[2]:,}", *[""] * 3)
+            for what, different, among in (
+                ("files", row["files_different"], row["files"]),
+                ("recalls", row["recalls_different"], row["queries"]),
+            ):
+                table.add_row(f"{what} that differ, {different} of {among}", *[""] * 7)
     return table
 
 

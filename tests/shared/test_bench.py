@@ -61,6 +61,8 @@ def test_the_whole_benchmark(postgres: PostgresServer, database: str, tmp_path: 
     assert report["lag"]["seen"] == report["lag"]["runs"]
     rows = [(row["way"], row["indexed"]) for row in report["catch-up"]]
     assert rows == [("replay", 30), ("snapshot", 30)]
+    copy = report["catch-up"][1]
+    assert (copy["files_different"], copy["recalls_different"]) == (0, 0) < (copy["files"],)
 
 
 @pytest.mark.slow
