@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +21,17 @@ from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     decode_file_name,
     make_ledger_folder,
-    write_private_file,
 )
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files, spool_file
 from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.shared.day_files import (
+    check_files,
+    forget_seals,
+    lost_records,
+    new_lines,
+    replace_file,
+)
 from memtier_plugin.storage.shared.files import (
     LOCK_SECONDS,
     Damaged,
@@ -58,21 +65,13 @@ from memtier_plugin.storage.shared.protocol import (
     Unreachable,
     line_key,
 )
+from memtier_plugin.storage.shared.synced import Synced
 
-_SPOOL_BYTES: Final = 1024 * 1024  # of a spool that are delivered at a time
+_SPOOL_BYTES: Final = 1024 * 1024  # of a spool that are delivered at a time, at least
+_SPOOL_PARTS: Final = 16  # of a large one, as after each what is left is written anew
 
 # Numbers the turns of waiting lines; told whether others may have written since the last call.
 Renumber = Callable[[Stream, Sequence[NewLine], bool], Sequence[NewLine]]
-
-
-@dataclass(slots=True)
-class Synced:
-    """What a synchronisation did; ``files`` are those with new lines, by name."""
-
-    pulled: int = 0
-    delivered: int = 0
-    purged: bool = False
-    files: dict[str, LedgerFile] = field(default_factory=dict)
 
 
 class Replica:
@@ -94,6 +93,7 @@ class Replica:
         self._renumber = renumber
         self._ended: dict[Stream, int] = {}  # where the last delivery ended
         self._compared: set[Stream] = set()  # with the server's, since it was last away
+        self._looked: set[Stream] = set()  # whose files were, for what somebody else changed
         folder.make(FOLDER)
 
     # -- streams and files ---------------------------------------------------------------------
@@ -282,6 +282,9 @@ class Replica:
             if moved or stream not in self._compared:
                 with self._locked(stream):
                     self._pull(stream, self._head(stream), synced)
+                    if stream not in self._looked:
+                        self._mend(stream, synced)
+                        self._looked.add(stream)
         return synced
 
     def fetch_stream(self, stream: Stream) -> None:
@@ -361,19 +364,38 @@ class Replica:
         offsets = {n for purge in purges for n in purge.offsets if n <= mark.offset}
         sizes = dict(mark.sizes)
         for day in sorted(self.ledger.days_of(stream, offsets)):
-            path = self._folder(stream) / f"{day}.jsonl"
-            lines = [s.data for s in self.ledger.day_lines(stream, day) if s.offset <= mark.offset]
-            data = b"".join(lines)
-            with hold_lock(path, LOCK_SECONDS):
-                write_private_file(path, data.decode("utf-8", "surrogateescape"), durable=True)
-            sizes[day] = len(data)
-            synced.files[self._file(stream, path).name] = self._file(stream, path)
+            sizes[day], file = self._restore_day(stream, day, mark.offset), self.file(stream, day)
+            synced.files[file.name] = file
         synced.purged |= any(purge.reason == "purge" for purge in purges)
         last = self.ledger.read(stream, mark.offset - 1, 1) if mark.offset else ()
         tail = digest(last[0].data) if last else ""
         mark = replace(mark, epoch=head.epoch, tail=tail, sizes=sizes)
         write_mark(self.path, stream, mark)
         return mark
+
+    def _restore_day(self, stream: Stream, day: str, offset: int) -> int:
+        """Let a day's file be what the server has of it, up to an offset; return its size."""
+        lines = (s.data for s in self.ledger.day_lines(stream, day) if s.offset <= offset)
+        size = replace_file(self.file(stream, day).path, lines)
+        forget_seals(self._seals(stream), day)
+        return size
+
+    def _seals(self, stream: Stream) -> Path:
+        return mark_path(self.path, stream).with_suffix(".seals")
+
+    def _mend(self, stream: Stream, synced: Synced) -> None:
+        """Mend what somebody else changed of a locked stream's files since the last look."""
+
+        def mend(day: str) -> None:
+            mark, file = read_mark(self.path, stream), self.file(stream, day)
+            for lost in lost_records(file.path, partial(self.ledger.delivered, stream)):
+                self.spool(file.path, lost)
+            size = {day: self._restore_day(stream, day, mark.offset)}
+            write_mark(self.path, stream, replace(mark, sizes={**mark.sizes, **size}))
+            synced.files[file.name] = file
+
+        before = read_mark(self.path, stream)
+        check_files(self._folder(stream), before.sizes, self._seals(stream), mend)
 
     def _rescue(self, stream: Stream, head: Head) -> Mark:
         """Return the mark from which to copy all again, as this copy is not the server's.
@@ -385,16 +407,13 @@ class Replica:
         for path in jsonl.list_day_files(self._folder(stream)):
             if path == spool_file(path):
                 continue
-            lines = [line.data for line in jsonl.read_lines(path)[0] if jsonl.is_record(line.data)]
-            for start in range(0, len(lines), BATCH):
-                batch = {line_key(line): line for line in lines[start : start + BATCH]}
-                known = self.ledger.delivered(stream, [*batch])
-                lost = [line for key, line in batch.items() if key not in known]
-                self.spool(path, [jsonl.parse_line(jsonl.LedgerLine(1, 0, x)) for x in lost])
+            for lost in lost_records(path, partial(self.ledger.delivered, stream)):
+                self.spool(path, lost)
             with hold_lock(path, LOCK_SECONDS) as fd:
                 os.ftruncate(fd, 0)
         mark = Mark(epoch=head.epoch)
         write_mark(self.path, stream, mark)
+        forget_seals(self._seals(stream))
         return mark
 
     # -- the spool -----------------------------------------------------------------------------
@@ -417,34 +436,37 @@ class Replica:
                     break
 
     def _deliver_some(self, stream: Stream, file: LedgerFile, synced: Synced) -> bool:
-        """Send some lines of a spool and remove them from it; tell whether more are there."""
-        lines = jsonl.read_lines(file.path, None, _SPOOL_BYTES)[0][:BATCH]
-        size = sum(len(line.data) for line in lines)
-        new: dict[bytes, NewLine] = {}
-        for line in lines:
-            if line.data.strip() and not jsonl.is_torn(line):
-                new.setdefault(line_key(line.data), NewLine(file.day, b"", line.data))
+        """Send a part of a spool and remove it from there; tell whether more is there."""
+        limit = max(_SPOOL_BYTES, file.path.stat().st_size // _SPOOL_PARTS)
+        lines = jsonl.read_lines(file.path, None, limit)[0]
+        for start in range(0, len(lines), BATCH):
+            if not self._deliver_lines(stream, file, lines[start : start + BATCH], synced):
+                return True
+        return take_start(file.path, sum(len(line.data) for line in lines))
+
+    def _deliver_lines(
+        self, stream: Stream, file: LedgerFile, lines: Sequence[jsonl.LedgerLine], synced: Synced
+    ) -> bool:
+        """Send lines of a spool; tell whether the server has them now."""
+        new = new_lines(lines, file.day)
         known = self.ledger.delivered(stream, [*new]) if new else set()
         rest = [line._replace(key=key) for key, line in new.items() if key not in known]
-        if rest:
-            self._pull(stream, self._head(stream), synced)
-            mark = read_mark(self.path, stream)
-            rest = [*self._renumber(stream, rest, mark.offset != self._ended.get(stream))]
-            try:
-                done = self.ledger.append(stream, mark.offset, rest)
-            except Moved:
-                return True
-            if not done.now:
-                return True
-            fault_injection.pass_point("after shared delivery")
-        left = take_start(file.path, size)
-        if rest:
-            self._take(stream, mark, rest)
-            self._ended[stream] = done.head
-            path = file.path.with_name(f"{file.day}.jsonl")
-            synced.files[self._file(stream, path).name] = self._file(stream, path)
-            synced.delivered += len(rest)
-        return left
+        if not rest:
+            return True
+        self._pull(stream, self._head(stream), synced)
+        mark = read_mark(self.path, stream)
+        rest = [*self._renumber(stream, rest, mark.offset != self._ended.get(stream))]
+        try:
+            if not self.ledger.append(stream, mark.offset, rest).now:
+                return False
+        except Moved:
+            return False
+        fault_injection.pass_point("after shared delivery")
+        self._take(stream, mark, rest)
+        self._ended[stream] = mark.offset + len(rest)
+        synced.files[file.settled.name] = file.settled
+        synced.delivered += len(rest)
+        return True
 
     # -- replacing -----------------------------------------------------------------------------
 

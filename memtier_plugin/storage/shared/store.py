@@ -51,7 +51,8 @@ from memtier_plugin.storage.shared.protocol import (
     Unreachable,
     line_key,
 )
-from memtier_plugin.storage.shared.replica import Replica, Synced
+from memtier_plugin.storage.shared.replica import Replica
+from memtier_plugin.storage.shared.synced import Synced
 from memtier_plugin.storage.store import Store
 
 MARKER: Final = "project.json"  # in `.shared`: the project's name on the server
