@@ -105,16 +105,21 @@ def serve_tcp(
     child.serves_itself.set()  # or the sessions of a thousand tenants start as many processes
     memory_pool.keep_at_most(_raise_limits())
     server = _Server(home, scheduler=scheduler, most=MAX_IN_BACKGROUND)
-    stop = threading.Event()
+    # Not an event that a handler sets: Python runs handlers in the main thread, and where another
+    # thread got the signal, nothing wakes that. The byte is written by whichever thread gets it.
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(waker)
     clients = TcpListener(
         home, address, tls, lambda reader, write, access: server.attend(reader, write, None, access)
     )
     listener = _listen(home, server) if socket else None
     server.methods.socket = str(listener.path) if listener else None
     announce(clients.address)
-    stop.wait()
+    os.read(wake, 1)
+    signal.set_wakeup_fd(-1)
     for each in (clients, listener):
         if each:
             each.close()

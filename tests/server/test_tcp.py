@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import random
+import signal
 import socket
 import ssl
 import time
@@ -20,7 +22,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.server.lines import LineReader
 from tests.builders import turns
-from tests.processes import run_memtier
+from tests.processes import PATIENCE, run_memtier
 from tests.server.tcp import Client, Resident, make_certificate, request
 
 COLOURS = {"a": "amber", "b": "brown"}
@@ -350,6 +352,20 @@ def test_a_revoked_token(resident: Resident) -> None:
     assert client.call("ping") is None
     assert "error" in Client(resident, token).welcome
     run_memtier("--home", resident.home, "token", "revoke", "front", code=1)
+
+
+def test_a_signal_that_another_thread_gets(tmp_path: Path) -> None:
+    """It ends the server all the same, once the calls that run are answered."""
+    server = Resident(tmp_path / "home", None)
+    client = Client(server, server.token("a"))
+    assert "result" in client.call("facts")
+    threads = [int(path.name) for path in Path(f"/proc/{server.process.pid}/task").glob("*")]
+    if len(threads) < 2:
+        pytest.skip("threads cannot be told apart here")
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.tgkill(server.process.pid, max(threads), signal.SIGTERM) == 0
+    assert server.process.wait(PATIENCE) == 0
+    server.process.communicate()
 
 
 def test_what_the_home_keeps_of_a_token(resident: Resident) -> None:
