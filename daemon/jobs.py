@@ -101,8 +101,9 @@ def sweep_project(memory: MemTier) -> None:
         memory.regression.watch()
     memory.expire_recalls()
     expired = memory.retain()
-    if expired.entries and memory.settings.retention.purge:
-        memory.purge(Selection(ids=(*expired.entries, *expired.facts)))
+    ids = (*expired.entries, *expired.facts, *expired.left)
+    if ids and memory.settings.retention.purge:
+        memory.purge(Selection(ids=ids))
     if expired.entries:
         _log.info(
             "project %r: retention: %d entries and %d facts were forgotten",

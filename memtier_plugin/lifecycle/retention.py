@@ -25,46 +25,54 @@ _BATCH: Final = 1000  # entries that one tombstone names
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """The ids of the hidden entries, and of the facts that rested on them alone."""
+    """The ids of the hidden entries, and of the facts that rested on them alone.
+
+    With `retention.purge`, ``left`` has entries beyond the policy that were hidden before and still
+    have their words: whoever was to purge them may have died.
+    """
 
     entries: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
-def find_expired(store: Store, policy: Retention, now: datetime) -> list[str]:
-    """Return the ids of the entries beyond a retention policy, oldest first.
+def find_expired(store: Store, policy: Retention, now: datetime) -> tuple[list[str], list[str]]:
+    """Return the ids of the entries beyond a retention policy, oldest first; and of hidden ones.
 
     Raises:
         IndexProblem, LedgerError: the entries cannot be read.
     """
     if not (policy.days or policy.entries or policy.mb):
-        return []
+        return [], []
     store.catch_up_all()
     with store.session() as reader:
-        entries = [line for line in _entry_lines(store) if not reader.state(line[1]).forgotten]
+        lines = [(*line, reader.state(line[1]).forgotten) for line in _entry_lines(store)]
         facts = views.list_facts(reader, None, shelves=False) if policy.keep_sources else ()
         spared = {source.entry for view in facts for source in reader.sources(view.fact.id)}
-    entries.sort()
-    over_count = len(entries) - policy.entries if policy.entries else 0
-    over_size = sum(size for _, _, size in entries) - policy.mb * MB if policy.mb else 0
+    sizes = [size for _, _, size, _, hidden in lines if not hidden]
+    over_count = len(sizes) - policy.entries if policy.entries else 0
+    over_size = sum(sizes) - policy.mb * MB if policy.mb else 0
     oldest = now - timedelta(days=policy.days) if policy.days else None
-    expired = []
-    for written, identity, size in entries:
+    expired, left = list[str](), list[str]()
+    for written, identity, size, has_words, hidden in sorted(lines):
         too_old = oldest is not None and written < oldest
         if not (too_old or over_count > 0 or over_size > 0):
             break
-        if identity not in spared:
+        if hidden:
+            left += [identity] * (policy.purge and has_words)
+        elif identity not in spared:
             expired.append(identity)
             over_count -= 1
             over_size -= size
-    return expired
+    return expired, left
 
 
-def _entry_lines(store: Store) -> Iterator[tuple[datetime, str, int]]:
-    """Yield the time of writing, the id and the bytes of the line of every entry."""
+def _entry_lines(store: Store) -> Iterator[tuple[datetime, str, int, bool]]:
+    """Yield when each entry was written, its id, its line's bytes, and whether it has words."""
     for logged in store.log.entries():
         if logged.entry:
-            yield logged.entry.timestamp, logged.entry.id, logged.size
+            entry = logged.entry
+            yield entry.timestamp, entry.id, logged.size, bool(entry.content)
 
 
 def apply_retention(actor: Actor, knowledge: FactService) -> RetentionResult:
@@ -78,7 +86,7 @@ def apply_retention(actor: Actor, knowledge: FactService) -> RetentionResult:
     if not (policy.days or policy.entries or policy.mb):
         return RetentionResult()
     with store.try_exclusive("retention") as held:  # by another, it need not be done again
-        ids = find_expired(store, policy, actor.clock()) if held else []
+        ids, left = find_expired(store, policy, actor.clock()) if held else ([], [])
         for start in range(0, len(ids), _BATCH):
             forgotten = knowledge.person.forget(ids=ids[start : start + _BATCH])
             entries += forgotten.ids
@@ -92,4 +100,4 @@ def apply_retention(actor: Actor, knowledge: FactService) -> RetentionResult:
                 mb=policy.mb,
             )
             store.append_events([actor.event(event)], shared=True)
-    return RetentionResult(tuple(entries), tuple(facts))
+    return RetentionResult(tuple(entries), tuple(facts), tuple(left))

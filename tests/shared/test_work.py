@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -229,6 +230,31 @@ def test_who_stood_still_past_its_lease_writes_nothing(
         first.synchronise()
         assert ledgers(first) == ledgers(second)
     assert outcome(anna) == outcome(alone)
+
+
+def test_what_was_to_be_purged_by_a_killed_machine_is_purged(
+    postgres: PostgresServer, database: str, homes: list[Path]
+) -> None:
+    """Lines that it had hidden, as they were too old, lose their words by the next sweep."""
+    sweep = import_module("memtier_plugin.daemon.jobs").sweep_project
+    policy = {**SETTINGS, "retention": {"days": 20, "keep_sources": False, "purge": True}}
+    for home in homes:
+        where = {"ledger": {"shared": postgres.url(database, home.name)}}
+        write_config(home, {**policy, **where})
+
+    def die() -> None:
+        fault_injection.arm("before purge plan")
+        with opened(homes[0]) as memory:
+            sweep(memory)
+
+    assert run_in_fork(die) == KILLED
+    pass_a_minute(postgres, database)
+    with opened(homes[1]) as memory:
+        sweep(memory)
+        entries = [logged.entry for logged in memory.store.log.entries() if logged.entry]
+    old = [entry for entry in entries if LATER - entry.timestamp > timedelta(days=20)]
+    assert old and not any(entry.content for entry in old)
+    assert sum(bool(entry.content) for entry in entries) == len(entries) - len(old)
 
 
 def test_work_waits_while_the_server_is_away(postgres: PostgresServer, homes: list[Path]) -> None:
