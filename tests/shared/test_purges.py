@@ -20,7 +20,7 @@ from tests.builders import say, write_config
 from tests.processes import run_in_fork
 from tests.shared.server import PostgresServer
 from tests.shared.test_machines import memtier
-from tests.shared.test_replicas import AWAY, PROJECT, ledgers, store
+from tests.shared.test_replicas import PROJECT, ledgers, store
 
 pytestmark = pytest.mark.shared
 
@@ -43,7 +43,9 @@ class Team:
         if name in self.open:
             self.open.pop(name).close()
         home = self.folder / name
-        url = AWAY.replace("anna", name) if away else self.server.url(self.database, name)
+        url = self.server.url(self.database, name)
+        if away:
+            url = f"postgresql://{name}@127.0.0.1:1/none?sslmode=disable"
         write_config(home, {"ledger": {"shared": url}, "embedding": {"model": "none"}})
         folder = ProjectFolder.of(home, PROJECT)
         if not (folder.path / ".shared").exists():
