@@ -200,7 +200,7 @@ class World:
             line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": name, "params": parameters})
         except (TypeError, ValueError):
             return  # not JSON at all
-        answer = self.server._answer(json.loads(line))
+        answer = self.server._answer(json.loads(line), self.server.methods)
         assert answer is not None
         json.dumps(answer, default=str)
         error = answer.get("error")
