@@ -116,6 +116,9 @@ authorization {{ users: [
         """Let it stand still for as long as this lasts: it takes connections, and answers none."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
+        state = Path(f"/proc/{self._process.pid}/stat")
+        while state.read_text().rpartition(") ")[2][0] != "T":
+            time.sleep(0.01)
         try:
             yield
         finally:

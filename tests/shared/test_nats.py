@@ -7,6 +7,8 @@ import os
 import random
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from memtier_plugin.storage.shared.jetstream import log as log_module
 from memtier_plugin.storage.shared.jetstream.ledger import NatsLedger
+from memtier_plugin.storage.shared.patience import answer_within
 from memtier_plugin.storage.shared.protocol import (
     Appended,
     Head,
@@ -147,6 +150,38 @@ def test_a_server_from_a_backup(project: OnNats, anna: NatsLedger, nats: NatsSer
     assert anna.append(STREAM, 4, lines("b")) == Appended(5, True)
     assert [line.data for line in anna.read(STREAM, 0)] == [b"a\n", b"d\n", b"e\n", b"f\n", b"b\n"]
     bert.close()
+
+
+def test_threads_share_a_connection_that_breaks(
+    project: OnNats, nats: NatsServer, anna: NatsLedger
+) -> None:
+    """Whoever waits is told that the server is away, when another thread has given it up."""
+    ends: list[type[BaseException]] = []
+    done = threading.Event()
+
+    def wait() -> None:
+        while not done.is_set():
+            try:
+                anna.wait(0.2)
+            except BaseException as error:
+                ends.append(type(error))
+                time.sleep(0.02)
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    anna.append(STREAM, 0, lines("a"))
+    with nats.frozen(), answer_within(0.3), pytest.raises(Unreachable):
+        anna.append(STREAM, 1, lines("b"))
+    nats.kill()
+    nats.start()
+    with suppress(Unreachable):
+        anna.heads()
+    time.sleep(0.3)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert {*ends} == {Unreachable}
 
 
 def test_a_forked_child_has_a_connection_of_its_own(anna: NatsLedger) -> None:

@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -214,7 +214,8 @@ class Link:
 
     @property
     def _connected(self) -> Client:
-        assert self._client is not None
+        if self._client is None:
+            raise Unreachable(f"the connection to {self.address.server} was given up")
         return self._client
 
     async def _request(self, subject: str, data: bytes, headers: Mapping[str, str] | None) -> Msg:
@@ -271,16 +272,18 @@ class Link:
     async def _wait(self, subject: str, timeout: float) -> bool:
         from nats.errors import TimeoutError as NothingYet
 
-        if self._heard is None:
-            self._heard = await self._connected.subscribe(subject)
-            await self._connected.flush(_CONNECT_SECONDS)
+        heard = self._heard
+        if heard is None:
+            client = self._connected
+            self._heard = await client.subscribe(subject)
+            await client.flush(_CONNECT_SECONDS)
             return True  # what came before is not told
         try:
-            await self._heard.next_msg(timeout)
+            await heard.next_msg(timeout)
         except NothingYet:
             return False
-        while self._heard.pending_msgs:
-            await self._heard.next_msg(1.0)
+        while heard.pending_msgs:
+            await heard.next_msg(1.0)
         return True
 
     async def _connect(self) -> Client:
@@ -335,9 +338,15 @@ class Link:
         except BaseException:
             work.close()
             raise
-        running = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            running = asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError as error:  # another thread gave the connection up meanwhile
+            work.close()
+            raise Unreachable(f"the connection to {self.address.server} was given up") from error
         try:
             return running.result(seconds_left(limit))
+        except CancelledError as error:  # the same
+            raise Unreachable(f"the connection to {self.address.server} was given up") from error
         except nats.errors.MaxPayloadError as error:
             raise LedgerError(
                 f"{self.address.server} does not take so much at once: raise max_payload in its "
@@ -349,7 +358,8 @@ class Link:
                 f"the shared ledger at {self.address.server} does not answer: {_name(error)}"
             )
             with self._lock:
-                self._drop()
+                if self._loop is loop:
+                    self._drop()
                 if isinstance(error, TimeoutError):  # one that is gone may be back at once
                     self._away = time.monotonic(), away
             raise away from error

@@ -79,7 +79,8 @@ class Logs:
         known = self._known.setdefault(stream, Known())
         if (tip.seq, tip.tag) == (known.tip.seq, known.tip.tag):
             return known
-        if tip.seq <= known.tip.seq or tip.epoch < known.tip.epoch:
+        other = tip.epoch == known.tip.epoch and tip.purge != known.tip.purge
+        if other or tip.seq <= known.tip.seq or tip.epoch < known.tip.epoch:
             known = self._known[stream] = Known()
         if known.keys is None:
             known.tip = tip

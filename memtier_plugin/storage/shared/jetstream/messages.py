@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import Any, Final, NamedTuple
 
+from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.storage.shared.protocol import NewLine, Purged
 
 HEADER: Final = "MemTier"
@@ -44,12 +45,14 @@ def parse_tip(seq: int, headers: Mapping[str, str]) -> Tip:
     """Return what the header of a message says; a purge's names itself as the last.
 
     Raises:
-        ValueError: it is not one of a shared ledger.
+        LedgerError: it is not one of a shared ledger.
     """
     try:
         tag, first, number, epoch, purge, days = json.loads(headers[HEADER])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"message {seq} is none of MemTier's") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(
+            f"message {seq} on the server is none of MemTier's: remove it with `nats stream rmm`"
+        ) from error
     return Tip(seq, tag, first, number, epoch, purge if number else seq, tuple(days))
 
 
