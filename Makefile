@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -30,6 +30,9 @@ test-shared-whole: .venv/.dev # and every bad day of network and server, whole
 
 bench-shared: .venv/.dev # what sharing costs, on a PostgreSQL that it starts itself; ARGS go to the command
 	$(BIN)/python -m tests.shared.figures $(ARGS)
+
+bench-serve: .venv/.dev # 2,000 tenants on a server of memories, and one of three killed; as above
+	$(BIN)/python -m tests.shared.figures serve $(ARGS)
 
 # Real trainers, three steps each; brings torch, three times.
 test-train: .venv/.train .venv/.train-llamafactory .venv/.train-verl

@@ -298,7 +298,8 @@ class _Server:
             answer = _error(key, -32000, str(error), type(error).__name__)
         except Exception as error:  # a client without an answer would wait forever
             _log.exception("%s failed", method)
-            answer = _error(key, -32603, f"{type(error).__name__}: {error}", type(error).__name__)
+            reason = "see the server's log" if methods.access else str(error)  # of its files, say
+            answer = _error(key, -32603, f"{type(error).__name__}: {reason}", type(error).__name__)
         return answer if "id" in request else None
 
     def _serve_project(self, context: RunContext) -> None:

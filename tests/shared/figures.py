@@ -1,7 +1,7 @@
 """Run `memtier bench shared` against a server of its own: ``python -m tests.shared.figures``.
 
-The first argument may be ``nats``, for a NATS server in place of a PostgreSQL; the others go to the
-command.
+The first argument may be ``nats``, for a NATS server in place of a PostgreSQL, or ``serve``, for
+`memtier bench serve`; the others go to the command.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from tests.shared.server import PostgresServer, programs
 
 def main(arguments: Sequence[str]) -> None:
     """Start a server and measure it."""
-    on_nats = arguments[:1] == ["nats"]
-    with _nats() if on_nats else _postgres() as url:
-        memtier(["bench", "shared", "--url", url, *arguments[on_nats:]])
+    kind = arguments[0] if arguments[:1] in (["nats"], ["serve"]) else ""
+    with _nats() if kind == "nats" else _postgres() as url:
+        bench = "serve" if kind == "serve" else "shared"
+        memtier(["bench", bench, "--url", url, *arguments[bool(kind) :]])
 
 
 @contextmanager
