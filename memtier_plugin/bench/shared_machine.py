@@ -60,6 +60,7 @@ def check_copy(task: Mapping[str, Any]) -> dict[str, Any]:
         files = {
             str(path.relative_to(memory.folder)): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(memory.folder.rglob("*.jsonl"))
+            if path.stat().st_size  # a spool stays when all of it was delivered
         }
         entries = [logged.entry for logged in memory.store.log.entries() if logged.entry]
         turns: dict[str, list[int]] = {}
