@@ -149,7 +149,7 @@ MORE: Final = [
     ("consolidation", "after shared commit"),
     ("summaries", "after shared append"),
     ("summaries", "after shared append:3"),
-    ("summaries", "before append journal"),
+    ("summaries", "part of append semantic:2"),
     ("priority", "after shared append"),
     ("retention", "after shared append:2"),
 ]
