@@ -1,4 +1,4 @@
-"""Running a server: an upgrade that machines follow later, and a backup that is restored."""
+"""A server whose backup is restored, as docs/scale.md says it goes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,11 @@ from tests.processes import wait_until
 from tests.shared.server import PostgresServer, programs
 from tests.shared.test_replicas import ledgers, machine, reaches, store, sync, turns_of
 
-pytestmark = pytest.mark.shared
+pytestmark = [pytest.mark.shared, pytest.mark.slow]
 
 __all__ = ["machine"]
 
 
-def test_a_server_of_another_schema(
-    machine: Callable[..., MemTier], postgres: PostgresServer, database: str
-) -> None:
-    """While server and machine are of different versions, what is said waits, and is recalled."""
-    anna = machine("anna")
-    say_each(anna, "The harbor opens at six.")
-    with connect(postgres.url(database)) as owner:
-        owner.execute("INSERT INTO memtier.schema_version VALUES (99)")
-        store(anna).ledger.close()
-        say_each(anna, "The crane is red.")
-        assert "crane is red" in anna.recall("crane").text
-        assert store(anna).shared_status()["waiting"] >= 1
-        owner.execute("DELETE FROM memtier.schema_version WHERE version = 99")
-    wait_until(lambda: reaches(anna))
-    assert turns_of(anna) == [1, 2] and store(anna).shared_status()["waiting"] == 0
-
-
-@pytest.mark.slow
 def test_a_restored_backup(
     machine: Callable[..., MemTier], postgres: PostgresServer, database: str, tmp_path: Path
 ) -> None:
@@ -67,7 +49,6 @@ def test_a_restored_backup(
     assert "crane is red" in bert.recall("crane").text
 
 
-@pytest.mark.slow
 def test_a_ledger_that_is_younger_than_the_backup(
     machine: Callable[..., MemTier], postgres: PostgresServer, database: str, tmp_path: Path
 ) -> None:
