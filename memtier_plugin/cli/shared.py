@@ -232,7 +232,8 @@ def _synchronise(scope: Scope, **taken: int) -> None:
             store.catch_up_all()  # the copied files are known by their content
         state = store.shared_status()
     done = {"fetched": synced.pulled, "delivered": synced.delivered, "purged": synced.purged}
-    scope.show({**taken, **done, "waiting": state["waiting"]})
+    why = {"refused": synced.refused} if synced.refused else {}
+    scope.show({**taken, **done, "waiting": state["waiting"], **why})
 
 
 @shared.command(cls=CliCommand)

@@ -172,6 +172,24 @@ def test_what_a_machine_was_not_granted(
     assert paths_with(bert, b"Ines") == []
 
 
+def test_a_machine_that_may_only_read(
+    anna: Path, bert: Path, postgres: PostgresServer, database: str
+) -> None:
+    """It follows, and passes on what it follows, although what it recalls cannot be delivered."""
+    grant(postgres.url(database), Grant("bert", PROJECT, read_only=True), "owner")
+    memtier(bert, "shared", "join", "--snapshot", str(snapshot(anna)))
+    with MemTier.open(bert, PROJECT, "a") as memory:
+        memory.recall("cranes", purpose="inject", session_id="s", run_id="q")
+    with MemTier.open(anna, PROJECT, "a") as memory:
+        say_each(memory, "The crane is red.")
+    done = memtier(bert, "shared", "drain")
+    assert (done["fetched"], done["waiting"]) == (1, 1) and "may not write" in done["refused"]
+    assert "may not write" in memtier(bert, "status")["shared"]["error"]
+    with MemTier.open(bert, PROJECT, "a") as memory:
+        assert store(memory).catch_up_all() == 0 and "red" in memory.recall("crane").text
+    assert snapshot(bert).exists()
+
+
 def changed(archive: Path, change: Callable[[dict[str, Any]], Any], *more: str) -> Path:
     """Write a snapshot anew with another manifest, and with more members."""
     path = archive.with_name("changed.tar")

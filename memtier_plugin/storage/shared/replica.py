@@ -295,8 +295,10 @@ class Replica:
     def deliver_waiting(self, synced: Synced, stop: Callable[[], bool] = lambda: False) -> None:
         """Deliver what waits for the server; raises as `sync` does."""
         for stream in dict.fromkeys(Stream(f.ledger, f.owner) for f in self.spooled()):
-            if not stop():
+            try:
                 self._deliver(stream, synced, stop)
+            except Refused as error:  # this machine may only read it
+                synced.refused = str(error)
 
     def _head(self, stream: Stream) -> Head:
         """Return where a stream ends; a granted one that is new has no lines.
@@ -376,9 +378,8 @@ class Replica:
     def _restore_day(self, stream: Stream, day: str, offset: int) -> int:
         """Let a day's file be what the server has of it, up to an offset; return its size."""
         lines = (s.data for s in self.ledger.day_lines(stream, day) if s.offset <= offset)
-        size = replace_file(self.file(stream, day).path, lines)
         forget_seals(self._seals(stream), day)
-        return size
+        return replace_file(self.file(stream, day).path, lines)
 
     def _seals(self, stream: Stream) -> Path:
         return mark_path(self.path, stream).with_suffix(".seals")

@@ -335,7 +335,7 @@ class SharedStore(Store):
                 purges.confirm(applied)
         elif synced.files:
             self.catch_up([*synced.files.values()], wait_ms=2000)
-        self._note(ok=begun)
+        self._note(ok=begun, error=synced.refused)
         return synced
 
     def follow(self, stop: threading.Event) -> None:
@@ -352,9 +352,9 @@ class SharedStore(Store):
         path = self._folder / FOLDER / _STATE
         state = self._state()
         if ok is not None:
-            if state.get("error") is None and ok - state.get("ok", 0.0) < 1.0:
+            if state.get("error") == error and ok - state.get("ok", 0.0) < 1.0:
                 return  # often enough
-            state = {"ok": ok, "error": None}
+            state = {"ok": ok, "error": error}
         elif state.get("error") is None:
             state |= {"error": error, "since": time.time()}
         else:
