@@ -49,9 +49,11 @@ with MemTier.open(home, "harbor", "a", clock=clock) as memory, log.open("a", buf
 """
 _READER: Final = """
 import pathlib, sys, time
+from datetime import UTC, datetime, timedelta
 from memtier_plugin.memory import MemTier
-home = pathlib.Path(sys.argv[1])
-with MemTier.open(home, "harbor", "a") as memory, (home / "recalls").open("a", buffering=1) as out:
+home, skew = pathlib.Path(sys.argv[1]), float(sys.argv[2])
+clock, log = lambda: datetime.now(UTC) + timedelta(seconds=skew), home / "recalls"
+with MemTier.open(home, "harbor", "a", clock=clock) as memory, log.open("a", buffering=1) as out:
     while not (home / "stop").exists():
         begun = time.monotonic()
         try:
@@ -92,12 +94,11 @@ class Machine:
     skew: float = 0.0
     pause: float = 0.02
     every: int = 2  # run in the session that all write into; the others in one of its own
-    environment: dict[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
 
     def start(self, *names: str) -> None:
         """Start some of its processes."""
-        environment = child_environment(**self.environment)
+        environment = child_environment()
         for name in names or ("writer", "reader", "follower"):
             with (self.home / f"{name}.log").open("ab") as log:
                 options = {"stdout": log, "stderr": log, "env": environment}
@@ -159,8 +160,7 @@ def spend(name: str, machines: Sequence[Machine], trouble: Callable[[], object])
             begun = time.monotonic()
             trouble()
             ended = time.monotonic()
-        wait_until(lambda: _are_whole(machines), 120)
-        figures.whole_s = round(time.monotonic() - ended, 1)
+        figures.whole_s = round(_wait_until_whole(machines) - ended, 1)
     finally:
         for machine in machines:
             machine.kill()
@@ -182,6 +182,16 @@ def spend(name: str, machines: Sequence[Machine], trouble: Callable[[], object])
             print(json.dumps(asdict(figures)), file=out)
     assert (figures.lost, figures.doubled) == (0, 0)
     return figures
+
+
+def _wait_until_whole(machines: Sequence[Machine]) -> float:
+    """Wait until all machines are the same and stay so; return since when."""
+    while True:
+        wait_until(lambda: _are_whole(machines), 120)
+        since = time.monotonic()
+        time.sleep(1.0)
+        if _are_whole(machines):
+            return since
 
 
 def _are_whole(machines: Sequence[Machine]) -> bool:
@@ -215,6 +225,8 @@ def _count(machines: Sequence[Machine], figures: Figures) -> None:
     """Count what is lost and doubled, and compare the machines' files, turns and recalls."""
     memories = [MemTier.open(machine.home, PROJECT, "a") for machine in machines]
     try:
+        for memory in (*memories, *memories):
+            memory.synchronise()
         entries = [logged.entry for logged in memories[0].store.log.entries()]
         stored = Counter(entry.run_id for entry in entries if entry)
         acknowledged = {row[0] for machine in machines for row in machine.rows("acknowledged")}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,8 @@ from memtier_plugin.core.errors import LedgerError, LedgerWriteError
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, write_private_file
 from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.shared.patience import seconds_left
+from memtier_plugin.storage.shared.protocol import Unreachable
 
 LOCK_SECONDS: Final = 10.0
 _COPIED: Final = 1024 * 1024  # bytes at a time
@@ -20,6 +24,21 @@ _EMPTIED_SECONDS: Final = 3600.0  # for which an emptied spool stays: who listed
 
 class Damaged(LedgerError):
     """A file is not what its mark says: somebody changed it, or the power went."""
+
+
+@contextmanager
+def hold_in_time(path: Path, timeout: float) -> Iterator[None]:
+    """Hold a lock under which the server is asked; give up when the caller's time is over.
+
+    Raises:
+        Unreachable: another process holds it, which waits for the server.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold_lock(path, seconds_left(timeout)))
+        except LedgerWriteError as error:
+            raise Unreachable(f"another process waits for the server: {error}") from error
+        yield
 
 
 def write_at(path: Path, fd: int, size: int, data: bytes) -> None:
@@ -62,6 +81,14 @@ def take_start(path: Path, size: int) -> bool:
         rest = os.pread(fd, end - size, size)
         write_private_file(path, rest.decode("utf-8", "surrogateescape"), durable=True)
     return True
+
+
+def put_before(path: Path, lines: bytes) -> None:
+    """Put lines before those that a spool has, on the disk."""
+    if lines:
+        with hold_lock(path, LOCK_SECONDS) as fd:
+            data = lines + os.pread(fd, jsonl.complete_size(fd), 0)
+            write_private_file(path, data.decode("utf-8", "surrogateescape"), durable=True)
 
 
 def has_lines(path: Path) -> bool:

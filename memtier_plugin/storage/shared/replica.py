@@ -16,12 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core import fault_injection
-from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import (
-    decode_file_name,
-    make_ledger_folder,
-)
+from memtier_plugin.core.paths import decode_file_name, make_ledger_folder
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files, spool_file
 from memtier_plugin.storage.project_folder import ProjectFolder
@@ -37,6 +33,8 @@ from memtier_plugin.storage.shared.files import (
     Damaged,
     copy_start,
     has_lines,
+    hold_in_time,
+    put_before,
     take_start,
     write_at,
 )
@@ -49,7 +47,6 @@ from memtier_plugin.storage.shared.marks import (
     read_mark,
     write_mark,
 )
-from memtier_plugin.storage.shared.patience import seconds_left
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     Head,
@@ -92,6 +89,7 @@ class Replica:
         self._durability = durability
         self._renumber = renumber
         self._ended: dict[Stream, int] = {}  # where the last delivery ended
+        self._rescued = 0  # times; each puts lines before those that wait
         self._compared: set[Stream] = set()  # with the server's, since it was last away
         self._looked: set[Stream] = set()  # whose files were, for what somebody else changed
         folder.make(FOLDER)
@@ -127,13 +125,8 @@ class Replica:
     def _locked(self, stream: Stream, timeout: float = LOCK_SECONDS) -> Iterator[None]:
         """Keep other processes out; one of them may wait for a server that stands still."""
         path = mark_path(self.path, stream).with_suffix(".lock")
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(hold_lock(path, seconds_left(timeout)))
-            except LedgerWriteError as error:
-                raise Unreachable(f"another process waits for the server: {error}") from error
-            with self._watching():
-                yield
+        with hold_in_time(path, timeout), self._watching():
+            yield
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -408,10 +401,12 @@ class Replica:
         for path in jsonl.list_day_files(self._folder(stream)):
             if path == spool_file(path):
                 continue
-            for lost in lost_records(path, partial(self.ledger.delivered, stream)):
-                self.spool(path, lost)
+            lost = lost_records(path, partial(self.ledger.delivered, stream))
+            lines = b"".join(jsonl.to_line(record) for records in lost for record in records)
+            put_before(spool_file(path), lines)  # what waits was said after it
             with hold_lock(path, LOCK_SECONDS) as fd:
                 os.ftruncate(fd, 0)
+        self._rescued += 1
         mark = Mark(epoch=head.epoch)
         write_mark(self.path, stream, mark)
         forget_seals(self._seals(stream))
@@ -440,8 +435,10 @@ class Replica:
         """Send a part of a spool and remove it from there; tell whether more is there."""
         limit = max(_SPOOL_BYTES, file.path.stat().st_size // _SPOOL_PARTS)
         lines = jsonl.read_lines(file.path, None, limit)[0]
+        rescued = self._rescued
         for start in range(0, len(lines), BATCH):
-            if not self._deliver_lines(stream, file, lines[start : start + BATCH], synced):
+            sent = self._deliver_lines(stream, file, lines[start : start + BATCH], synced)
+            if not sent or self._rescued != rescued:
                 return True
         return take_start(file.path, sum(len(line.data) for line in lines))
 
@@ -454,7 +451,10 @@ class Replica:
         rest = [line._replace(key=key) for key, line in new.items() if key not in known]
         if not rest:
             return True
+        rescued = self._rescued
         self._pull(stream, self._head(stream), synced)
+        if self._rescued != rescued:
+            return False
         mark = read_mark(self.path, stream)
         rest = [*self._renumber(stream, rest, mark.offset != self._ended.get(stream))]
         try:
