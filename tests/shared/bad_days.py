@@ -227,6 +227,7 @@ def _count(machines: Sequence[Machine], figures: Figures) -> None:
     try:
         for memory in (*memories, *memories):
             memory.synchronise()
+            memory.catch_up()  # after thousands of lines the last are not indexed yet
         entries = [logged.entry for logged in memories[0].store.log.entries()]
         stored = Counter(entry.run_id for entry in entries if entry)
         acknowledged = {row[0] for machine in machines for row in machine.rows("acknowledged")}
