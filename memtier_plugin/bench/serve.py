@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from memtier_plugin.bench.metrics import latency_percentiles
 from memtier_plugin.bench.probe import child_environment
 from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.residents import in_order, parse_address
 from memtier_plugin.hooks.remote_memory import RemoteMemory
 from memtier_plugin.server.tokens import FILE, Tokens
@@ -226,7 +226,7 @@ class _Calls:
         self.errors: Counter[str] = Counter()
         self.foreign = self.done = 0
         self._next = iter(range(total))
-        self._lock = threading.Lock()
+        self._lock = Mutex()
 
     def next(self) -> int | None:
         """Return the number of the next turn, of whichever client."""

@@ -16,7 +16,11 @@ from memtier_plugin.cli.scope import ExampleCommand
 @count_option("--turns", 4000, "How many turns they make in each phase, a recall and a run each")
 @count_option("--residents", 3, "How many residents share projects, of which one is killed")
 @click.option(
-    "--seconds", type=float, default=40.0, metavar="N", help="For the part with the kill [40]."
+    "--seconds",
+    type=click.FloatRange(min=1),
+    default=40.0,
+    metavar="N",
+    help="For the part with the kill [40].",
 )
 @click.option(
     "--url",

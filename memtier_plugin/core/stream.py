@@ -12,10 +12,11 @@ import select
 import socket
 import ssl
 import struct
-import threading
 import time
 from contextlib import suppress
 from typing import IO, Any, Final, cast
+
+from memtier_plugin.core.mutex import Mutex
 
 SEND_SECONDS: Final = 10  # how long the other side may read nothing
 FOREVER: Final = float("inf")
@@ -50,8 +51,8 @@ class Stream:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
-        self._state = threading.Lock()  # of the TLS state
-        self._order = threading.Lock()  # what is encrypted first is sent first
+        self._state = Mutex()  # of the TLS state
+        self._order = Mutex()  # what is encrypted first is sent first
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
         if context is not None:

@@ -526,9 +526,10 @@ def test_the_daemon_embeds(filled: Path, tmp_path: Path) -> None:
 def test_the_scheduler_embeds(filled: Path, tmp_path: Path) -> None:
     """A daemon that runs notices a changed model at its next interval, and can be stopped."""
     folder = rotated_model(tmp_path / "turned")
+    jobs = {"consolidation": {"enabled": False}, **NO_SUMMARIES}  # no items but those of before
+    write_config(filled, jobs)
     served = scheduler.Scheduler(interval=0.1)
     served.add(filled, "p")
-    jobs = {"consolidation": {"enabled": False}, **NO_SUMMARIES}  # no items but those of before
     write_config(filled, {"embedding": {"model": str(folder)}, **jobs})
     with MemTier.open(filled, "p") as memory:
         try:
