@@ -156,6 +156,21 @@ def test_who_never_returns_is_revoked(team: Team) -> None:
     assert not any('"salt"' in line for line in _purge_lines(team))
 
 
+def test_what_the_server_did_not_hear_is_said_again(team: Team) -> None:
+    """A machine that ended between a purge and its confirmation confirms it at its next start."""
+    say(team.open["anna"], SECRET, run_id="r1")
+    team.sync(*MACHINES)
+    team.open["anna"].purge("swordfish")
+    team.sync(*MACHINES)
+    with connect(team.server.url(team.database)) as connection:
+        connection.execute("UPDATE memtier.followers SET epoch = 0 WHERE machine = 'bert'")
+    ledger = store(team.open["anna"]).ledger
+    assert {machine for machine, *_ in ledger.pending()} == {"bert"}
+    team.start("bert")
+    team.sync("bert")
+    assert not ledger.pending()
+
+
 def test_a_purge_that_is_killed_reaches_all_the_same(team: Team) -> None:
     """Its machine completes it when it is back, and the others hear of it then."""
     say(team.open["anna"], SECRET, run_id="r1")

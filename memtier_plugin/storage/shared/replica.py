@@ -262,9 +262,8 @@ class Replica:
 
     def fetch(self, stop: Callable[[], bool] = lambda: False) -> Synced:
         """Fetch what is new on the server; raises as `sync` does."""
-        synced = Synced()
         with self._watching():
-            heads = self.ledger.heads()
+            heads, synced = self.ledger.heads(), Synced()
         if not heads and any(mark.offset for mark in marked_streams(self.path).values()):
             raise Refused("this machine may not read the project any more: its copy stays as it is")
         for stream, head in heads.items():
@@ -311,9 +310,10 @@ class Replica:
             mark = self._pull_from(stream, before, head, synced)
         except Damaged:
             mark = self._pull_from(stream, self._rescue(stream, head), head, synced)
-        self._compared.add(stream)
-        if mark != before:
+        # Purges are confirmed again at each start: the last process may have ended before it did.
+        if mark != before or (mark.epoch and stream not in self._compared):
             self.ledger.acknowledge(stream, mark.offset, mark.epoch)
+        self._compared.add(stream)
 
     def _pull_from(self, stream: Stream, mark: Mark, head: Head, synced: Synced) -> Mark:
         if head.offset < mark.offset or head.epoch < mark.epoch:
