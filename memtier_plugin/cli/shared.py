@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import click
+from rich.console import RenderableType
 
 from memtier_plugin.cli.scope import CliCommand, CliGroup, OptionDecorator, Scope, progress_bar
+from memtier_plugin.cli.views import Document, column_table, format_time, safe_text
 from memtier_plugin.core.errors import LedgerError, SettingsError
 from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.core.settings.load import load_settings
@@ -256,7 +258,19 @@ def purges(scope: Scope) -> None:
     """Show which machines each purge has reached, and which it has not."""
     with scope.open() as memory:
         _store(memory.store).sync()
-        scope.show({"purges": memory.purges()})
+        scope.show({"purges": memory.purges()}, _purges_view)
+
+
+def _purges_view(document: Document) -> RenderableType:
+    """Render which machines each purge has reached."""
+    table = column_table("purge", "at", "by", "machine", "state", "reached", "last there")
+    for purge in document["purges"]:
+        heading = [purge["purge"], format_time(purge["at"]), purge["by"]]
+        for machine, state in (purge["machines"] or {"-": {}}).items():
+            times = (format_time(state.get(name)) for name in ("at", "seen"))
+            table.add_row(*map(safe_text, (*heading, machine, state.get("state", ""), *times)))
+            heading = [""] * 3
+    return table if table.row_count else safe_text("Nothing was purged since it is shared.", "dim")
 
 
 def _store(store: object) -> SharedStore:

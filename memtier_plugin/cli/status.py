@@ -36,6 +36,7 @@ def status_view(document: Document) -> RenderableType:
     first = ("project", "home", "paused", "entries", "facts", "summaries", "index")
     rows = [
         *((name, format_value(document[name])) for name in first if name in document),
+        *_shared_rows(document),
         *_consolidation_rows(document),
         ("embedding", describe_embedding(document.get("embedding", {}))),
         *_priority_rows(document),
@@ -148,6 +149,14 @@ def _priority_rows(document: Document) -> Iterator[tuple[str, str]]:
     if counts := document.get("priority"):
         tiers = "{cache} by priority in the cache, {buffer} in the buffer".format(**counts)
         yield "priority", f"{counts['rated']} entries rated, {tiers}"
+
+
+def _shared_rows(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the row on the server by which machines share the project."""
+    if shared := document.get("shared"):
+        synced = format_time(shared["synced"]) if shared["synced"] else "never"
+        lines = f"{shared['waiting']:,} lines wait for it"
+        yield "shared", f"{shared['project']} at {shared['server']}, synchronised {synced}; {lines}"
 
 
 def _causes_rows(document: Document) -> Iterator[tuple[str, str]]:

@@ -85,6 +85,12 @@ def test_the_commands(
     state = memtier(home, "shared", "status")
     assert (state["lines"], state["behind"], state["purge_pending"]) == (1, 0, [])
     assert memtier(home, "status")["shared"]["error"] is None
+    options = ("--home", home, "--project", PROJECT)
+    assert "; 0 lines wait for it" in run_memtier(*options, "status").stdout
+    assert "Nothing was purged" in run_memtier(*options, "shared", "purges").stdout
+    memtier(home, "purge", "--query", "pier", "--yes")
+    [purge] = memtier(home, "shared", "purges")["purges"]
+    assert purge["purge"] in run_memtier(*options, "shared", "purges").stdout
     assert memtier(home, "shared", "revoke", "eric", "--url", url)["revoked"] == 1
     assert "may not write" in memtier(home, "remember", "A fact.", code=1)["error"]
 
