@@ -238,9 +238,9 @@ def test_a_standby_takes_over(
             time.sleep(1.0)
             had = lines_on(primary, name)
             primary.kill()
-            line.turn("cut")
             lacked = had - lines_on(standby, name)
             standby.promote()
+            line.turn("cut")  # not before, as it lets through what it held back
             time.sleep(8.0)
 
         figures = spend(f"failover {seed}", pair, trouble)

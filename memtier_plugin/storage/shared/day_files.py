@@ -19,7 +19,8 @@ from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, sync_folders, write_private_file
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.shared.files import LOCK_SECONDS
+from memtier_plugin.storage.ledger.segments import spool_file
+from memtier_plugin.storage.shared.files import LOCK_SECONDS, put_before
 from memtier_plugin.storage.shared.protocol import NewLine, line_key
 
 _CHUNK: Final = 1024 * 1024  # bytes
@@ -87,6 +88,22 @@ def lost_records(
         known = delivered([*batch])
         if lost := [record for key, record in batch.items() if key not in known]:
             yield lost
+
+
+def set_aside(folder: Path, delivered: Callable[[list[bytes]], Collection[bytes]]) -> None:
+    """Empty the day files of a folder; what the server does not have waits for it again.
+
+    Args:
+        delivered: as of `lost_records`.
+    """
+    for path in jsonl.list_day_files(folder):
+        if path == spool_file(path):
+            continue
+        lost = lost_records(path, delivered)
+        lines = b"".join(jsonl.to_line(record) for records in lost for record in records)
+        put_before(spool_file(path), lines)  # what waits was said after it
+        with hold_lock(path, LOCK_SECONDS) as fd:
+            os.ftruncate(fd, 0)
 
 
 # -- noticing changes --------------------------------------------------------------------------

@@ -100,6 +100,11 @@ class PostgresLedger:
         )
         return [SharedLine(*row) for row in rows]
 
+    def may_read(self, stream: Stream) -> bool:
+        """Tell whether this machine may read a stream, whether the server has it or not."""
+        [(granted,)] = self._rows("SELECT memtier.may(%s, %s, %s, false)", self._of(stream))
+        return bool(granted)
+
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
         """Return those of the keys that a line of the stream has."""
         rows = self._rows(

@@ -53,6 +53,9 @@ class Head(NamedTuple):
     epoch: int
 
 
+NO_LINES: Final = Head(0, 0)
+
+
 class SharedLine(NamedTuple):
     """A line with its place: its offset in the stream, and the day of the file it belongs to."""
 
@@ -140,6 +143,9 @@ class SharedLedger(Protocol):
             Moved: it ends elsewhere, or some of the lines are there already.
             LeaseLost: one of the leases is no longer this machine's.
         """
+
+    def may_read(self, stream: Stream) -> bool:
+        """Tell whether this machine may read a stream, whether the server has it or not."""
 
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
         """Return those of the keys that a line of the stream has."""

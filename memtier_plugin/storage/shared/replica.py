@@ -6,8 +6,7 @@ spool files, which are read like ledgers, and leaves them once it was delivered.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,6 +26,7 @@ from memtier_plugin.storage.shared.day_files import (
     lost_records,
     new_lines,
     replace_file,
+    set_aside,
 )
 from memtier_plugin.storage.shared.files import (
     LOCK_SECONDS,
@@ -34,7 +34,6 @@ from memtier_plugin.storage.shared.files import (
     copy_start,
     has_lines,
     hold_in_time,
-    put_before,
     take_start,
     write_at,
 )
@@ -49,6 +48,7 @@ from memtier_plugin.storage.shared.marks import (
 )
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
+    NO_LINES,
     Head,
     Lease,
     Moved,
@@ -91,6 +91,7 @@ class Replica:
         self._ended: dict[Stream, int] = {}  # where the last delivery ended
         self._rescued = 0  # times; each puts lines before those that wait
         self._compared: set[Stream] = set()  # with the server's, since it was last away
+        self._known: set[Stream] | None = None  # what the server had, since it was last away
         self._looked: set[Stream] = set()  # whose files were, for what somebody else changed
         folder.make(FOLDER)
 
@@ -108,8 +109,7 @@ class Replica:
 
     def spooled(self) -> list[LedgerFile]:
         """Return the files with lines that wait for the server."""
-        files = ledger_files(self.path)
-        return [file for file in files if file.provisional and has_lines(file.path)]
+        return [f for f in ledger_files(self.path) if f.provisional and has_lines(f.path)]
 
     def file(self, stream: Stream, day: str) -> LedgerFile:
         """Return the file of a day's lines that have their place."""
@@ -135,6 +135,7 @@ class Replica:
             yield
         except Unreachable:
             self._compared.clear()
+            self._known = None
             raise
 
     def copy_stream(self, stream: Stream, into: Path) -> Mark:
@@ -264,6 +265,8 @@ class Replica:
         """Fetch what is new on the server; raises as `sync` does."""
         with self._watching():
             heads, synced = self.ledger.heads(), Synced()
+            if self._known is None or not self._known <= heads.keys():
+                heads |= dict.fromkeys(self._missing(heads), NO_LINES)
         if not heads and any(mark.offset for mark in marked_streams(self.path).values()):
             raise Refused("this machine may not read the project any more: its copy stays as it is")
         for stream, head in heads.items():
@@ -277,7 +280,13 @@ class Replica:
                     if stream not in self._looked:
                         self._mend(stream, synced)
                         self._looked.add(stream)
+        self._known = {*heads}
         return synced
+
+    def _missing(self, heads: Container[Stream]) -> list[Stream]:
+        """Return the streams that the server has lost whole, as a backup was older than them."""
+        here = (name for name, mark in marked_streams(self.path).items() if mark.offset)
+        return [name for name in here if name not in heads and self.ledger.may_read(name)]
 
     def fetch_stream(self, stream: Stream) -> None:
         """Fetch what is new of one stream; raises as `sync` does."""
@@ -293,15 +302,15 @@ class Replica:
                 synced.refused = str(error)
 
     def _head(self, stream: Stream) -> Head:
-        """Return where a stream ends; a granted one that is new has no lines.
+        """Return where a stream ends; a granted one that is new, or was lost, has no lines.
 
         Raises:
             Refused: it was here, and is not shown any more: what was copied is left as it is.
         """
         head = self.ledger.heads().get(stream)
-        if head is None and self.offset(stream):
+        if head is None and self.offset(stream) and not self.ledger.may_read(stream):
             raise Refused(f"this machine may not read {stream.ledger} of {stream.owner} any more")
-        return head or Head(0, 0)
+        return head or NO_LINES
 
     def _pull(self, stream: Stream, head: Head, synced: Synced) -> None:
         """Copy a locked stream up to its head."""
@@ -398,17 +407,9 @@ class Replica:
         backup was restored; or somebody changed the files here.  Lines that only this machine has
         may have been acknowledged: they are delivered again.
         """
-        for path in jsonl.list_day_files(self._folder(stream)):
-            if path == spool_file(path):
-                continue
-            lost = lost_records(path, partial(self.ledger.delivered, stream))
-            lines = b"".join(jsonl.to_line(record) for records in lost for record in records)
-            put_before(spool_file(path), lines)  # what waits was said after it
-            with hold_lock(path, LOCK_SECONDS) as fd:
-                os.ftruncate(fd, 0)
+        set_aside(self._folder(stream), partial(self.ledger.delivered, stream))
         self._rescued += 1
-        mark = Mark(epoch=head.epoch)
-        write_mark(self.path, stream, mark)
+        write_mark(self.path, stream, mark := Mark(epoch=head.epoch))
         forget_seals(self._seals(stream))
         return mark
 
@@ -416,8 +417,7 @@ class Replica:
 
     def deliver(self, stream: Stream) -> Synced:
         """Deliver what waits of one stream; raises as `sync` does."""
-        synced = Synced()
-        self._deliver(stream, synced, lambda: False)
+        self._deliver(stream, synced := Synced(), lambda: False)
         return synced
 
     def _deliver(self, stream: Stream, synced: Synced, stop: Callable[[], bool]) -> None:

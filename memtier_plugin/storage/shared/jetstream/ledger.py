@@ -116,6 +116,10 @@ class NatsLedger:
                     break
         return lines[:limit]
 
+    def may_read(self, stream: Stream) -> bool:
+        """Tell whether this machine may read a stream, whether the server has it or not."""
+        return self._names.may_read(stream)
+
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
         """Return those of the keys that a line of the stream has."""
         with self._alone():

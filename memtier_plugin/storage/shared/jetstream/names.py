@@ -59,12 +59,19 @@ class Names(NamedTuple):
         """Return the subjects of a kind that this machine may read, by patterns."""
         if self.agent is None:
             return [self.subject(kind, *rest, "*", "*")]
-        streams = (
+        return [self.subject(kind, *rest, *_tokens(stream)) for stream in self._streams()]
+
+    def may_read(self, stream: Stream) -> bool:
+        """Tell whether this machine may read a stream."""
+        return self.agent is None or stream in self._streams()
+
+    def _streams(self) -> tuple[Stream, ...]:
+        """Return what a machine that is limited to one agent may read."""
+        return (
             *(Stream(ledger, self.agent) for ledger in ("episodic", "journal")),
             *(Stream(ledger) for ledger in ("semantic", "procedural")),
             Stream("journal", "_project"),
         )
-        return [self.subject(kind, *rest, *_tokens(stream)) for stream in streams]
 
 
 def _tokens(stream: Stream) -> tuple[str, str]:
