@@ -3,20 +3,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all test-frameworks bench-agents attacks faults isolation power-loss race soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
 	$(BIN)/memtier demo
 
 test: .venv/.dev
-	$(BIN)/pytest -m "not slow and not runtime and not train and not shared" -n auto --dist worksteal
+	$(BIN)/pytest -m "not slow and not runtime and not train and not shared and not framework" -n auto --dist worksteal
 
 coverage: .venv/.dev # the same, half as fast
-	$(BIN)/pytest -m "not slow and not runtime and not train and not shared" -n auto --dist worksteal --cov --cov-report=term
+	$(BIN)/pytest -m "not slow and not runtime and not train and not shared and not framework" -n auto --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/.dev # and the properties, with ten times the examples
-	$(BIN)/pytest -m "(slow or hypothesis) and not (runtime or browser or shared)" -n 2 --dist worksteal \
+	$(BIN)/pytest -m "(slow or hypothesis) and not (runtime or browser or shared or framework)" -n 2 --dist worksteal \
 		--hypothesis-profile=thorough
 
 test-web: .venv/.dev # the web view in Chromium; a screenshot of each page in build/screenshots
@@ -42,18 +42,33 @@ test-train: .venv/.train .venv/.train-llamafactory .venv/.train-verl
 test-runtimes: .venv/.dev
 	$(BIN)/python scripts/install_runtimes.py
 	$(BIN)/pytest -m runtime tests/runtimes/test_scenarios.py tests/runtimes/test_shim.py \
-		tests/runtimes/test_host_model.py
+		tests/runtimes/test_host_model.py tests/runtimes/test_coding_agents.py
 
 # Goes on where it was stopped; `make clean` forgets what is done.
 test-runtimes-all: .venv/.dev
 	$(BIN)/python scripts/install_runtimes.py --all
 	TEST_MEMTIER_DONE=.venv/runtimes-done $(BIN)/pytest -m runtime tests/runtimes
 
+# Agent frameworks, the newest, with a model on this machine; their pins clash, so in two environments.
+# What they warn of among themselves is theirs.
+test-frameworks: .venv/.frameworks .venv/.frameworks-crewai
+	.venv/frameworks/bin/python -m pytest -m framework -W ignore -n 0 tests/frameworks
+	CREWAI_DISABLE_TELEMETRY=true .venv/frameworks-crewai/bin/python -m pytest -m framework -W ignore -n 0 \
+		tests/frameworks -k crewai
+
+bench-agents: .venv/.dev # 20 sessions of each coding agent, with a resident and without; ARGS as above
+	$(BIN)/python scripts/install_runtimes.py
+	$(BIN)/python -m tests.runtimes.agent_figures $(ARGS)
+
 faults: .venv/.dev # every write that can fail, in every way; goes on where it was left
 	$(BIN)/python -m tests.faults
 
 isolation: .venv/.dev # 10,000 answers, with and without what others keep private
 	TEST_MEMTIER_PAIRS=50 $(BIN)/pytest tests/proofs/test_isolation_fuzz.py -k drawn -n 0
+
+race: .venv/.dev # 200 starts of hooks and MCP servers, one resident; quiet, then beside 20 busy processes
+	$(BIN)/python -m tests.hooks.race $(ARGS)
+	$(BIN)/python -m tests.hooks.race --busy 20 $(ARGS)
 
 power-loss: .venv/.dev # the power goes at every moment of a workload
 	$(BIN)/python -m tests.faults.power_loss
@@ -122,6 +137,17 @@ clean:
 # A torch without CUDA that is installed already is kept: see docs/training.md.
 .venv/.train: pyproject.toml | .venv/.dev
 	$(BIN)/python -m pip install --quiet -e '.[dev,train]'
+	touch $@
+
+# By uv: pip takes minutes to find versions that go together.
+.venv/.frameworks: extras := openai-agents,langchain,pydantic-ai,llama-index,autogen,ag2,google-adk
+.venv/.frameworks: models := langchain-openai 'autogen-ext[openai]' 'ag2[openai]'
+.venv/.frameworks-crewai: extras := crewai
+.venv/.frameworks .venv/.frameworks-crewai: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(subst /.,/,$@)
+	$(BIN)/uv pip install --quiet --upgrade --python $(subst /.,/,$@) -e '.[$(extras)]' $(models) \
+		hypothesis pytest pytest-timeout pytest-xdist
 	touch $@
 
 # Trainers whose pins clash have environments of their own, with the torch of .venv.

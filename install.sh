@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install MemTier for this user: a virtual environment of its own, and the command `memtier`.
 #
-#   ./install.sh                       install, or upgrade what this script installed
+#   ./install.sh                       install or upgrade; then ask which hosts to set up
 #   ./install.sh --host claude-code    ... and set up that host (may be given several times)
 #   ./install.sh --extras mcp,web      other extras than these two; '' for none
 #   ./install.sh --from memtier.whl    install this (a wheel, a folder, a requirement of pip)
@@ -122,16 +122,12 @@ run "$prefix/bin/memtier" self-check
 for host in $hosts; do
     run "$prefix/bin/memtier" install "$host"
 done
+[ -n "$hosts" ] || run "$prefix/bin/memtier" install # lists the hosts of this machine, and asks
 
 case :$PATH: in
 *":$bin:"*) ;;
 *) say "Add $bin to your PATH, or call $command." ;;
 esac
-if [ -z "$hosts" ]; then
-    for host in claude:claude-code codex:codex cursor:cursor code:vscode gemini:gemini openclaw:openclaw hermes:hermes; do
-        ! command -v "${host%%:*}" >/dev/null 2>&1 || say "Found here: memtier install ${host##*:}"
-    done
-fi
 if [ -n "$dry" ]; then
     say "Nothing was changed."
 else

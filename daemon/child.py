@@ -18,10 +18,9 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import (
-    OPEN_FLAGS,
     encode_file_name,
-    make_private_folder,
     make_project_folder,
+    open_process_log,
 )
 from memtier_plugin.core.times import from_iso
 from memtier_plugin.operations import job_state
@@ -29,7 +28,6 @@ from memtier_plugin.storage.store import open_log
 
 from . import lock
 
-LOG_BYTES: Final = 1_000_000
 MAX_REST: Final = timedelta(hours=1)  # jobs run this often even if nothing was written
 _POLL_SECONDS: Final = 0.05  # seconds between checks of the stop event
 
@@ -115,14 +113,11 @@ def is_at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
 
 
 def _start_process(home: Path, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
-    path = make_private_folder(home, "logs") / "daemon.log"
-    if path.exists() and path.stat().st_size > LOG_BYTES:
-        path.replace(path.with_suffix(".log.1"))
     # The child must find this package even if it is not installed.
     package = str(Path(memtier_plugin.__file__).parent.parent)
     paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), package)))
     try:
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_FLAGS, 0o600)
+        log = open_process_log(home, "daemon")
         try:
             return subprocess.Popen(
                 [

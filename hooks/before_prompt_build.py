@@ -30,7 +30,12 @@ def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAdditi
         lambda hooks: hooks.prompt_deadline_ms,
         context,
         lambda memory, until: _recall_block(memory, event, context, until),
+        None if event.acknowledges else _acknowledge,
     )
+
+
+def _acknowledge(memory: MemTier, addition: PromptAddition) -> None:
+    memory.acknowledge(addition.recall_id)
 
 
 def _recall_block(
@@ -44,7 +49,7 @@ def _recall_block(
         query,
         session_id=context.session_id,
         run_id=context.run_id,
-        purpose="inject",
+        purpose="offer",
         sender=context.sender,
         deadline_ms=max(1, int((until - time.monotonic()) * 1000 * _RECALL_SHARE)),
         shown=Shown(since=since, injected=event.keeps_injected) if since else None,

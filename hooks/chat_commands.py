@@ -60,8 +60,8 @@ def _status(memory: MemTier, _words: Sequence[str], context: RunContext) -> str:
 
 def _review(memory: MemTier, words: Sequence[str], context: RunContext) -> str:
     """List what waits, or accept, reject or edit one of it."""
-    audience = Audience(context.agent_id, context.sender)
-    queue = memory.knowledge.review_queue(audience)
+    knowledge = memory.knowledge.of_sender(context.sender)
+    queue = knowledge.review_queue(Audience(context.agent_id, context.sender))
     if not words:
         return _list_queue(queue)
     action, *rest = words
@@ -74,10 +74,10 @@ def _review(memory: MemTier, words: Sequence[str], context: RunContext) -> str:
         memory.edit_fact(item.id, " ".join(rest[1:]))
         done = "replaced by your wording"
     elif action.casefold() == "accept":
-        [outcome] = memory.knowledge.accept([item.id])
+        [outcome] = knowledge.accept([item.id])
         done = outcome.now
     else:
-        memory.knowledge.reject([item.id])
+        knowledge.reject([item.id])
         done = "rejected"
     return f"{_short_text(item)}: {done}. {_left(len(queue) - 1)}"
 
@@ -86,7 +86,7 @@ def _private(memory: MemTier, _words: Sequence[str], context: RunContext) -> str
     """Keep this session, and what is yet to be said in it, to its agent."""
     if not context.session_id:
         return "MemTier: the host does not say which session this is."
-    count = len(memory.make_private(context.session_id))
+    count = len(memory.make_private(context.session_id, sender=context.sender))
     return f"This session stays private: {count} lines, and what is said from now on."
 
 

@@ -1,8 +1,8 @@
 """Translate the events of coding agents, as `coding_agents` delivers them, into MemTier's records.
 
 Their fields are those of the agents' public documentation: one object an event, with
-``hook_event_name``, ``session_id`` and ``cwd``.  Claude Code and Codex keep what a hook added to a
-prompt in the conversation until it is compacted; Gemini CLI shows it for one turn.
+``hook_event_name``, ``session_id`` and ``cwd``.  What a hook added to a prompt they keep in the
+conversation until it is compacted.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ _LOCAL: Final = (
     *("save_memory", "view_image"),
 )
 _RUNNERS: Final = {"run_shell_command": "run_command", "exec_command": "exec"}
-_OWN_SERVER: Final = re.compile(r"mcp_+memtier_+(?=memory_)")
-_KEEPS_INJECTED: Final = ("claude-code", "codex")
+_OWN_SERVER: Final = re.compile(r"mcp_+(?:plugin_memtier_)?memtier_+(?=memory_)")
 # Agents that report a call that failed by an event of its own; of others the result has to tell.
 _REPORTS_FAILURES: Final = ("claude-code",)
 _EXIT_CODE: Final = re.compile(r"(?i)\b(?:exit|status)\s+code:?\s+(\d{1,3})\b")
+# What Gemini CLI writes below the output of a command that ended: a code unless it was 0.
+_GEMINI_END: Final = re.compile(
+    r"\n(?:Exit Code: (\d{1,3})\n)?(Signal: \w+\n)?(?:Background PIDs: [\d, ]+\n)?"
+    r"Process Group PGID: \d+\s*(?:</untrusted_context>)?\s*\Z"
+)
 _FORGETTING: Final = ("clear", "compact")  # sources of a session whose conversation begins anew
 
 
@@ -67,9 +71,7 @@ class CodingAgentTranslator:
         if name == "prompt":
             query = user_words(str(events[0].get("prompt") or ""), self._host) if events else ""
             since = self._compactions.last_compaction(session)
-            asked = PromptEvent(
-                prompt=query, visible_since=since, keeps_injected=self._host in _KEEPS_INJECTED
-            )
+            asked = PromptEvent(prompt=query, visible_since=since, keeps_injected=True)
             return HookCall("before_prompt_build", run, asked) if query.strip() else None
         compacted = name == "compaction" or (
             name == "session_start" and events and events[0].get("source") in _FORGETTING
@@ -78,9 +80,9 @@ class CodingAgentTranslator:
             self._compactions.note(session, now or datetime.now(UTC))
         if name in ("session_start", "session_end"):
             return HookCall(name, run)
-        if name not in ("turn_end", "unfinished_turn", "compaction"):
+        if name not in ("turn_end", "subagent_end", "unfinished_turn", "compaction"):
             return None
-        finished = name == "turn_end"
+        finished = name in ("turn_end", "subagent_end")
         # Whoever breaks off a turn judges none of its tools.
         kept = [e for e in events if finished or name == "compaction" or "tool_name" not in e]
         spoken = parse_messages(_messages(kept, self._host, (*local_tools(run), *_LOCAL)))
@@ -90,13 +92,16 @@ class CodingAgentTranslator:
         return HookCall(hook, run, RunEvent(messages=spoken))
 
     def context(self, context: Payload, base: RunContext) -> RunContext:
-        """Return the run context: agent, session and run."""
+        """Return the run context: agent, session and run; a sub-agent has a ledger of its own."""
+        session = text_or_none(context.get("session_id"))
+        sub = text_or_none(context.get("subagent"))
         return replace(
             base,
-            agent_id=agent_of(self._host),
-            session_id=text_or_none(context.get("session_id")),
+            agent_id=agent_of(self._host) + (".subagent" if sub else ""),
+            session_id=f"{session}.{sub}" if sub else session,
             run_id=text_or_none(context.get("run_id")),
             workspace=text_or_none(context.get("workspace")) or base.workspace,
+            parent=session if sub else None,
         )
 
 
@@ -110,7 +115,7 @@ def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Ite
             words = user_words(prompt, host)
             role = "user" if words else "system"
             yield {"role": role, "content": words or prompt}
-        elif kind == "turn_end":
+        elif kind in ("turn_end", "subagent_end"):
             answer = event.get("last_assistant_message") or event.get("prompt_response")
             yield from [{"role": "assistant", "content": str(answer)}] if answer else ()
 
@@ -131,7 +136,7 @@ def _tool_messages(
         "role": "tool",
         "name": name,
         "tool_call_id": key,
-        "content": result,
+        "content": result or "(no output)",  # what says nothing is no line, and has no outcome
         "origin": "external" if external else "tool",
         **_outcome(event, host),
     }
@@ -164,8 +169,7 @@ def _outcome(event: Payload, host: str) -> dict[str, Any]:
     fields = response if isinstance(response, Mapping) else {}
     if event.get("is_interrupt") or fields.get("interrupted") is True:
         return {}  # by the user: that says nothing of the tool
-    for name in ("exit_code", "exitCode"):
-        code = fields.get(name)
+    for code in (event.get("exit_code"), fields.get("exit_code"), fields.get("exitCode")):
         if isinstance(code, int) and not isinstance(code, bool):
             return {"exit_code": code}
     if error := event.get("error") or fields.get("error"):
@@ -173,6 +177,11 @@ def _outcome(event: Payload, host: str) -> dict[str, Any]:
         return {"exit_code": int(stated[1])} if stated else {"ok": False}
     if fields.get("success") is False or fields.get("isError") is True:
         return {"ok": False}
+    if host == "gemini" and event["tool_name"] == "run_shell_command":
+        ended = _GEMINI_END.search(_result_text(event))
+        if ended and ended[2] and not ended[1]:
+            return {"ok": False}
+        return {"exit_code": int(ended[1] or 0)} if ended else {}
     if host not in _REPORTS_FAILURES:
         return {}
     return {"ok": event.get("hook_event_name") != "PostToolUseFailure"}

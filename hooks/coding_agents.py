@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import encode_file_name, make_private_folder, write_private_file
 from memtier_plugin.hosts.agent_events import EVENTS, agent_of
 from memtier_plugin.operations.hook_latency import HookWait
 
+from .codex_rollout import add_exit_codes
 from .resident import ResidentClient
 from .resident_connection import Payload
 
@@ -28,6 +30,10 @@ PROMPT_SECONDS: Final = 5.0
 END_SECONDS: Final = 20.0
 MAX_RESULT_CHARS: Final = 64_000  # characters of a tool's result that are kept
 ABANDONED_SECONDS: Final = 24 * 3600.0  # after which the turn of a session that died is delivered
+_SCOPE: Final = ("session_id", "agent_id", "prompt_id", "turn_id", "cwd")  # which turn it is
+_UNPROVEN: Final = {"PreCompress": "auto"}  # Gemini CLI says so whether it compresses or not
+# Of a block only its fence has angle brackets, and Gemini CLI writes those as HTML has them.
+_SQUARE: Final = {ord("<"): "[", ord(">"): "]"}
 
 
 class Turn:
@@ -43,7 +49,8 @@ class Turn:
 
     def begin(self, payload: Payload) -> str:
         """Begin a turn with its prompt; return the id of its run."""
-        run = str(payload.get("prompt_id") or payload.get("turn_id") or uuid.uuid4().hex)
+        names = ("agent_id", "prompt_id", "turn_id")  # a sub-agent works in the prompt of another
+        run = next((str(payload[n]) for n in names if payload.get(n)), uuid.uuid4().hex)
         folder = self.path.parent
         make_private_folder(folder.parents[2], "queue", "turns", folder.name)
         write_private_file(self.path, json.dumps({**payload, "run_id": run}) + "\n")
@@ -52,7 +59,7 @@ class Turn:
     def add(self, payload: Payload) -> None:
         """Add an event; several processes may do so at once."""
         if not self.path.exists():  # the session began without us
-            self.begin({**payload, "hook_event_name": "", "prompt": ""})
+            self.begin({name: payload[name] for name in _SCOPE if name in payload})
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self.path, flags)
         try:
@@ -66,7 +73,7 @@ class Turn:
         with suppress(OSError):
             for line in self.path.read_bytes().splitlines():
                 with suppress(ValueError):
-                    event = json.loads(line)
+                    event = parse_json_text(line)
                     events += [event] if isinstance(event, dict) else []
         return events
 
@@ -82,6 +89,8 @@ class AgentHooks:
         self._client = client
         self._host = host
         self._project = project
+        self.is_prompt = False
+        self._unacknowledged: tuple[Payload, Payload] | None = None  # the last request, its answer
 
     def pass_event(self, payload: Payload) -> dict[str, Any]:
         """Pass an event on; return what the agent's hook prints, often nothing.
@@ -92,16 +101,23 @@ class AgentHooks:
         name = str(payload.get("hook_event_name") or "")
         kind = EVENTS[self._host].get(name)
         session = str(payload.get("session_id") or "")
-        if kind is None or not session or payload.get("agent_id"):  # a sub-agent's are its own
+        if kind is None or not session:
             return {}
+        if sub := str(payload.get("agent_id") or ""):  # a sub-agent's, whose turn is its own
+            session = f"{session}.{sub}"
+            if kind not in ("tool", "subagent_end") or not payload.get("agent_type"):
+                return {}  # of the host's own, which sums up for it
         turn = Turn.of(self._client.home, self._host, session)
-        if kind == "prompt":
+        self.is_prompt = kind == "prompt"
+        if self.is_prompt:
             return self._recall(turn, name, payload)
-        if kind in ("tool", "turn_end"):
+        if kind in ("tool", "turn_end", "subagent_end"):
             turn.add(payload)
-        if kind == "turn_end":
-            self._deliver("turn_end", turn.events())
-        elif kind == "compaction":
+        if kind in ("turn_end", "subagent_end"):
+            self._deliver(kind, turn.events())
+            if kind == "subagent_end":
+                turn.remove()
+        elif kind == "compaction" and payload.get("trigger") != _UNPROVEN.get(name):
             self._deliver("compaction", turn.events() or [dict(payload)])
         elif kind == "session_start":
             self._deliver_abandoned()
@@ -112,12 +128,14 @@ class AgentHooks:
         return {}
 
     def _recall(self, turn: Turn, name: str, payload: Payload) -> dict[str, Any]:
-        self._deliver_unfinished(turn)
-        run = turn.begin(payload)
         started, answered = time.monotonic(), False
+        self._deliver_unfinished(turn, PROMPT_SECONDS / 2)
+        run = turn.begin(payload)
         try:
             request = self._request("prompt", [payload], run)
-            answer = self._client.call("hook", request, PROMPT_SECONDS) or {}
+            request["event"]["acknowledges"] = True
+            left = max(0.0, started + PROMPT_SECONDS - time.monotonic())
+            answer = self._client.call("hook", request, left) or {}
             answered = True
         finally:
             ms = round(1000 * (time.monotonic() - started))
@@ -128,18 +146,37 @@ class AgentHooks:
         block = answer.get("prepend_context")
         if not block:
             return {}
+        if self._host == "gemini":
+            block = block.translate(_SQUARE)
+        self._unacknowledged = request, answer
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
 
-    def _deliver(self, kind: str, events: Sequence[Payload]) -> None:
-        run = str(events[0].get("run_id") or uuid.uuid4().hex)
-        self._client.deliver(self._request(kind, events, run), END_SECONDS)
+    def finish(self) -> None:
+        """Say that the agent has the last answer, once it is printed.
 
-    def _deliver_unfinished(self, turn: Turn) -> None:
+        Where no prompt waits, a resident that did not answer is looked after.
+        """
+        if self._unacknowledged:
+            self._client.acknowledge(*self._unacknowledged)
+            self._client.flush()
+            self._unacknowledged = None
+        if not self.is_prompt:
+            self._client.close()
+
+    def _deliver(
+        self, kind: str, events: Sequence[dict[str, Any]], seconds: float = END_SECONDS
+    ) -> None:
+        if self._host == "codex":
+            add_exit_codes(events, str(events[-1].get("transcript_path") or ""))
+        run = str(events[0].get("run_id") or uuid.uuid4().hex)
+        self._client.deliver(self._request(kind, events, run), seconds)
+
+    def _deliver_unfinished(self, turn: Turn, seconds: float = END_SECONDS) -> None:
         """Deliver a turn that was broken off, and forget it; one that ended is delivered."""
         events = turn.events()
         kinds = EVENTS[self._host]
         if events and kinds.get(str(events[-1].get("hook_event_name"))) != "turn_end":
-            self._deliver("unfinished_turn", events)
+            self._deliver("unfinished_turn", events, seconds)
         turn.remove()
 
     def _deliver_abandoned(self) -> None:
@@ -160,6 +197,7 @@ class AgentHooks:
                 "session_id": first.get("session_id"),
                 "run_id": run,
                 "workspace": first.get("cwd"),
+                "subagent": first.get("agent_id"),
             },
             "home": str(self._client.home),
             "project": self._project,

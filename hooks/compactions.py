@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.times import from_iso, to_iso
 
@@ -30,7 +31,7 @@ class Compactions:
         """Read a host's times from a home; an unreadable file is replaced."""
         compactions = cls(home / "hosts" / f"{host}.json", {})
         with suppress(OSError, ValueError, TypeError, AttributeError):
-            saved = json.loads(compactions.file.read_text("utf-8"))
+            saved = parse_json_text(compactions.file.read_text("utf-8"))
             compactions.times = {str(k): to_iso(from_iso(v)) for k, v in saved.items()}
         return compactions
 

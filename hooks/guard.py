@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
@@ -18,7 +19,7 @@ from memtier_plugin.core.errors import MemTierError, Paused
 from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.plugins import record_failure
 from memtier_plugin.core.settings.schema import Hooks
-from memtier_plugin.core.workers import WorkerPool
+from memtier_plugin.core.workers import TooManyJobs, WorkerPool
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 
@@ -42,16 +43,19 @@ def run_guarded(
     deadline: Callable[[Hooks], int],
     context: RunContext,
     work: Callable[[MemTier, float], T | None],
+    answered: Callable[[MemTier, T], None] | None = None,
 ) -> T | None:
     """Run a hook's work on the context's memory; return its answer, or None if it failed.
 
-    ``work`` gets the memory and its deadline, in ``time.monotonic()`` seconds. The prompt's hook is
-    not queued: it must not wait for an earlier run's late write.
+    The prompt's hook is not queued: it must not wait for an earlier run's late write.
+
+    Args:
+        work: gets the memory and its deadline, in ``time.monotonic()`` seconds.
+        answered: gets an answer that came in time, before the next hook that is queued.
     """
     started = time.monotonic()
-    line = None
-    if hook != "before_prompt_build":
-        line = replace(context, run_id=None, sender=None, parent=None)
+    queue = replace(context, run_id=None, sender=None, parent=None)
+    line = None if hook == "before_prompt_build" else queue
     answers: list[T | None] = []
     try:
         seconds = deadline(memory_pool.settings(context).hooks) / 1000
@@ -61,14 +65,21 @@ def run_guarded(
             _run_work(hook, context, work, answers, late, (started, started + seconds))
 
         future = workers.submit(job, line)
+        if hook == "agent_end":  # it may wait for other runs, while the next turn begins
+            with suppress(TooManyJobs):
+                workers.submit(lambda: _note_begun(hook, context))
         if wait([future], started + seconds - time.monotonic()).done:
             future.result()
         if answers:
-            return answers[0]  # in time, even if noting it still waits for a lock
+            answer = answers[0]  # in time, even if noting it still waits for a lock
+            if answered and answer is not None:
+                workers.submit(lambda: _use(context, answered, answer), queue)
+            return answer
         late.set()
-        error = DeadlinePassed(f"not done after {seconds:g} s; it continues in the background")
-        workers.submit(lambda: _note_late(hook, context, error, round(1000 * seconds)))
-        raise error
+        # Not "error": the clause below unbinds its name, which a job that runs after it would miss.
+        missed = DeadlinePassed(f"not done after {seconds:g} s; it continues in the background")
+        workers.submit(lambda: _note_late(hook, context, missed, round(1000 * seconds)))
+        raise missed
     except Exception as error:  # foreign code and hosts: nothing may break the host
         record_failure("memtier", hook, error)
         return None
@@ -100,6 +111,16 @@ def _run_work(
             answer is None or not late.is_set()
         ):  # a late answer reached nobody
             _note_outcome(memory, hook, context, ms())
+
+
+def _use(context: RunContext, answered: Callable[[MemTier, T], None], answer: T) -> None:
+    with memory_pool.use(context) as memory:
+        answered(memory, answer)
+
+
+def _note_begun(hook: HookName, context: RunContext) -> None:
+    with suppress(MemTierError), memory_pool.use(replace(context, session_id=None)) as memory:
+        memory.note_hook_begun(context.agent_id, hook)
 
 
 def _note_late(hook: HookName, context: RunContext, error: Exception, ms: int) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -34,6 +36,8 @@ PROMPT_SECONDS: Final = 4.0  # of the eight that Hermes waits
 END_SECONDS: Final = 20.0  # on Hermes' own worker thread
 TOOL_SECONDS: Final = 10.0
 MAX_RESULT_CHARS: Final = 64_000  # characters of one tool result that are kept of a live call
+# Of a message; and Hermes' marks of those that nobody typed, such as _pre_verify_synthetic.
+_KEPT_FIELDS: Final = ("role", "content", "name", "tool_calls", "tool_call_id", "timestamp")
 _MAX_TURNS: Final = 8  # that may wait for their sync_turn
 # The MemTier hook of each Hermes call, where the names differ.
 _HOOK_OF_CALL: Final = {
@@ -163,10 +167,9 @@ class Provider:
             return ""
         context = {**self._context, "run_id": self._runs.get(query)}
         started, answered = time.monotonic(), False
+        asked = self._payload("prefetch", {"query": query, "acknowledges": True}, context)
         try:
-            answer = self._resident.call(
-                "hook", self._payload("prefetch", {"query": query}, context), PROMPT_SECONDS
-            )
+            answer = self._resident.call("hook", asked, PROMPT_SECONDS) or {}
             answered = True
         except MemTierError as error:
             self._warn(self._describe_failure(error))
@@ -174,9 +177,10 @@ class Provider:
         finally:
             self._note_wait("prefetch", context, started, answered)
         self._troubled = False
-        if answer and answer.get("warning"):
+        if answer.get("warning"):
             self._warn(answer["warning"])
-        return str(answer.get("prepend_context") or "") if answer else ""
+        self._resident.acknowledge(asked, answer)
+        return str(answer.get("prepend_context") or "")
 
     def sync_turn(
         self,
@@ -308,6 +312,23 @@ class Provider:
         """Write the chosen configuration (mode 0600)."""
         hermes_settings.save_config(values, hermes_home)
 
+    def post_setup(self, hermes_home: str, config: dict[str, Any]) -> None:
+        """Finish `hermes memory setup memtier`: install MemTier's command if it is not there.
+
+        Hermes leaves it to the provider, where it has this method, to select itself.
+        """
+        command, script = read_config(hermes_home)["command"], hermes_settings.installer()
+        if shutil.which(command[0]) is None and script is not None:
+            sys.stdout.write(f"MemTier gets an environment of its own, by {script}:\n")
+            sys.stdout.flush()
+            python = {"PYTHON": sys.executable}  # Hermes' own: it is there, and new enough
+            subprocess.run(
+                ["sh", script, "--extras", ""], env={**os.environ, **python}, check=False
+            )
+        hermes_host.select(config)
+        where = config_path(hermes_home)
+        sys.stdout.write(f"MemTier is Hermes' memory; {where} may name project, home, command\n")
+
     def get_status_config(self, _config: Any = None) -> dict[str, Any]:
         """Return what `hermes memory status` shows."""
         return {key: read_config()[key] for key in ("project", "home", "command")}
@@ -375,9 +396,11 @@ class Provider:
         program = str(self._config["command"][0])
         if shutil.which(program) is not None:
             return f"no recall: {error}"
+        script = hermes_settings.installer()
+        remedy = f"run {script}" if script else "put it on the path of Hermes"
         return (
             f"no recall, and runs wait in {self._config['home']}/queue: {program!r} is not there; "
-            f"put it on the path of Hermes, or name it as `command` in {config_path()}"
+            f"{remedy}, or name it as `command` in {config_path()}"
         )
 
     def _warn(self, text: str) -> None:
@@ -399,7 +422,7 @@ def _copy_messages(messages: Sequence[Payload] | None) -> list[dict[str, Any]]:
         {
             name: value
             for name, value in message.items()
-            if name in ("role", "content", "name", "tool_calls", "tool_call_id", "timestamp")
+            if name in _KEPT_FIELDS or name.endswith("_synthetic")
         }
         for message in messages or ()
     ]

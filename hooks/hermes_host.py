@@ -61,6 +61,12 @@ def is_selected() -> bool:
     return False
 
 
+def select(config: dict[str, Any]) -> None:
+    """Make this the memory provider in Hermes' configuration."""
+    config.setdefault("memory", {})["provider"] = NAME
+    import_module("hermes_cli.config").save_config(config)
+
+
 def complete(request: Payload) -> dict[str, Any]:
     """Ask the model that Hermes is configured with; Hermes keeps its keys and its policy."""
     answer = _contexts[0].llm.complete(

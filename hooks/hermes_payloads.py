@@ -7,7 +7,6 @@ sign of failure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.records import Origin
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.fence import remove_blocks
@@ -25,7 +25,7 @@ from .compactions import Compactions
 from .hermes_settings import HOST, agent_of
 from .payloads import calls_by_id, external_texts, local_tools, text_or_none
 from .resident_connection import Payload
-from .synthetic import user_words
+from .synthetic import is_marked, user_words
 from .usage import usage_of
 
 UNPROMPTED_PLATFORMS: Final = frozenset(
@@ -216,7 +216,7 @@ def _split_turn(messages: Sequence[Payload], user: str) -> tuple[list[Payload], 
 def _spoken_or_system(message: Payload) -> Payload:
     """Return a message of the user's without Hermes' notes; what Hermes made up is the system's."""
     text = flatten_content(message.get("content"))
-    words = user_words(text, HOST)
+    words = "" if is_marked(message) else user_words(text, HOST)
     if words == text:
         return message
     return {**message, "content": words} if words else {**message, "role": "system"}
@@ -247,7 +247,7 @@ def _origin(name: str, arguments: str, result: str, local: Sequence[str]) -> Ori
 def _tool_outcome(result: str, live: Payload | None) -> dict[str, Any]:
     """Return a tool's outcome: its exit code, else what Hermes or the result itself reports."""
     try:
-        fields = json.loads(result)
+        fields = parse_json_text(result)
     except ValueError:
         fields = None
     if not isinstance(fields, dict):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import write_private_file
 
 NAME: Final = "memtier"
@@ -32,7 +33,7 @@ def read_config(hermes_home: str | Path | None = None) -> dict[str, Any]:
     """Return the configuration: command, home, project, environment; all have defaults."""
     config: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        config = dict(json.loads(config_path(hermes_home).read_text("utf-8")))
+        config = dict(parse_json_text(config_path(hermes_home).read_text("utf-8")))
     config.setdefault("command", _command())
     config.setdefault("home", os.environ.get("MEMTIER_HOME") or str(Path.home() / ".memtier"))
     config.setdefault("project", "default")
@@ -70,6 +71,13 @@ def save_config(values: Mapping[str, Any], hermes_home: str) -> None:
 
 
 def _command() -> list[str]:
-    """Return the command that runs `memtier`: this checkout's environment, else the one on PATH."""
-    own = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "memtier"
-    return [str(own) if own.is_file() else shutil.which("memtier") or "memtier"]
+    """Return the command that runs `memtier`: this checkout's, one on PATH, or install.sh's."""
+    own = str(Path(__file__).resolve().parents[1] / ".venv" / "bin")
+    path = os.pathsep.join([own, os.environ.get("PATH", ""), str(Path.home() / ".local" / "bin")])
+    return [shutil.which("memtier", path=path) or "memtier"]
+
+
+def installer() -> Path | None:
+    """Return the script that installs MemTier, where this is a checkout."""
+    script = Path(__file__).resolve().parents[1] / "install.sh"
+    return script if script.is_file() else None

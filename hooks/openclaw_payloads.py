@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.records import Origin
@@ -27,7 +28,7 @@ from memtier_plugin.trust.tool_origins import brings_external_text
 
 from .payloads import calls_by_id, drop_oldest, external_texts, local_tools, text_or_none
 from .resident_connection import Payload
-from .synthetic import is_continuation, user_words
+from .synthetic import is_continuation, is_marked, is_report, user_words
 from .usage import usage_of
 
 HOST: Final = "openclaw"
@@ -48,6 +49,13 @@ _ENDING_REASONS: Final = frozenset(
     {"new", "reset", "idle", "daily", "deleted"}
 )  # reasons of session_end
 _GROUP: Final = re.compile(r":(?:group|channel|room|thread|topic|guild)s?:", re.IGNORECASE)
+# The chat in a session's key, where OpenClaw keeps sessions apart by person: the peer of a direct
+# message, or the `user` of a request to its HTTP interface.
+_PEER: Final = re.compile(
+    r"\Aagent:[^:]*:(?:open(?:ai|responses)-user:(?P<user>.+)"
+    r"|(?P<peer>(?:[^:]+:){0,2}(?:direct|dm):[^:]+))",
+    re.IGNORECASE,
+)
 _TASK: Final = re.compile(
     r"\A\[Subagent Context\].*?^\[Subagent Task\]$\s*(?P<task>.*?)\s*"
     r"(?:\n+Begin\. Execute the assigned task to completion\.)?\s*\Z",
@@ -90,7 +98,7 @@ class Conversations:
         """
         loaded = cls(make_private_folder(home, "hosts") / f"{HOST}.json")
         with suppress(OSError, ValueError, KeyError, TypeError):
-            saved = json.loads(loaded.file.read_text("utf-8"))
+            saved = parse_json_text(loaded.file.read_text("utf-8"))
             for key, (number, last) in saved["sessions"].items():
                 loaded._conversations[str(key)] = _Conversation(int(number), from_iso(last))
             loaded._parents.update({str(k): str(v) for k, v in saved["parents"].items()})
@@ -223,14 +231,15 @@ class OpenClawTranslator:
     ) -> RunContext:
         """Return the run context: agent, our session, run, sender and parent."""
         key = _session_key(context)
+        parent = self.known.parent_of(key) or _parent_from_key(key)
         return replace(
             base,
             agent_id=_agent_name(context, key),
             session_id=self.known.session_id(key, now or datetime.now(UTC)) if key else None,
             run_id=text_or_none(context.get("runId")),
             workspace=text_or_none(context.get("workspaceDir")) or base.workspace,
-            sender=_sender_of(context, key),
-            parent=self.known.parent_of(key) or _parent_from_key(key),
+            sender=_sender_of(context, key) or _sender_of({}, parent or ""),
+            parent=parent,
             private=context.get("private") is True,
         )
 
@@ -252,19 +261,23 @@ def _agent_name(context: Payload, key: str) -> str:
 
 
 def _sender_of(context: Payload, key: str) -> str | None:
-    """Return the sender on a channel shared by several people, else None."""
-    sender = text_or_none(context.get("senderId") or context.get("requesterSenderId"))
-    if not sender or not _GROUP.search(key):
+    """Return the person behind a session where OpenClaw tells several apart, else None.
+
+    Where a group's message names nobody it is the group itself: what one of its people, or the
+    owner, said of themselves is not for all of them.
+    """
+    if match := _PEER.match(key):
+        return (match["peer"] or f"http:{match['user']}").casefold()
+    if not _GROUP.search(key):
         return None
-    where = context.get("channel") or context.get("messageProvider") or ""
-    return f"{where}:{sender}" if where else sender
+    sender = text_or_none(context.get("senderId") or context.get("requesterSenderId"))
+    where = context.get("channel") or context.get("messageProvider")
+    return (f"{where}:{sender}" if where else sender) if sender else key
 
 
 def _between_sessions(context: Payload, run: str | None) -> bool:
     """Tell whether a turn was requested by another session rather than by a person."""
-    origin = context.get("inputProvenance")
-    kind = origin.get("kind") if isinstance(origin, Mapping) else None
-    return kind in ("inter_session", "internal_system") or (run or "").startswith("announce:")
+    return is_marked(context) or (run or "").startswith("announce:")
 
 
 # -- a prompt -----------------------------------------------------------------------------------
@@ -369,7 +382,9 @@ def _to_openai(
         if message["role"] == "user":
             text = _strip_subagent_preamble(flatten_content(content))
             words = user_words(text, HOST)
-            sender = _ANOTHER_SESSION if between else {"role": "user" if words else "system"}
+            sender = {"role": "user" if words else "system"}
+            if between or is_marked(message) or (not words and is_report(text)):
+                sender = _ANOTHER_SESSION
             yield {**sender, "content": words or text, "timestamp": when}
         elif message["role"] == "assistant":
             if message.get("stopReason") in _FAILED_STOP_REASONS and not content:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.residents import Address, in_order, parse_address
 from memtier_plugin.core.stream import Stream
 
-from .resident_connection import Connection, ResidentUnreachable
+from .resident_connection import MAX_TCP_REQUEST_BYTES, Connection, ResidentUnreachable
 
 CONNECT_SECONDS: Final = 1.0  # for a connection, TLS and the token
 FIRST_PAUSE: Final = 0.5  # seconds before a resident that failed is tried again
@@ -150,7 +151,9 @@ class RemoteResidents:
             self._note_failure(address, f"{address}: it does not answer")
             stream.end()
 
-        return Connection(stream.reader(), stream.writer(), stream.end, kill)
+        return Connection(
+            stream.reader(), stream.writer(), stream.end, kill, most=MAX_TCP_REQUEST_BYTES
+        )
 
     def _read_token(self) -> str:
         if self._token or not self._token_file:
@@ -192,7 +195,7 @@ def _check_welcome(stream: Stream, until: float) -> None:
         line += data
     answer: Any = None
     with suppress(ValueError):
-        answer = json.loads(line)
+        answer = parse_json_text(line)
     if not isinstance(answer, dict) or "result" not in answer:
         error = answer.get("error") if isinstance(answer, dict) else None
         raise PermissionError(error.get("message") if isinstance(error, dict) else "no MemTier")

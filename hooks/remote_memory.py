@@ -5,14 +5,17 @@ It asks the residents of `memtier serve --tcp` and loads the standard library al
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
+from itertools import chain
 from typing import Any, Final, Self
 
 from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.ingest.message_objects import chat_messages
 
 from .remote import RemoteResidents
 from .resident import ResidentClient
@@ -75,15 +78,25 @@ class RemoteMemory:
     ) -> dict[str, Any]:
         """Return what matters for a query: `hits`, and the block to inject as `text`.
 
+        With ``purpose="inject"`` the answer is acknowledged: one that comes too late counts for
+        nothing.
+
         Raises:
             ResidentUnreachable: no answer in time; go on without.
             ResidentRefused: an option is wrong.
         """
-        return dict(self.call("recall", {"query": query, **options}, seconds))
+        injects = options.get("purpose") == "inject"
+        if injects:
+            options["purpose"] = "offer"
+        answer = dict(self.call("recall", {"query": query, **options}, seconds))
+        if injects and answer["injected"]:
+            scope = {"project": self.project, "agent": self.agent, "context": {}}
+            self._client.tell("acknowledge", {**scope, "recall_id": answer["id"]})
+        return answer
 
     def end_run(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Sequence[object],
         *,
         session_id: str,
         run_id: str | None = None,
@@ -92,6 +105,8 @@ class RemoteMemory:
     ) -> dict[str, Any]:
         """Record a finished run and credit what was injected into it; sent twice, stored once.
 
+        Messages are as for `MemTier.end_run`, but for its own records.
+
         It is sent again until an answer comes. After an error it may be stored or not: repeat it
         with the same ``run_id``.
 
@@ -99,12 +114,12 @@ class RemoteMemory:
             ResidentUnreachable: no answer in time; the message says why.
             ResidentRefused: a message is none.
         """
-        run = {"messages": [*messages], "session_id": session_id, "run_id": run_id or _new_run()}
+        run = _run(messages, session_id, run_id)
         return dict(self._store("end_run", {**run, **options}, seconds))
 
     def record(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Sequence[object],
         *,
         session_id: str,
         run_id: str | None = None,
@@ -112,7 +127,7 @@ class RemoteMemory:
         **options: Any,
     ) -> dict[str, Any]:
         """Record messages; as `end_run`, without credit."""
-        run = {"messages": [*messages], "session_id": session_id, "run_id": run_id or _new_run()}
+        run = _run(messages, session_id, run_id)
         return dict(self._store("record", {**run, **options}, seconds))
 
     def call(self, method: str, params: Payload, seconds: float) -> Any:
@@ -138,5 +153,10 @@ class RemoteMemory:
                 pause *= 2
 
 
-def _new_run() -> str:
-    return uuid.uuid4().hex
+def _run(messages: Sequence[object], session_id: str, run_id: str | None) -> Payload:
+    chats = [*chain.from_iterable(map(chat_messages, messages))]
+    return {
+        "messages": json.loads(json.dumps(chats, default=str)),  # times as text
+        "session_id": session_id,
+        "run_id": run_id or uuid.uuid4().hex,
+    }

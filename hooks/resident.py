@@ -1,13 +1,13 @@
 """Connect a Python host to MemTier's resident, with the standard library alone.
 
-The counterpart of `openclaw/bridge.js`: uses the resident's socket if one runs, else starts a child
-on stdio.  Every call has a deadline, a resident that hangs is killed and restarted with back-off,
-and a run that could not be delivered waits on disk.
+The counterpart of `openclaw/bridge.js`: asks on the socket of the home, and starts a resident there
+if none runs.  It is the home's and not ours: it outlives this process, and ends by itself.  Every
+call has a deadline, a resident that hangs is killed and restarted with back-off, and a run that
+could not be delivered waits on disk.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -26,14 +26,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core import fault_injection
-from memtier_plugin.core.errors import MemTierError, UnsafePath
+from memtier_plugin.core.errors import LedgerError, MemTierError, UnsafePath
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import (
     check_ownership,
     make_private_folder,
+    open_process_log,
     socket_path,
     write_private_file,
 )
+from memtier_plugin.core.resident_socket import Claim, Owner, claim_socket, find_owner
 from memtier_plugin.operations.hook_latency import MAX_NOTED, HookWait, note_waits
 
 from .remote import RemoteResidents
@@ -49,14 +52,18 @@ from .resident_connection import (
 )
 
 CONNECT_SECONDS: Final = 1.0
-PING_SECONDS: Final = 2.0
+PING_SECONDS: Final = 8.0  # a machine may be busy
+FLUSH_SECONDS: Final = 0.5  # for a last message to leave this process
 FIRST_PAUSE: Final = 0.5  # seconds before a resident that failed is started again
 LONGEST_PAUSE: Final = 60.0
 MAX_QUEUED: Final = 1000  # queued files tried in one go
 MAX_IN_MEMORY: Final = 100  # payloads kept in memory while the disk is full
 _MAX_REPLAY_FAILURES: Final = 3  # failed queue files after which replay stops for now
-_CLOSE_TIMEOUT: Final = 10.0  # a child gets to finish its work
-# Variables passed to a child; an endpoint's key only if it is configured.
+_SCOPE: Final = ("host", "context", "home", "project", "agent")  # parameters that say whose memory
+RETRY_SECONDS: Final = 0.02  # between two tries to connect
+LOG: Final = "resident"
+_END_SECONDS: Final = 0.5  # for a process that has let go of its socket
+# Variables passed to a resident; an endpoint's key only if it is configured.
 _PASSED_VARIABLES: Final = re.compile(
     r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*|OTEL_.*)\Z"
 )
@@ -89,7 +96,8 @@ class ResidentClient:
         self._lock = Mutex()
         self._replay_lock = Mutex()
         self._link: Connection | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._started: subprocess.Popen[bytes] | None = None  # by us, last
+        self._check: threading.Thread | None = None
         self._failures = 0
         self._paused_until = 0.0
         self._last_failure = ""
@@ -108,7 +116,11 @@ class ResidentClient:
         try:
             return self._ask(method, params, until)
         except ResidentBroken:
+            self._note_end()
+        try:
             return self._ask(method, params, until)
+        except ResidentBroken as error:
+            raise ResidentUnreachable(self._note_end() or str(error)) from error
 
     def _ask(self, method: str, params: Payload, until: float) -> Any:
         if self._remote:
@@ -116,20 +128,53 @@ class ResidentClient:
         else:
             link = self._connect(until)
         try:
-            answer = link.ask(method, params, until - time.monotonic())
+            answer = link.ask(method, params, max(0.0, until - time.monotonic()))
         except TimeoutError as error:
-            if not link.suspected:
+            owner = None if self._remote else find_owner(self.home)
+            if not link.suspected and (owner is None or owner.may_hang):
                 link.suspected = True
-                threading.Thread(target=self._check_alive, args=(link,), daemon=True).start()
-            raise ResidentUnreachable(f"{method}: {error}") from error
+                self._check = threading.Thread(
+                    target=self._check_alive, args=(link,), name="memtier-check", daemon=True
+                )
+                self._check.start()
+            why = f"; {_describe_owner(owner)}" if owner and not owner.ready else ""
+            raise ResidentUnreachable(f"{method}: {error}{why}") from error
         self._failures = 0
         return answer
+
+    def acknowledge(self, asked: Payload, answer: Payload) -> None:
+        """Tell the resident that the host has the block of an answer; nobody waits.
+
+        Args:
+            asked: the parameters of the request, which say whose memory it was.
+        """
+        scope = {name: value for name, value in asked.items() if name in _SCOPE}
+        if recall := answer.get("recall_id"):
+            self.tell("acknowledge", {**scope, "recall_id": recall})
+
+    def tell(self, method: str, params: Payload) -> None:
+        """Send the resident what needs no answer, if it is there."""
+        with suppress(MemTierError):
+            link = self._link
+            if self._remote:
+                link = self._remote.connect(str(params.get("project") or ""), time.monotonic())
+            if link:
+                link.tell(method, params)
+
+    def flush(self) -> None:
+        """Wait until the resident's system has what it was told; a process that ends needs it."""
+        if self._link:
+            self._link.flush(FLUSH_SECONDS)
 
     def deliver(self, params: Payload, seconds: float) -> bool:
         """Deliver a hook's payload; if that fails now, keep it on disk for later.
 
         Returns whether it was delivered.
+
+        Args:
+            seconds: for all of it, and for what waited already.
         """
+        until = time.monotonic() + seconds
         try:
             self.call("hook", params, seconds)
         except ResidentRefused as error:
@@ -139,18 +184,19 @@ class ResidentClient:
             self._queue(params)
             _log.warning("memtier: %s is not stored yet: %s", params.get("name"), error)
             return False
-        self.replay(seconds)
+        self.replay(until - time.monotonic())
         return True
 
     def replay(self, seconds: float) -> int:
-        """Deliver queued payloads, oldest first; return how many were accepted."""
+        """Deliver queued payloads, oldest first, while there is time; return how many."""
+        until = time.monotonic() + seconds
         if not self._replay_lock.acquire(blocking=False):
             return 0
         taken = failed = 0
         try:
             while self._in_memory:
                 try:
-                    self.call("hook", self._in_memory[0], seconds)
+                    self.call("hook", self._in_memory[0], until - time.monotonic())
                     taken += 1
                 except ResidentRefused as error:
                     _log.warning(
@@ -159,7 +205,7 @@ class ResidentClient:
                 self._in_memory.popleft()
             for path in self._queued():
                 try:
-                    taken += self._delivered(path, seconds)
+                    taken += self._delivered(path, until - time.monotonic())
                 except ResidentFailed:
                     failed += 1
                     if failed == _MAX_REPLAY_FAILURES:
@@ -194,21 +240,15 @@ class ResidentClient:
                 self._waits.popleft()
 
     def close(self) -> None:
-        """Close the connection; a resident that we started finishes its work and ends."""
+        """Close the connection; the resident goes on, unless it is found to hang."""
         if self._remote:
             self._remote.close()
+        if self._check:
+            self._check.join(PING_SECONDS)
         with self._lock:
-            self._drop_inherited()
             link, self._link = self._link, None
-            child, self._child = self._child, None
         if link:
             link.end()
-        if child:
-            try:
-                child.wait(_CLOSE_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                if link and link.suspected:
-                    link.kill()
 
     # -- what waits on the disk ------------------------------------------------------------------
 
@@ -227,7 +267,7 @@ class ResidentClient:
 
     def _delivered(self, path: Path, seconds: float) -> bool:
         try:
-            self.call("hook", json.loads(path.read_text("utf-8")), seconds)
+            self.call("hook", parse_json_text(path.read_text("utf-8")), seconds)
         except FileNotFoundError:
             return False  # another process delivered it
         except (ResidentRefused, ValueError) as error:
@@ -246,20 +286,33 @@ class ResidentClient:
     # -- the connection --------------------------------------------------------------------------
 
     def _connect(self, until: float) -> Connection:
+        """Return a connection to the home's resident, which is started if none runs.
+
+        Raises:
+            ResidentUnreachable: there is none in time; the message says why.
+        """
         if not self._lock.acquire(timeout=max(0.0, until - time.monotonic())):
             raise ResidentUnreachable("the resident is still being started")
         try:
-            self._drop_inherited()
-            if self._link is None or not self._link.alive:
-                self._link = self._connect_socket() or self._start_child(until)
+            asked = None
+            while self._link is None or not self._link.alive:
+                owner = find_owner(self.home)
+                if owner and owner.is_outdated:
+                    if owner.pid != asked:
+                        owner.send(signal.SIGTERM)
+                    asked = owner.pid
+                elif link := self._connect_socket():
+                    self._link = link
+                    break
+                elif claim := self._claim():
+                    self._start(claim, until)
+                    continue
+                if time.monotonic() >= until:
+                    raise ResidentUnreachable(f"no resident in time: {_describe_owner(owner)}")
+                time.sleep(RETRY_SECONDS)
             return self._link
         finally:
             self._lock.release()
-
-    def _drop_inherited(self) -> None:
-        """Let go of the connection and the child of the process that this one was forked from."""
-        if self._link and self._link.inherited:
-            self._link = self._child = None
 
     def _connect_socket(self) -> Connection | None:
         path = socket_path(self.home)
@@ -274,10 +327,8 @@ class ResidentClient:
             return None
 
         def kill() -> None:
-            with suppress(OSError, ValueError):
-                pid = int(path.with_suffix(".lock").read_text("ascii"))
-                if _is_resident(pid):
-                    os.kill(pid, signal.SIGKILL)
+            if (owner := find_owner(self.home)) and owner.may_hang:
+                owner.send(signal.SIGKILL)
             close()
 
         def close() -> None:
@@ -288,42 +339,82 @@ class ResidentClient:
         connection.close()  # closes once both files are closed
         return Connection(reader, writer, close, kill, self._offer)
 
-    def _start_child(self, until: float) -> Connection:
+    def _claim(self) -> Claim | None:
+        try:
+            return claim_socket(self.home)
+        except (OSError, MemTierError) as error:
+            raise ResidentUnreachable(f"no resident can be started: {error}") from error
+
+    def _start(self, claim: Claim, until: float) -> None:
+        """Start a resident on a socket that listens already; what is sent waits there.
+
+        Raises:
+            ResidentUnreachable: it cannot be started now.
+        """
+        started = False
+        try:
+            self._wait_out_pause(until)
+            log = open_process_log(self.home, LOG)
+            try:
+                fds = (claim.lock, claim.listening.fileno())
+                scope = ("--home", str(self.home), "serve", "--claimed", *map(str, fds))
+                self._started = subprocess.Popen(
+                    [*self._command, *scope],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self._passed_environment(),
+                    pass_fds=fds,
+                    start_new_session=True,  # Ctrl-C in a terminal, and its end, are the host's
+                )
+            finally:
+                os.close(log)
+            started = True
+            claim.note(ready=False, pid=self._started.pid)
+            # Reap it, or a long-lived host keeps a zombie.
+            threading.Thread(
+                target=self._started.wait, name="memtier-resident", daemon=True
+            ).start()
+        except (OSError, LedgerError) as error:
+            self._note_failure(f"cannot start {self._command[0]}: {error}")
+            raise ResidentUnreachable(self._last_failure) from error
+        finally:
+            (claim.hand_over if started else claim.end)()
+
+    def _wait_out_pause(self, until: float) -> None:
+        """Wait before the next start, where the last one failed.
+
+        Raises:
+            ResidentUnreachable: that takes too long.
+        """
+        self._note_end()  # the socket was free
         rest = self._paused_until - time.monotonic()
         if rest > max(0.0, until - time.monotonic()):
             raise ResidentUnreachable(f"{self._last_failure}; it is started again in {rest:.1f} s")
         time.sleep(max(0.0, rest))
-        keep = {
-            n: v
-            for n, v in os.environ.items()
-            if _PASSED_VARIABLES.match(n) or n in self._environment
+
+    def _note_end(self) -> str:
+        """Note how a resident that we started has ended, if it failed; return that."""
+        with suppress(subprocess.TimeoutExpired):
+            if self._started and (code := self._started.wait(_END_SECONDS)):
+                self._started = None
+                self._note_failure(f"the resident ended with {code}{self._last_words()}")
+                return self._last_failure
+        return ""
+
+    def _last_words(self) -> str:
+        """Return the last line of the resident's log, as a reason."""
+        with suppress(OSError, IndexError):
+            log = (self.home / "logs" / f"{LOG}.log").read_text("utf-8", "replace")
+            return f": {log.strip().splitlines()[-1][:200]}"
+        return ""
+
+    def _passed_environment(self) -> dict[str, str]:
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if _PASSED_VARIABLES.match(name) or name in self._environment
         }
-        try:
-            child = subprocess.Popen(
-                [*self._command, "--home", str(self.home), "serve"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=keep,
-                start_new_session=True,  # Ctrl-C in a terminal is the host's, not ours
-            )
-        except OSError as error:
-            self._note_failure(f"cannot start {self._command[0]}: {error}")
-            raise ResidentUnreachable(self._last_failure) from error
-        assert child.stdin is not None
-        assert child.stdout is not None
-        self._child = child
-
-        def close() -> None:
-            with suppress(OSError):
-                child.stdin.close()  # type: ignore[union-attr]
-
-        def watch() -> None:
-            if (code := child.wait()) and self._child is child:
-                self._note_failure(f"the resident ended with {code}")
-
-        threading.Thread(target=watch, name="memtier-child", daemon=True).start()
-        return Connection(child.stdout, child.stdin, close, child.kill, self._offer)
 
     def _check_alive(self, link: Connection) -> None:
         """Kill a resident that does not answer a ping; a slow one may continue."""
@@ -332,7 +423,6 @@ class ResidentClient:
             link.suspected = False
         except (MemTierError, TimeoutError):
             if link.alive:
-                self._child = None
                 self._note_failure("the resident hangs")
                 link.kill()
 
@@ -343,11 +433,9 @@ class ResidentClient:
         self._paused_until = time.monotonic() + pause
 
 
-def _is_resident(pid: int) -> bool:
-    """Tell whether a process is a `memtier serve`: its id may have been reused."""
-    with suppress(OSError, subprocess.SubprocessError):
-        arguments = subprocess.run(
-            ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, check=True, timeout=2
-        ).stdout
-        return b"memtier" in arguments and b"serve" in arguments
-    return False
+def _describe_owner(owner: Owner | None) -> str:
+    if owner is None:
+        return "the last one is just ending"
+    if owner.is_outdated:
+        return f"version {owner.version} (process {owner.pid}) is to end first"
+    return f"process {owner.pid} {'takes no connection' if owner.ready else 'is being loaded'}"

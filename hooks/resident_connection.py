@@ -17,8 +17,11 @@ from typing import IO, Any, Final
 from weakref import WeakSet
 
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.json_text import parse_json_text
 
-MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024  # of a request; the resident's limit is slightly higher
+# Of a request; the resident's limits are slightly higher.
+MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024
+MAX_TCP_REQUEST_BYTES: Final = 15 * 1024 * 1024 // 4
 _TEXT_LIMITS: Final = (
     1_000_000,
     100_000,
@@ -65,18 +68,19 @@ class Connection:
         close: Callable[[], object],
         kill: Callable[[], object],
         offer: ModelOffer | None = None,
+        most: int = MAX_REQUEST_BYTES,
     ) -> None:
         self.alive = True
-        self.inherited = False  # from the process that this one was forked from
+        self._most = most
         self._offer = offer
         self.suspected = False
         self._close = close
         self._kill = kill
         self._streams = (reader, writer)
-        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lines: SimpleQueue[bytes | threading.Event | None] = SimpleQueue()
         self._waiting: dict[str, _PendingAnswer] = {}
         if offer:
-            self._send("offer_model", {"host": offer.host, "project": offer.project})
+            self.tell("offer_model", {"host": offer.host, "project": offer.project})
         _connections.add(self)
         for name, work, stream in (("read", self._read, reader), ("write", self._write, writer)):
             threading.Thread(
@@ -94,7 +98,7 @@ class Connection:
         """
         key, answer = uuid.uuid4().hex, _PendingAnswer()
         head = json.dumps({"jsonrpc": "2.0", "id": key, "method": method, "seconds": seconds})
-        line = f'{head[:-1]}, "params": {fit_request(params)}}}\n'.encode("ascii")
+        line = f'{head[:-1]}, "params": {fit_request(params, self._most)}}}\n'.encode("ascii")
         self._waiting[key] = answer
         try:
             if not self.alive:
@@ -103,6 +107,17 @@ class Connection:
             return answer.wait(seconds)
         finally:
             self._waiting.pop(key, None)
+
+    def tell(self, method: str, params: Payload) -> None:
+        """Send what needs no answer; nobody waits."""
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        self._lines.put(json.dumps(message).encode("ascii") + b"\n")
+
+    def flush(self, seconds: float) -> None:
+        """Wait until all that was told is out of this process."""
+        sent = threading.Event()
+        self._lines.put(sent)
+        sent.wait(seconds)
 
     def end(self) -> None:
         """Close the connection after all pending requests are sent."""
@@ -118,7 +133,7 @@ class Connection:
 
         The resident sees the parent leave, whatever the child does.
         """
-        self.alive, self.inherited = False, True
+        self.alive = False
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in self._streams:
             with suppress(OSError, ValueError):  # ValueError: it is closed
@@ -128,6 +143,9 @@ class Connection:
     def _write(self, writer: IO[bytes]) -> None:
         with suppress(OSError, ValueError):
             while (line := self._lines.get()) is not None:
+                if isinstance(line, threading.Event):
+                    line.set()
+                    continue
                 writer.write(line)
                 writer.flush()
         self._close()
@@ -138,7 +156,7 @@ class Connection:
         with suppress(OSError, ValueError), reader:
             for line in reader:
                 with suppress(ValueError, KeyError, TypeError, AttributeError):
-                    answer = json.loads(line)
+                    answer = parse_json_text(line)
                     if "method" in answer:
                         worker = threading.Thread(target=self._complete, args=(answer,))
                         worker.daemon = True
@@ -146,10 +164,6 @@ class Connection:
                         continue
                     self._waiting[str(answer["id"])].give(answer)
         self._fail_pending()
-
-    def _send(self, method: str, params: Payload) -> None:
-        message = {"jsonrpc": "2.0", "method": method, "params": params}
-        self._lines.put(json.dumps(message).encode("ascii") + b"\n")
 
     def _complete(self, request: Payload) -> None:
         """Answer what the resident asks of this host: a completion of the host's own model."""
@@ -212,11 +226,11 @@ class _PendingAnswer:
         raise ResidentFailed(str(error.get("message")))
 
 
-def fit_request(params: Payload) -> str:
+def fit_request(params: Payload, limit: int = MAX_REQUEST_BYTES) -> str:
     """Encode parameters as JSON within the resident's limit; long texts are truncated if needed."""
     text = json.dumps(params, default=str)
     for most in _TEXT_LIMITS:
-        if len(text) <= MAX_REQUEST_BYTES:
+        if len(text) <= limit:
             break
         text = json.dumps(_truncate_texts(params, most), default=str)
     return text

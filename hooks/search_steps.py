@@ -69,4 +69,4 @@ def _is_of_another_run(steps: SearchSteps, run: str | None) -> bool:
 
 def _key(context: RunContext) -> tuple[str | None, ...]:
     home = None if context.home is None else str(context.home)
-    return home, context.project, context.agent_id, context.session_id
+    return home, context.project, context.agent_id, context.sender, context.session_id

@@ -19,8 +19,7 @@ from memtier_plugin.facts.views import read_entries_said
 from memtier_plugin.memory import REMEMBERED_SESSION, MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS, frame_lines
-from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.visibility import is_visible, is_withheld
+from memtier_plugin.retrieval.visibility import is_withheld, rests_on
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.trust import origins
 from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text
@@ -205,23 +204,17 @@ def _is_own(memory: MemTier, item: Entry | Fact, sender: str | None, *, asked: b
 
     What the user said is hidden only where the user asked for it.
     """
-    sender = memory.viewer(sender).sender
+    asker = memory.viewer(sender).asker
+    if asker is None:  # of no agent: nothing is its own
+        return False
+
+    def may_hide(line: Entry) -> bool:
+        return asker.hears(line) and (asked or line.role != "user")
+
     if isinstance(item, Entry):
-        return _is_owner(item, memory.agent_id, sender) and (asked or item.role != "user")
-    entries = {source.entry for source in item.sources}
+        return may_hide(item)
     with memory.store.session() as reader:
-        lines = [stored.item for stored in reader.items(entries).values()]
-    owned = (
-        isinstance(e, Entry)
-        and _is_owner(e, memory.agent_id, sender)
-        and (asked or e.role != "user")
-        for e in lines
-    )
-    return len(lines) == len(entries) and all(owned)
-
-
-def _is_owner(entry: Entry, agent: str, sender: str | None) -> bool:
-    return entry.agent_id == agent and (entry.sender or "") == (sender or "")
+        return rests_on(reader, item, may_hide)
 
 
 def _resolve_item(memory: MemTier, item_id: str, sender: str | None) -> Stored:
@@ -251,24 +244,19 @@ def _resolve_item(memory: MemTier, item_id: str, sender: str | None) -> Stored:
 
 def _only_visible(memory: MemTier, stored: Iterable[Stored], sender: str | None) -> list[Stored]:
     """Return the items that an agent may see in a sender's presence."""
-    items = [
-        item
-        for item in stored
-        if not item.state.forgotten
-        and not item.is_confided_to_another(memory.agent_id)
-        and not (
-            isinstance(item.item, Fact) and is_withheld(item.item, item.state, memory.agent_id)
-        )
-    ]
     viewer = memory.viewer(sender)
-    return items if viewer.read_all else [i for i in items if _is_visible(i.item, viewer)]
-
-
-def _is_visible(item: Entry | Fact, viewer: Viewer) -> bool:
-    if isinstance(item, Fact):
-        return is_visible(item, viewer.asker)
-    own = (viewer.agent, viewer.sender or "")
-    return (item.agent_id, item.sender or "") == own and item.retrievable
+    with memory.store.session() as reader:
+        items = [
+            item
+            for item in stored
+            if not item.state.forgotten
+            and not item.is_confided_to_another(memory.agent_id)
+            and not is_withheld(reader, viewer.asker, item)
+        ]
+    if viewer.read_all:
+        return items
+    own = [i for i in items if viewer.may_see(i.item)]
+    return [i for i in own if isinstance(i.item, Fact) or i.item.retrievable]
 
 
 TOOLS: Final[Mapping[str, Callable[[MemTier, Payload, RunContext], dict[str, Any]]]] = {
@@ -286,14 +274,13 @@ def _explain(memory: MemTier, arguments: Payload, context: RunContext) -> dict[s
     recall_id = str(arguments.get("recall") or "").strip() or _newest_recall(memory, context)
     line = str(arguments.get("id") or "").strip()
     why = _resolve_item(memory, line, context.sender).item.id if line else None
-    report = memory.explain(recall_id, why)
-    if (report["sender"] or None) != (context.sender or None):
-        raise NotFound(f"there is no recall {recall_id!r} here")
+    report = memory.explain(recall_id, why, sender=context.sender or "")
+    given = "late" if report["purpose"] == "offer" else "shown"
     shown, missed = report["injected"][:_EXPLAINED], report["near_misses"][:_EXPLAINED]
     lines = [
         f"recall {report['id']} ({report['purpose']}, {report['label']}) of "
         f"{escape_line(report['query'])[:_LINE_CHARS]!r}: "
-        f"{len(report['injected'])} lines shown, {len(report['near_misses'])} narrowly missed",
+        f"{len(report['injected'])} lines {given}, {len(report['near_misses'])} narrowly missed",
         *map(_explain_hit, shown),
         *(f"missed: {_explain_hit(hit)}" for hit in missed),
     ]

@@ -128,6 +128,7 @@ class AsyncMemTier:
 
     record = _awaited(MemTier.record)
     recall = _awaited(MemTier.recall)
+    acknowledge = _awaited(MemTier.acknowledge)
     end_run = _awaited(MemTier.end_run)
     remember = _awaited(MemTier.remember)
     add_facts = _awaited(MemTier.add_facts)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self, Unpack
 
 from memtier_plugin.answering.answerer import Answer, Answerer
 from memtier_plugin.core.bounds import Count
-from memtier_plugin.core.codecs import check_arguments, check_fields, check_methods
+from memtier_plugin.core.codecs import check_arguments, check_methods
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import make_project_folder, resolve_home
@@ -42,6 +42,7 @@ from memtier_plugin.lifecycle.retention import RetentionResult, apply_retention
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.retrieval.explain import Explainer
 from memtier_plugin.services import Services
+from memtier_plugin.storage.sessions import from_new_index
 
 REMEMBERED_SESSION: Final = "remembered"  # the session of what somebody asked to be kept
 
@@ -61,6 +62,7 @@ class MemTier(Services):
         *,
         workspace: Path | None = None,
         create: bool = True,
+        everybody: bool = False,
         clock: Clock | None = None,
     ) -> Self:
         """Open a project's memory for an agent.
@@ -70,6 +72,7 @@ class MemTier(Services):
             settings: finished settings, or overrides of single keys ("retrieval.k": 8).
             workspace: a folder that may hold a ``.memtier.yaml``.
             create: make the project's folder if there is none.
+            everybody: recall and ask for the person at the machine, from what every agent recorded.
             clock: what "now" is; the system's UTC time when None.
 
         Raises:
@@ -80,7 +83,7 @@ class MemTier(Services):
         where = resolve_home(home)
         if not isinstance(settings, Settings):
             settings = load_settings(where, project, workspace, settings)
-        memory = cls(where, project, agent_id, settings, clock or utc_now)
+        memory = cls(where, project, agent_id, settings, clock or utc_now, everybody=everybody)
         if not create and not memory.folder.is_dir():
             raise NotFound(f"there is no project {project!r} in {where}; `memtier init` makes one")
         make_project_folder(where, project)
@@ -90,7 +93,7 @@ class MemTier(Services):
 
     def record(
         self,
-        messages: Iterable[Message | Mapping[str, Any]],
+        messages: Iterable[object],
         *,
         session_id: str,
         run_id: str | None = None,
@@ -102,16 +105,16 @@ class MemTier(Services):
     ) -> list[Entry]:
         """Write a run's messages to the agent's ledger and return the new entries.
 
-        Secrets are masked first.  Giving the same run again adds only what is new; without a
-        ``run_id`` one is made, and a second delivery cannot be recognised.
+        They are `Message` records, dictionaries as OpenAI's chat API has them, or an agent
+        framework's message objects.  Secrets are masked first.  The same run again adds only what
+        is new; without a ``run_id`` one is made, and a second delivery cannot be recognised.
 
         Args:
             private: it is a confidence, whatever its words are: no other agent gets any of it.
             seen: external text of earlier runs that the conversation still shows.
 
         Raises:
-            MessageError: one of them is no message; nothing was written.
-            LedgerError: nothing was written.
+            MessageError, LedgerError: one is no message, or cannot be written; none was written.
             Paused: the project is switched off.
         """
         parsed = parse_messages(messages)
@@ -131,17 +134,21 @@ class MemTier(Services):
         self._refuse_when_paused()
         return self._recorder.record([(run, messages)])
 
-    def make_private(self, session: str) -> tuple[str, ...]:
+    def make_private(self, session: str, *, sender: str | None = None) -> tuple[str, ...]:
         """Make a session of this agent a confidence, what is yet to be said in it included.
 
         No other agent gets any of it. Facts that rest on it alone are forgotten. Returns the ids
         of its entries.
 
+        Args:
+            sender: only what this person says in it.
+
         Raises:
             NotFound: the agent has no such session.
             LedgerError, IndexProblem: it is not marked.
         """
-        return self._confidences.mark_session(self._redactor.redact_name(session))
+        masked = self._redactor.redact_name(session), self._actor.mask_name(sender)
+        return self._confidences.mark_session(*masked)
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
         """Record whole sessions, as an import does, many runs at once.
@@ -165,7 +172,7 @@ class MemTier(Services):
 
     def end_run(
         self,
-        messages: Iterable[Message | Mapping[str, Any]],
+        messages: Iterable[object],
         *,
         session_id: str,
         run_id: str | None = None,
@@ -204,7 +211,10 @@ class MemTier(Services):
         with self.store.shared_connection():
             entries = self._record(run, parsed)
             session, named = map(self._actor.mask_name, (session_id, run_id))
-            recalls = self._recaller.journal.recalls_of_run(named, session or "", recall_ids)
+            person = self._actor.mask_name(sender)
+            recalls = self._recaller.journal.recalls_of_run(
+                named, session or "", recall_ids, person
+            )
             return assign_credit(
                 self._actor,
                 self._redactor.redact_name(run.run),
@@ -255,19 +265,24 @@ class MemTier(Services):
             self._recorder, text, session_id, sender, by, private=private
         )
 
-    def edit_fact(self, fact_id: str, text: str) -> ReviewOutcome:
+    def edit_fact(self, fact_id: str, text: str, *, sender: str | None = None) -> ReviewOutcome:
         """Put a reviewer's own wording in the place of a fact that waits or is contradicted.
 
         The wording is recorded as an entry of the user, on which the new fact rests.
 
+        Args:
+            sender: whose fact it must be; anybody's when None, as for the person at the machine.
+
         Raises:
             NotFound: there is no such fact, or it does not wait.
+            NotGranted: it is another person's.
             MessageError: there is no text.
             LedgerError, IndexProblem: it was not written.
             Paused: the project is switched off.
         """
         self._refuse_when_paused()
-        return self.knowledge.person.edit(fact_id, text)
+        knowledge = self.knowledge.person if sender is None else self.knowledge.of_sender(sender)
+        return knowledge.edit(fact_id, text)
 
     def consolidate(
         self,
@@ -312,8 +327,13 @@ class MemTier(Services):
         The ledger keeps its lines (`purge` will not); giving them again does not bring them back,
         `unforget` does.
 
+        Args:
+            session: all of this session of the agent, whoever spoke in it.
+            sender: only what is this person's.
+
         Raises:
             NotFound: an id, or the session, is not known.
+            NotGranted: a fact is not the sender's: it rests on others' lines.
             LedgerError, IndexProblem: nothing was hidden.
         """
         session = self._actor.mask_name(session)
@@ -325,7 +345,7 @@ class MemTier(Services):
         For the person at the machine; no agent is offered it.
 
         Raises:
-            NotFound: an id is not known, or not forgotten.
+            NotFound: an id is not known, not forgotten, or purged: then nothing is left of it.
             LedgerError, IndexProblem: nothing was brought back.
         """
         return self.knowledge.person.unforget(ids, dry_run=dry_run)
@@ -371,8 +391,20 @@ class MemTier(Services):
             IndexProblem: the index cannot be used; the message has the remedy.
         """
         request = (request or RecallRequest()).with_options(**options)
-        check_fields(request)
         return self._recaller.recall(query, request)
+
+    def acknowledge(self, recall_id: str, *, sender: str | None = None) -> None:
+        """Say that a prompt has the block of a recall with the purpose ``offer``.
+
+        Only then is it credited, and do its lines count as shown; saying it twice changes nothing.
+
+        Args:
+            sender: whose prompt it is; what was offered for another person stays an offer.
+
+        Raises:
+            IndexProblem: the index cannot be used, and this process did not make the recall.
+        """
+        self._recaller.journal.acknowledge(recall_id, self._actor.mask_name(sender))
 
     def ask(
         self,
@@ -381,6 +413,7 @@ class MemTier(Services):
         sender: str | None = None,
         at: datetime | None = None,
         write_back: bool | None = None,
+        session_id: str | None = None,
     ) -> Answer:
         """Answer a question, with the ledger lines that the answer rests on.
 
@@ -389,24 +422,33 @@ class MemTier(Services):
 
         Args:
             write_back: whether findings are kept as facts; as `ask.write_back` when None.
+            session_id: what it named last, a question may leave to a pronoun.
 
         Raises:
             SettingsError: `ask.model` names no endpoint that is configured.
             IndexProblem, LedgerError: the index, or the journal, cannot be used.
         """
         answerer = Answerer(self._actor, self._recaller)
-        return answerer.ask(question, sender=sender, at=at, write_back=write_back)
+        return answerer.ask(
+            question, sender=sender, at=at, write_back=write_back, session_id=session_id
+        )
 
-    def explain(self, recall_id: str, why: str | None = None) -> dict[str, Any]:
+    @from_new_index
+    def explain(
+        self, recall_id: str, why: str | None = None, *, sender: str | None = None
+    ) -> dict[str, Any]:
         """Return why a recall chose what it chose, as it was journalled then.
 
         Beside it stand the current weights, the texts, and the credits of its run; with ``why``,
         the id of an entry or fact, also why that was left out, recomputed where it must be.
 
+        Args:
+            sender: for whom the recall must have been made; for anybody when None.
+
         Raises:
             NotFound: the journal has no such recall (they are kept `journal.retention_days`).
         """
-        return Explainer(self._actor).explain(recall_id, why)
+        return Explainer(self._actor).explain(recall_id, why, self._actor.mask_name(sender))
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -433,6 +475,7 @@ class MemTier(Services):
         )
         return islice(entries, limit)
 
+    @from_new_index
     def events(self, *, kinds: Collection[str], limit: Count = 1000) -> list[JournalEvent]:
         """Return the project's newest journal events of these kinds, oldest first."""
         with self.store.session() as reader:
@@ -442,8 +485,7 @@ class MemTier(Services):
     def facts(self, *, include_superseded: bool = False, sender: str | None = None) -> list[Fact]:
         """Return the facts that this agent may see, oldest first; see `FactService.facts`.
 
-        Args:
-            sender: for whom it asks: only this person's personal facts are among them.
+        With a ``sender``, only this person's personal facts are among them.
         """
         facts = self.knowledge.of_sender(sender).facts(include_superseded=include_superseded)
         return [view.fact for view in facts]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.codecs import check_arguments, check_fields, check_methods
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.paths import resolve_home
@@ -50,6 +51,7 @@ class _Depth(threading.local):
     count = 0
 
 
+@check_methods
 class MemoryPool:
     """Opens memories on first use and closes each when the last of its sessions has ended.
 
@@ -59,6 +61,7 @@ class MemoryPool:
         settings: overrides of single keys ("retrieval.k": 8), for every memory.
     """
 
+    @check_arguments
     def __init__(
         self, descriptors: int | None = None, settings: Mapping[str, Any] | None = None
     ) -> None:
@@ -208,6 +211,7 @@ class MemoryPool:
 
 
 def _key(context: RunContext) -> _Key:
+    check_fields(context)
     return resolve_home(context.home), context.project, context.agent_id, context.workspace
 
 

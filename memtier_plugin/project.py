@@ -36,7 +36,14 @@ class Project:
     """Maintain one project in the name of one of its agents."""
 
     def __init__(
-        self, home: Path, project: str, agent_id: str, settings: Settings, clock: Clock
+        self,
+        home: Path,
+        project: str,
+        agent_id: str,
+        settings: Settings,
+        clock: Clock,
+        *,
+        everybody: bool = False,
     ) -> None:
         self.home = home
         self.project = project
@@ -47,6 +54,7 @@ class Project:
             self._store.purges = lambda: self._reach
         self._is_closed = False
         self._clock = clock
+        self._everybody = everybody
 
     @property
     def store(self) -> Store:
@@ -66,7 +74,7 @@ class Project:
 
     @cached_property
     def _actor(self) -> Actor:
-        return Actor(self.store, self.agent_id, self._clock, self._redactor)
+        return Actor(self.store, self.agent_id, self._clock, self._redactor, self._everybody)
 
     def __enter__(self) -> Self:
         return self
@@ -128,6 +136,14 @@ class Project:
         if failure:
             failed = HookFailedEvent(host_agent=host_agent, hook=hook, error=failure[:500])
             self.store.append_events([self._actor.event(failed)], timeout=1.0)
+
+    def note_hook_begun(self, host_agent: str, hook: str) -> None:
+        """Save, for `status`, that a host called a hook for an agent, before it is done.
+
+        Raises:
+            LedgerWriteError: the home cannot be written.
+        """
+        hook_marks.note_begun(self.store, host_agent, hook)
 
     def follow(self, stop: threading.Event) -> None:
         """Follow the server of a shared project until ``stop`` is set; else return at once.

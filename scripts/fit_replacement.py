@@ -1,53 +1,71 @@
-"""Fit the coefficients by which an older line counts as replaced by a later one.
+"""Fit the trees by which an older line counts as replaced by a later one.
 
-Pairs are made by rule from several sources, each weighing the same:
+Pairs of an older and a later line come from sources that weigh the same each:
 
-- ``tests/retrieval/replacements.yaml``, one source for each language: the older and the later line
-  of a change, and as unchanged pairs all other lines of the language that share a word;
-- a set of changes in the shape of the judgement sets (`currency.yaml`, optional);
-- conversations in which hardly anything changes (`--locomo`, `--beam`, `--sets`): of the lines that
-  each question finds, all pairs count as unchanged.
+- ``tests/retrieval/replacements.yaml`` and ``scripts/replacement/pairs.jsonl``, written by hand;
+- ``scripts/replacement/stores.yaml``, in which most pairs are of two subjects or attributes;
+- histories in the shape of the judgement sets (``--changes``), with pairs of lines
+  of different histories as unchanged;
+- pairs in the shape of ``pairs.jsonl`` (``--pairs``);
+- conversations in which hardly anything changes (``--locomo``, ``--beam``, ``--sets``): the lines
+  that have most in common count as unchanged.
 
-The coefficients minimise the weighted logistic loss with a small penalty, by Newton's method.
+How rare a word is differs from store to store, so each pair is seen among all lines of its source
+or among a few that are most like it.  The trees minimise the logistic loss (Friedman 2001).  Needs
+``pip install scikit-learn``.
 
     python scripts/fit_replacement.py --changes currency.yaml --locomo locomo.json --sets FOLDER
 
-prints for each source, with coefficients fitted without it, how many changes are recognised and how
-many unchanged pairs are not, and writes ``memtier_plugin/retrieval/replacement.json``.
+prints for each source, with trees fitted without it, how many changes are recognised at the mark
+and how many unchanged pairs are not, and writes ``memtier_plugin/retrieval/replacement.json``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
-import tempfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from heapq import nlargest
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 
 from memtier_plugin.bench.datasets import Dataset, load_dataset, load_sets
-from memtier_plugin.bench.retrieval import BenchRun
 from memtier_plugin.core.records import Entry, Role, count_tokens
 from memtier_plugin.core.results import Hit
-from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval import replacement
-from memtier_plugin.retrieval.replacement import Pair, find_pairs
-from memtier_plugin.text.tokenizer import Tokenizer
+from memtier_plugin.retrieval.replacement import find_pairs
+from memtier_plugin.retrieval.statements import statements
+from memtier_plugin.retrieval.succession import rarity_among
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import GradientBoostingClassifier  # type: ignore[import-not-found]
 
 ROOT = Path(__file__).parent.parent
 CASES = ROOT / "tests" / "retrieval" / "replacements.yaml"
+OWN = Path(__file__).with_name("replacement")
 MODEL = Path(replacement.__file__).with_name("replacement.json")
 FIRST_DAY = datetime(2026, 1, 5, 9, tzinfo=UTC)
-PENALTY, STEPS = 0.06, 40
-QUESTIONS, PAIRS = 200, 20  # of each conversation set; of each question
+TREES, DEPTH, LEAF = 140, 3, 20
+LATER, NEAREST = 12, 4  # lines of each conversation, and older ones that are compared with each
+OF_STORE, ACROSS = 260, 1500  # pairs of a store, and of lines of different histories
+NEAR = (2, 6, 15, 40, None, None, None)  # lines among which a pair is seen; None is all
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Two lines, and whether the later replaces the older."""
+
+    old: Hit
+    new: Hit
+    changed: bool
 
 
 @dataclass(slots=True)
@@ -55,38 +73,82 @@ class Source:
     """The pairs of one source: features, and whether the later line replaces the older."""
 
     name: str
-    rows: list[Mapping[str, float]] = field(default_factory=list)
+    pairs_told: list[Told] = field(default_factory=list)
+    rows: list[dict[str, float]] = field(default_factory=list)
     labels: list[bool] = field(default_factory=list)
-    # Unchanged pairs that sound like a change weigh as much as all others.
-    hard: list[bool] = field(default_factory=list)
     texts: list[tuple[str, str]] = field(default_factory=list)
-    # Changes that made no pair at all, and can never be recognised.
-    missing: int = 0
+    missing: int = 0  # changes that made no pair, and can never be recognised
+    weight: float = 1.0
 
-    def add(self, pair: Pair, *, changed: bool, hard: bool = False) -> None:
-        """Add a pair."""
-        self.hard.append(hard)
-        self.rows.append(pair.features)
-        self.labels.append(changed)
-        self.texts.append((pair.old.text, pair.new.text))
+    def read(self, seed: int = 1) -> Source:
+        """Return the source with the features of its pairs."""
+        draw = random.Random(seed)
+        words = {
+            hit.text: _content(hit) for each in self.pairs_told for hit in (each.old, each.new)
+        }
+        having: dict[str, list[str]] = defaultdict(list)
+        for text, content in sorted(words.items()):
+            for word in sorted(content):
+                having[word].append(text)
+        for each in self.pairs_told:
+            pairs = [*find_pairs([each.old, each.new])]
+            self.missing += each.changed and not pairs
+            for pair in pairs:
+                near = self._near(words, having, each, draw)
+                counts = Counter(word for text in near for word in words[text])
+                self.rows.append(pair.features(rarity_among(counts, len(near))))
+                self.labels.append(each.changed)
+                self.texts.append((pair.old.text, pair.new.text))
+        return self
+
+    def _near(
+        self,
+        words: dict[str, frozenset[str]],
+        having: dict[str, list[str]],
+        told_pair: Told,
+        draw: random.Random,
+    ) -> list[str]:
+        """Return the lines among which a pair is seen."""
+        count = draw.choice(NEAR)
+        if count is None:
+            return [*words]
+        alike: Counter[str] = Counter()
+        for word in sorted(words[told_pair.old.text] | words[told_pair.new.text]):
+            alike.update(having[word][:200])
+        shown = [told_pair.old.text, told_pair.new.text]
+        others = [text for text, _ in alike.most_common(count + 2) if text not in shown]
+        return [*shown, *others[:count]]
 
 
-def entry_hit(text: str, day: int, role: Role = "user", speaker: str | None = None) -> Hit:
+def _content(hit: Hit) -> frozenset[str]:
+    return frozenset[str]().union(*(part.content for part in statements(hit.text)))
+
+
+def entry_hit(
+    text: str,
+    day: int,
+    role: Role = "user",
+    speaker: str | None = None,
+    *,
+    session: str = "",
+    turn: int = 1,
+) -> Hit:
     """Return a line as a hit."""
-    name = f"{day:04d}{abs(hash(text)) % 10**8:08d}"
+    name = f"{day:04d}{turn:02d}{abs(hash(text)) % 10**8:08d}"
+    moment = FIRST_DAY + timedelta(days=day, minutes=turn)
     entry = Entry(
         id=name,
-        timestamp=FIRST_DAY + timedelta(days=day),
-        session_id=f"s{day}",
+        timestamp=moment,
+        session_id=session or f"s{day}-{name}",
         project="p",
         content=text,
         tokens=count_tokens(text),
         agent_id="main",
         run_id=name,
-        turn=1,
+        turn=turn,
         role=role,
         origin="assistant" if role == "assistant" else "user",
-        observed_at=FIRST_DAY + timedelta(days=day),
+        observed_at=moment,
         speaker=speaker,
         key=name,
     )
@@ -98,199 +160,282 @@ def spoken_hit(line: str, day: int) -> Hit:
     who, colon, text = line.partition(": ")
     if not colon or not (who.isalpha() and who.islower()):
         return entry_hit(line, day)
-    return (
-        entry_hit(text, day, "assistant")
-        if who == "assistant"
-        else entry_hit(text, day, "user", who)
-    )
+    role: Role = "assistant" if who == "assistant" else "user"
+    return entry_hit(text, day, role, None if who == "assistant" else who)
 
 
-def query_weights(query: str, hits: Sequence[Hit], tokenizer: Tokenizer) -> dict[str, float]:
-    """Return the index words of a query with their idf among the lines."""
-    counts = Counter(term for hit in hits for term in set(tokenizer.words(hit.text)))
-    lines = len(hits)
-    return {
-        term: math.log(1 + (lines - counts[term] + 0.5) / (counts[term] + 0.5))
-        for term in set(tokenizer.words(query))
-        if counts[term]
-    }
+# -- sources ---------------------------------------------------------------------------------------
 
 
-def made_up_sources(tokenizer: Tokenizer) -> Iterator[Source]:
+def made_up_sources() -> Iterator[Source]:
     """Yield the pairs of the made-up cases, a source for each language."""
     for language, block in yaml.safe_load(CASES.read_text(encoding="utf-8")).items():
-        source = Source(language)
-        cases = [(*case, True) for case in block["changed"]]
-        cases += [(*case, False) for case in block["unchanged"]]
-        for number, (older, later, ask, changed) in enumerate(cases):
-            rest = [case for case in cases if case[2] != ask]
-            random.Random(number).shuffle(rest)
-            hits = [spoken_hit(older, 10), spoken_hit(later, 40)]
-            others = [spoken_hit(case[0], 9) for case in rest[:10]]
-            others += [spoken_hit(case[1], 39) for case in rest[10:20]]
-            hits += others
-            own, nothing = {(hits[0].id, hits[1].id)}, set[tuple[str, str]]()
-            changes, hard = (own, nothing) if changed else (nothing, own)
-            add_pairs(source, hits, ask, tokenizer, changes, hard=hard)
-        yield source
+        draw = random.Random(1)
+        own = [
+            Told(spoken_hit(older, 10), spoken_hit(later, 40), key == "changed")
+            for key in ("changed", "unchanged")
+            for older, later, _ in block[key]
+        ]
+        across = []
+        for _ in range(400):
+            first, second = draw.sample(own, 2)
+            across.append(Told(first.old, second.new, changed=False))
+        yield Source(language, own + across)
 
 
-def changes_source(path: Path, tokenizer: Tokenizer) -> Source:
+def written_source(path: Path) -> Source:
+    """Return pairs that are written down, one JSON object a line."""
+    pairs_told = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+        row = json.loads(line)
+        adjacent = row.get("adj", False)
+        role: Role = "assistant" if row.get("by") == "assistant" else "user"
+        session = f"w{number}" if adjacent else ""
+        old = entry_hit(row["old"], 10, session=session)
+        new = entry_hit(row["new"], 10 if adjacent else 40, role, session=session, turn=2)
+        changed = row["label"] in (1, "replaces")
+        pairs_told.append(Told(old, new, changed))
+    return Source(path.stem, pairs_told)
+
+
+def stores_source() -> Source:
+    """Return pairs of lines of the made-up stores: mostly of two subjects, or attributes."""
+    document = yaml.safe_load((OWN / "stores.yaml").read_text(encoding="utf-8"))
+    draw, pairs_told = random.Random(3), list[Told]()
+    for store in document["stores"]:
+        subjects, attributes = store["subjects"], store["attributes"]
+        changes = document["changes"][store["lang"]]
+
+        def say(subject: str, nth: int, attributes: Any = attributes) -> tuple[str, str]:
+            attribute = attributes[nth]
+            values = attribute["values"]
+            numbers = {"number": (11, 99), "hour": (6, 22)}
+            value = (
+                str(draw.randint(*numbers[values]))
+                if isinstance(values, str)
+                else draw.choice(values)
+            )
+            text = draw.choice(attribute["say"]).format(s=subject, v=value)
+            return text[0].upper() + text[1:], value
+
+        def as_news(text: str, lang: str = store["lang"], changes: Any = changes) -> str:
+            plain = text if lang == "de" else text[0].lower() + text[1:]
+            news = draw.choice(changes).format(x=plain.rstrip(".。"))
+            return f"{news[0].upper()}{news[1:]}{'。' if lang == 'zh' else '.'}"
+
+        for _ in range(OF_STORE):
+            subject, nth = draw.choice(subjects), draw.randrange(len(attributes))
+            (text, value), kind = say(subject, nth), draw.random()
+            if changed := kind < 0.35:
+                later, other = say(subject, nth)
+                while other == value:
+                    later, other = say(subject, nth)
+            else:
+                same = kind < 0.6
+                about = subject if same else draw.choice([s for s in subjects if s != subject])
+                rest = [i for i in range(len(attributes)) if i != nth]
+                later, _ = say(about, draw.choice(rest) if same or draw.random() < 0.3 else nth)
+            if draw.random() < (0.35 if changed else 0.15):
+                later = as_news(later)
+            pairs_told.append(Told(entry_hit(text, 10), entry_hit(later, 40), changed))
+    return Source("stores", pairs_told, weight=2.0)
+
+
+def changes_source(path: Path) -> Source:
     """Return the pairs of a file of changes."""
-    source = Source("changes")
     cases = yaml.safe_load(path.read_text(encoding="utf-8"))["cases"]
+    pairs_told, lines_by_case = list[Told](), list[tuple[str, Hit]]()
 
     def has(text: str, values: Iterable[str]) -> bool:
         return any(part.casefold() in text.casefold() for v in values for part in v.split("|"))
 
-    for number, case in enumerate(cases):
-        hits: list[Hit] = []
-        values: dict[str, int] = {}
-        for session, (_, *turns) in enumerate(case["history"]):
-            for turn in turns:
-                who, words = next(iter(turn.items()))
-                if who == "tool":
+    for case in cases:
+        lines: list[Hit] = []
+        for number, (_, *turns) in enumerate(case["history"]):
+            for turn, each in enumerate(turns):
+                who, words = next(iter(each.items()))
+                if who == "tool" or words.endswith(("?", "？")):
                     continue
                 role: Role = "assistant" if who == "assistant" else "user"
                 speaker = None if who in ("user", "assistant") else who
-                hits.append(entry_hit(words, 20 * session, role, speaker))
-                if has(words, case["now"]):
-                    values[hits[-1].id] = len(case["old"])
-                else:
-                    old = [n for n, value in enumerate(case["old"]) if has(words, [value])]
-                    values |= {hits[-1].id: old[-1]} if old else {}
-        other = cases[(number + 7) % len(cases)], cases[(number + 15) % len(cases)]
-        for case_of in other:
-            for session, (_, *turns) in enumerate(case_of["history"]):
-                hits += [entry_hit(next(iter(t.values())), 20 * session + 1) for t in turns]
-        changed = {(a, b) for a, was in values.items() for b, now in values.items() if was < now}
-        latest = {(a, b) for a, b in changed if values[b] == len(case["old"])}
-        add_pairs(source, hits, case["ask"], tokenizer, changed, latest)
-    return source
-
-
-def add_pairs(
-    source: Source,
-    hits: Sequence[Hit],
-    ask: str,
-    tokenizer: Tokenizer,
-    changed: set[tuple[str, str]],
-    needed: set[tuple[str, str]] | None = None,
-    hard: set[tuple[str, str]] | None = None,
-) -> None:
-    """Add the pairs of lines; of a changed one only its likeliest statements."""
-    seen = set()
-    for pair in find_pairs(hits, query_weights(ask, hits, tokenizer), tokenizer):
-        key = pair.older.id, pair.later.id
-        source.add(pair, changed=key in changed, hard=key in (hard or ()))
-        seen.add(key)
-    source.missing += len((needed if needed is not None else changed) - seen)
+                session = f"{case['id']}-{number}"
+                lines.append(
+                    entry_hit(words, 20 * number, role, speaker, session=session, turn=turn)
+                )
+        lines_by_case += [(case["id"], line) for line in lines]
+        for old, new in combinations(lines, 2):
+            states = [
+                "now" if has(h.text, case["now"]) else "old" if has(h.text, case["old"]) else ""
+                for h in (old, new)
+            ]
+            changed = states == ["old", "now"]
+            if changed or "" in states:
+                pairs_told.append(Told(old, new, changed))
+    draw = random.Random(5)
+    for _ in range(ACROSS):
+        (first, old), (second, new) = draw.sample(lines_by_case, 2)
+        if first != second:
+            assert isinstance(new.item, Entry)
+            later = replace(new.item, observed_at=FIRST_DAY + timedelta(days=99))
+            pairs_told.append(Told(old, replace(new, item=later), changed=False))
+    return Source(str(path), pairs_told, weight=3.0)
 
 
 def conversation_source(loaded: Dataset) -> Source:
-    """Return the pairs among what questions on conversations find: all count as unchanged."""
-    source = Source(loaded.name)
-    bench = BenchRun(loaded=loaded, facts="none", progress=lambda what, done, total: None)
-    draw = random.Random(0)
-    each = max(2, QUESTIONS // max(1, len(loaded.conversations)))
-    with tempfile.TemporaryDirectory() as home:
-        for conversation in loaded.conversations:
-            with MemTier.open(Path(home), conversation.id) as memory:
-                bench.record(memory, conversation)
-                questions = [*conversation.questions]
-                for question in draw.sample(questions, min(each, len(questions))):
-                    hits = memory.recall(question.text, at=question.at).hits[:20]
-                    tokenizer = Tokenizer()
-                    weights = query_weights(question.text, hits, tokenizer)
-                    pairs = [*find_pairs(hits, weights, tokenizer)]
-                    for pair in draw.sample(pairs, min(PAIRS, len(pairs))):
-                        source.add(pair, changed=False)
-    return source
+    """Return pairs of lines of a conversation that have most in common: all count as unchanged."""
+    pairs_told, draw = list[Told](), random.Random(0)
+    for conversation in loaded.conversations:
+        lines = [
+            entry_hit(
+                turn.message.content,
+                day,
+                "assistant" if turn.message.role == "assistant" else "user",
+                turn.message.speaker,
+                session=f"{conversation.id}{day}",
+                turn=number,
+            )
+            for day, session in enumerate(conversation.sessions)
+            for number, turn in enumerate(session.turns)
+        ]
+        contents = [(line, _content(line)) for line in lines]
+        counts = Counter(word for _, content in contents for word in content)
+        for later, content in draw.sample(contents[1:], min(LATER, len(contents) - 1)):
+            alike = [
+                (sum(1 / counts[word] for word in content & other), line)
+                for line, other in contents
+                if line.item.id < later.item.id
+            ]
+            best = nlargest(NEAREST, alike, key=lambda pair: pair[0])
+            pairs_told += [Told(older, later, changed=False) for share, older in best if share]
+    return Source(loaded.name, pairs_told)
 
 
-def fit(sources: Sequence[Source], names: Sequence[str]) -> np.ndarray:
-    """Return the coefficients; each source's changes and unchanged pairs weigh the same."""
+# -- fitting ---------------------------------------------------------------------------------------
+
+
+def fit(sources: Sequence[Source], names: Sequence[str]) -> GradientBoostingClassifier:
+    """Return the trees; each source's changes and unchanged pairs weigh the same."""
+    from sklearn.ensemble import GradientBoostingClassifier  # the tests use the rest without it
+
     rows, labels, weights = [], [], []
     for source in sources:
         values = np.array([[row[name] for name in names] for row in source.rows])
-        label = np.array(source.labels, dtype=float)
-        hard = np.array(source.hard)
-        for mask, weight in ((label == 1, 1.0), (hard, 0.5), ((label == 0) & ~hard, 0.7)):
+        label = np.array(source.labels)
+        both = label.any() and not label.all()
+        for mask in (label, ~label):
             if mask.any():
                 rows.append(values[mask])
                 labels.append(label[mask])
-                weights.append(np.full(int(mask.sum()), weight / mask.sum()))
-    x, y, w = np.vstack(rows), np.concatenate(labels), np.concatenate(weights)
-    w /= w.sum()
-    beta = np.zeros(len(names))
-    ridge = np.full(len(names), PENALTY / 20)
-    ridge[names.index("one")] = 0.0
-    for _ in range(STEPS):
-        p = 1 / (1 + np.exp(-np.clip(x @ beta, -30, 30)))
-        gradient = x.T @ (w * (p - y)) + ridge * beta
-        curve = (x * (w * p * (1 - p))[:, None]).T @ x + np.diag(ridge + 1e-9)
-        beta -= np.linalg.solve(curve, gradient)
-    return beta
+                share = source.weight * (1.0 if both else 0.5)
+                weights.append(np.full(int(mask.sum()), share / mask.sum()))
+    trees = GradientBoostingClassifier(
+        n_estimators=TREES,
+        max_depth=DEPTH,
+        learning_rate=0.1,
+        subsample=0.7,
+        min_samples_leaf=LEAF,
+        random_state=0,
+    )
+    weight = np.concatenate(weights)
+    return trees.fit(np.vstack(rows), np.concatenate(labels), weight / weight.mean())
 
 
-def report(source: Source, names: Sequence[str], beta: np.ndarray, least: float) -> dict[str, Any]:
+def report(
+    source: Source, names: Sequence[str], trees: GradientBoostingClassifier, mark: float
+) -> dict[str, Any]:
     """Return how many changes are recognised, and how many unchanged pairs are not."""
-    x = np.array([[row[name] for name in names] for row in source.rows])
-    p = 1 / (1 + np.exp(-(x @ beta)))
+    p = _probabilities(source, names, trees)
     label = np.array(source.labels)
     changed = int(label.sum()) + source.missing
     return {
         "changes": changed,
-        "recognised": round(float((p[label] >= least).sum()) / changed, 3) if changed else None,
+        "recognised": round(float((p[label] >= mark).sum()) / changed, 3) if changed else None,
         "unchanged": int((~label).sum()),
-        "wrong": round(float((p[~label] >= least).mean()), 4) if (~label).any() else None,
-        "hard": sum(source.hard),
-        "hard_wrong": int((p[np.array(source.hard)] >= least).sum()),
+        "wrong": int((p[~label] >= mark).sum()),
     }
+
+
+def _probabilities(
+    source: Source, names: Sequence[str], trees: GradientBoostingClassifier
+) -> np.ndarray:
+    values = np.array([[row[name] for name in names] for row in source.rows])
+    return np.asarray(trees.predict_proba(values)[:, 1])
+
+
+def as_document(
+    trees: GradientBoostingClassifier, names: Sequence[str], mark: float, order: float
+) -> dict[str, Any]:
+    """Return the trees as the plugin reads them."""
+    prior = float(trees.init_.class_prior_[1])
+    trees_as_arrays = []
+    for [regressor] in trees.estimators_:
+        tree = regressor.tree_
+        inner = tree.children_left >= 0
+        trees_as_arrays.append(
+            [
+                [
+                    names[i] if is_inner else ""
+                    for i, is_inner in zip(tree.feature, inner, strict=True)
+                ],
+                [
+                    round(float(t), 4) if i else 0
+                    for t, i in zip(tree.threshold, inner, strict=True)
+                ],
+                [int(max(0, child)) for child in tree.children_left],
+                [int(max(0, child)) for child in tree.children_right],
+                [
+                    0 if i else round(trees.learning_rate * float(v), 4)
+                    for v, i in zip(tree.value[:, 0, 0], inner, strict=True)
+                ],
+            ]
+        )
+    start = round(float(np.log(prior / (1 - prior))), 4)
+    return {"start": start, "trees": trees_as_arrays, "mark": mark, "order": order}
 
 
 def main() -> None:
     """Fit, report, and write the model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--changes", type=Path)
+    parser.add_argument("--changes", type=Path, nargs="*", default=[])
+    parser.add_argument("--pairs", type=Path, nargs="*", default=[])
     parser.add_argument("--locomo", type=Path)
     parser.add_argument("--beam", type=Path)
     parser.add_argument("--sets", type=Path, nargs="*", default=[])
-    parser.add_argument("--mark", type=float, default=0.5)
+    parser.add_argument("--mark", type=float, default=0.85)
+    parser.add_argument("--order", type=float, default=0.3)
+    parser.add_argument("--without", nargs="*", default=[], help="features to leave out")
+    parser.add_argument("--only", nargs="*", help="sources to report on; none: just fit")
     parser.add_argument("--verbose", action="store_true", help="list what goes wrong")
     given = parser.parse_args()
-    tokenizer = Tokenizer()
-    sources = [*made_up_sources(tokenizer)]
-    if given.changes:
-        sources.append(changes_source(given.changes, tokenizer))
+    own = replace(written_source(OWN / "pairs.jsonl"), weight=3.0)
+    sources = [*made_up_sources(), own, stores_source()]
+    sources += [changes_source(path) for path in given.changes]
+    sources += [written_source(path) for path in given.pairs]
     paths = {name: getattr(given, name) for name in ("locomo", "beam")}
     sources += [conversation_source(load_dataset(name, p)) for name, p in paths.items() if p]
     for path in given.sets:
         sources += [conversation_source(loaded) for loaded in load_sets(path)]
-    names = [*sources[0].rows[0]]
+    sources = [source for source in (each.read() for each in sources) if source.rows]
+    names = [name for name in sources[0].rows[0] if name not in given.without]
     for source in sources:
-        beta = fit([other for other in sources if other is not source], names)
-        print(f"{source.name:14}", json.dumps(report(source, names, beta, given.mark)))
+        if given.only is not None and not any(part in source.name for part in given.only):
+            continue
+        trees = fit([other for other in sources if other is not source], names)
+        print(f"{source.name[-24:]:24}", json.dumps(report(source, names, trees, given.mark)))
         if given.verbose:
-            _list_errors(source, names, beta, given.mark)
-    beta = fit(sources, names)
-    weights = {name: round(float(value), 3) for name, value in zip(names, beta, strict=True)}
-    document = {"weights": weights, "mark": given.mark}
-    MODEL.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(weights))
+            _list_errors(source, names, trees, given.mark)
+    document = as_document(fit(sources, names), names, given.mark, given.order)
+    MODEL.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
-def _list_errors(source: Source, names: Sequence[str], beta: np.ndarray, least: float) -> None:
-    for row, changed, texts in zip(source.rows, source.labels, source.texts, strict=True):
-        p = 1 / (1 + math.exp(-sum(row[n] * b for n, b in zip(names, beta, strict=True))))
-        if (p >= least) != changed:
-            print(
-                "   ",
-                "missed" if changed else "WRONG ",
-                round(p, 2),
-                *(t[:90] for t in texts),
-                sep=" | ",
-            )
+def _list_errors(
+    source: Source, names: Sequence[str], trees: GradientBoostingClassifier, mark: float
+) -> None:
+    p = _probabilities(source, names, trees)
+    for value, changed, (old, new) in zip(p, source.labels, source.texts, strict=True):
+        if (value >= mark) != changed:
+            what = "missed" if changed else "WRONG "
+            print("   ", what, f"{value:.2f}", old[:90], new[:90], sep=" | ")
 
 
 if __name__ == "__main__":

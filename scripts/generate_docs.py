@@ -138,7 +138,11 @@ def cli_page() -> str:
         parts.append(f"```text\n{usage}\n```\n")
         example = f"{words} {EXAMPLES[words.partition(' ')[2]]}".rstrip()
         parts.append(f"For example: `{example}`\n")
-        own = [p for p in command.params if isinstance(p, click.Option) and p.name not in _COMMON]
+        own = [
+            p
+            for p in command.params
+            if isinstance(p, click.Option) and p.name not in _COMMON and not p.hidden
+        ]
         if own:
             parts.append(_options(own, context) + "\n")
     return "\n".join(parts)

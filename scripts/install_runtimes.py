@@ -1,4 +1,6 @@
-"""Install the hosts that the tests in tests/runtimes run: OpenClaw with its node, and Hermes.
+"""Install the hosts that the tests in tests/runtimes run.
+
+OpenClaw with its node, Hermes, and the newest Claude Code, Codex and Gemini CLI.
 
     python scripts/install_runtimes.py [--all] [FOLDER]
 
@@ -25,6 +27,11 @@ HERMES = "0.19.0"
 OLDER_OPENCLAW = "2026.8.2"
 MEM0 = "1.0.16"
 BRAIN = "0.1.0"
+AGENTS = {  # the newest that npm has, in folders of these names
+    "claude-code": "@anthropic-ai/claude-code",
+    "codex": "@openai/codex",
+    "gemini": "@google/gemini-cli",
+}
 
 
 def folder() -> Path:
@@ -34,16 +41,27 @@ def folder() -> Path:
     return Path(next(iter(named), default)).expanduser().absolute()
 
 
-def npm(top: Path, name: str, version: str) -> None:
-    """Install a package of npm and the Node.js version that OpenClaw needs."""
+def installed_version(top: Path, name: str) -> str:
+    """Return the version of a package of npm in a folder, or nothing."""
     manifest = top / "node_modules" / name / "package.json"
-    if manifest.is_file() and json.loads(manifest.read_text("utf-8"))["version"] == version:
+    return str(json.loads(manifest.read_text("utf-8"))["version"]) if manifest.is_file() else ""
+
+
+def newest_version(name: str) -> str:
+    """Return the newest version that npm has, or nothing where it cannot be asked."""
+    asked = ["npm", "view", name, "version"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def npm(top: Path, name: str, version: str, node: str = NODE) -> None:
+    """Install a package of npm and, unless it is "", a version of Node.js to run it."""
+    if installed_version(top, name) == version:
         print(f"{name} {version} is in {top}")
         return
     top.mkdir(parents=True, exist_ok=True)
     (top / "package.json").write_text('{"private": true}\n', "utf-8")
     path = f"{top / 'node_modules' / '.bin'}:{os.environ['PATH']}"
-    for package in (f"node@{NODE}", f"{name}@{version}"):
+    for package in (*([f"node@{node}"] if node else ()), f"{name}@{version}"):
         command = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", package]
         subprocess.run(command, cwd=top, env={**os.environ, "PATH": path}, check=True)
 
@@ -74,6 +92,9 @@ def brain(top: Path) -> None:
 if __name__ == "__main__":
     npm(folder() / "openclaw", "openclaw", OPENCLAW)
     hermes(folder() / "hermes")
+    for agent, package in AGENTS.items():
+        there = installed_version(folder() / agent, package)
+        npm(folder() / agent, package, newest_version(package) or there or "latest", node="")
     if "--all" in sys.argv[1:]:
         npm(folder() / "openclaw-older", "openclaw", OLDER_OPENCLAW)
         npm(folder() / "mem0", "@mem0/openclaw-mem0", MEM0)

@@ -135,22 +135,20 @@ def copy(arguments: str, stage: Stage, stages: Mapping[str, Stage]) -> None:
 
 
 def check(image: Stage) -> None:
-    """Run what the compose file runs: the resident on stdin, the web view, and a self-check."""
+    """Run what the compose file runs: the resident, the web view, and a self-check."""
     print(image.run([*image.entrypoint, "self-check"]), end="")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with image.start([*image.entrypoint, *image.command], **pipes) as resident:
-        assert resident.stdin is not None and resident.stdout is not None
-        resident.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {}}\n')
-        resident.stdin.flush()
-        answer = json.loads(resident.stdout.readline())["result"]
-        assert answer["socket"] == "/memory/run/memtier.sock", answer
+    with image.start([*image.entrypoint, *image.command]) as resident:
+        state: dict[str, object] = {}
+        while resident.poll() is None and not state.get("ready"):
+            state = json.loads(image.run([*image.entrypoint, "--json", "serve", "--status"]))
+        assert state.get("socket") == "/memory/run/memtier.sock" and "clients" in state, state
         image.run([*image.entrypoint, "--project", "default", "remember", "The image works."])
         view = [*image.entrypoint, "--project", "default", "web", "--port", "0"]
         with image.start(view, stderr=subprocess.PIPE) as web:
             assert web.stderr is not None
             print(re.sub(r"token=\S+", "token=...", web.stderr.readline()), end="")
             web.terminate()
-        resident.stdin.close()
+        image.run([*image.entrypoint, "serve", "--stop"])
     print(f"the resident ended with {resident.returncode}")
 
 

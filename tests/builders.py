@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,10 +36,15 @@ class Clock:
 
 
 def write_config(home: Path, settings: Mapping[str, Any] | str) -> None:
-    """Write the user's settings, as YAML or as a mapping, into a home that may not exist yet."""
+    """Write the user's settings, as YAML or as a mapping, into a home that may not exist yet.
+
+    A daemon that reads them meanwhile finds the old ones or the new ones, never half of them.
+    """
     home.mkdir(mode=0o700, exist_ok=True)
     text = settings if isinstance(settings, str) else json.dumps(settings)  # JSON is YAML
-    (home / "config.yaml").write_text(text, "utf-8")
+    written = home / f"config.{os.getpid()}.new"
+    written.write_text(text, "utf-8")
+    written.replace(home / "config.yaml")
 
 
 def costly_examples() -> int:
@@ -119,9 +125,10 @@ def make_fact(text: str, at: datetime = START, *, id: str = "f1", **more: Any) -
 
 
 def make_draft(entry: Entry, value: str, **more: Any) -> FactDraft:
-    """Return the draft of a fact that rests on an entry: where the fox works."""
-    about = {"subject": "the fox", "relation": "works_at", "text": f"the fox works at {value}"}
-    return FactDraft(value=value, sources=(entry.source,), **(about | more))
+    """Return the draft of a fact that rests on an entry, by default of where the fox works."""
+    about = {"subject": "the fox", "relation": "works_at"} | more
+    text = f"{about['subject']} {about['relation'].replace('_', ' ')} {value}"
+    return FactDraft(value=value, sources=(entry.source,), **({"text": text} | about))
 
 
 def make_hit(item: Entry | Fact, score: float = 1.0, **more: Any) -> Hit:

@@ -20,6 +20,7 @@ from memtier_plugin.pool import memory_pool
 from memtier_plugin.providers import endpoint
 from tests.builders import START
 from tests.loopback import Loopback
+from tests.processes import end_residents
 
 pytest_plugins = ["tests.shared.fixtures"]
 
@@ -94,6 +95,7 @@ def isolated(
     monkeypatch.setattr(plugins, "_errors", {})  # what failed in another test is not told here
     yield
     memory_pool.close()
+    end_residents(tmp_path)
     if not has_folder:
         for path in nowhere.iterdir():
             shutil.rmtree(path)

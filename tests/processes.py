@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_ledger_folder
+from memtier_plugin.core.resident_socket import find_owner
 from memtier_plugin.storage.ledger.jsonl import day_file
 
 ROOT: Final = Path(__file__).parents[1]
@@ -96,6 +97,13 @@ def run_in_fork(work: Callable[[], object], seconds: float = PATIENCE) -> str:
         failure = file.read()
     status = os.waitpid(child, 0)[1]
     return failure or (f"the child ended with status {status}" if status else "")
+
+
+def end_residents(folder: Path) -> None:
+    """End the residents of the homes in a folder; they would outlive the test."""
+    for log in folder.glob("**/logs/resident.log"):
+        if owner := find_owner(log.parents[1]):
+            owner.send(signal.SIGKILL)
 
 
 def wait_until(holds: Callable[[], object], seconds: float = PATIENCE) -> None:

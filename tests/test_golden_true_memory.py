@@ -61,10 +61,7 @@ def test_what_time_a_query_asks_about() -> None:
 
 
 def test_what_changed(home: Path) -> None:
-    """Of the published contradictions the switch from one database to another is found by rules.
-
-    The others are of prices and people, of which the rules make no facts.
-    """
+    """The published contradictions, of a database and of a price, are found by rules."""
     example = GOLDEN["tm_contradictions"]
     with MemTier.open(home, settings={"consolidation.probes": 0}) as memory:
         for number, text in enumerate(example["inputs"]["messages"]):
@@ -77,6 +74,6 @@ def test_what_changed(home: Path) -> None:
             for change in map(SupersedeEvent.of, events)
             for item in change.items
         ]
-    [(_, old, new), _] = example["expected"]["contradictions"]
-    [(before, after)] = pairs
-    assert old in before and new in after and new not in before
+    expected = example["expected"]["contradictions"]
+    for (_, old, new), (before, after) in zip(expected, pairs, strict=True):
+        assert old in before and new in after and new not in before

@@ -31,7 +31,7 @@ MOST_FUNCTION_LINES = 60
 ORDER = """
     cli
     bench
-    server mcp web tui
+    server mcp web tui frameworks
     hooks
     daemon
     transfer hosts
@@ -74,17 +74,28 @@ PURE = (
     " storage.index.bm25 storage.state telemetry.measures telemetry.prometheus"
     " views.edit_text views.history views.log views.recalls views.sparklines views.timelines"
 )
-READERS = "text.tokenizer text.lexicon facts.extraction.llm"  # of threads, of their data files
+READERS = (  # of threads, of their data files
+    "text.tokenizer text.lexicon facts.extraction.llm facts.extraction.worth"
+)
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 
 # Where each third party is at home; nobody else imports it.
 HOMES = {
+    "ag2": "frameworks.ag2",
+    "agents": "frameworks.openai_agents",
     "apscheduler": "daemon.*",
     "apsw": "storage.*",
+    "autogen_core": "frameworks.autogen",
     "click": "cli.*",
+    "crewai": "frameworks.crewai",
+    "google": "frameworks.google_adk",
     "huggingface_hub": "providers.embedding.*",
     "jinja2": "web.*",
     "jsonschema": "mcp.*",
+    "langchain": "frameworks.langchain",
+    "langchain_core": "frameworks.langchain",
+    "langgraph": "frameworks.langchain frameworks.langgraph",
+    "llama_index": "frameworks.llama_index",
     "matplotlib": "bench.plot",
     "mcp": "mcp.*",
     "model2vec": "providers.embedding.distill providers.embedding.static",
@@ -96,9 +107,9 @@ HOMES = {
     "opentelemetry": "telemetry.otlp",
     "nats": "storage.shared.jetstream.*",
     "psycopg": "storage.shared.*",
+    "pydantic_ai": "frameworks.pydantic_ai",
     "pluggy": "__init__ core.hookspecs core.plugins",
     "rank_bm25": "retrieval.paper_scorer bench.*",
-    "parsedatetime": "text.*",
     "regex": "text.* trust.* facts.* priority.* retrieval.* learning.tool_outcomes",
     "rich": "cli.* bench.* tui.*",
     "safetensors": "providers.embedding.*",
@@ -112,6 +123,16 @@ HOMES = {
     "ulid": "core.ids core.records storage.index.items",
     "yaml": "core.settings.* hosts.* bench.judgement bench.languages bench.planted "
     "bench.silence_prompts",
+}
+
+# What brings the packages of agent frameworks, which are not installed here.
+FRAMEWORKS = {
+    "agents": "openai-agents",
+    "autogen_core": "autogen-agentchat",
+    "google": "google-adk",
+    "langchain_core": "langchain",
+    "llama_index": "llama-index-core",
+    "pydantic_ai": "pydantic-ai-slim",
 }
 
 # The seam for other backends: what a caller outside of storage may import from the parts that are
@@ -295,10 +316,11 @@ def test_third_parties_are_dependencies() -> None:
     """Everything with a home is named in pyproject.toml, or an install would miss it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    users = ("bench", "distill", "encoder", "mcp", "nats", "otel", "postgres", "tui", "web")
+    users = extras.keys() - {"dev", "train"}
     lines = [*project["dependencies"], *(line for extra in users for line in extras[extra])]
     named = {re.split(r"[\[<>=]", line)[0].lower() for line in lines}
-    distributions = packages_distributions()
+    distributions = dict(packages_distributions())
+    distributions |= {package: [name] for package, name in FRAMEWORKS.items()}
     for package in HOMES:
         names = distributions.get(package, [package])  # itself, where an extra is not installed
         assert named & {name.lower() for name in names}, package
@@ -392,3 +414,25 @@ def test_variables_are_named_for_what_they_hold() -> None:
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 vague = node.id in VAGUE_NAMES and id(node) not in fields
                 assert not vague, f"{path}:{node.lineno}: {node.id}"
+
+
+def test_no_nesting_is_too_deep() -> None:
+    """Whoever expects text that is no JSON expects JSON that is nested too deeply, too."""
+    for top in ("memtier_plugin", *PACKAGES):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            for node in nodes_of(path):
+                if isinstance(node, ast.Try):
+                    caught = " ".join(ast.unparse(h.type) for h in node.handlers if h.type)
+                    body = node.body
+                elif isinstance(node, ast.With):
+                    caught = " ".join(ast.unparse(item.context_expr) for item in node.items)
+                    body = node.body
+                else:
+                    continue
+                if "ValueError" in caught and "RecursionError" not in caught:
+                    parsed = [n for part in body for n in ast.walk(part) if _is_json_loads(n)]
+                    assert not parsed, f"{path}:{node.lineno}: parse_json_text raises ValueError"
+
+
+def _is_json_loads(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "json.loads"

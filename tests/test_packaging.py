@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -155,6 +156,19 @@ def test_dropped_in_folder(tmp_path: Path, name: str) -> None:
     theirs = {"PYTHONPATH": str(Path(yaml.__file__).parents[1])}
     out = run(sys.executable, "-P", "-c", host, cwd=tmp_path, env=theirs)
     assert out.strip() == memtier_plugin.__version__
+
+
+def test_the_folder_is_a_plugin_of_openclaw() -> None:
+    """OpenClaw finds at the top what the installed plugin has: a copy, as it refuses a link."""
+    ours = ROOT / "hooks" / "openclaw"
+    manifest = ROOT / "openclaw.plugin.json"
+    assert manifest.read_bytes() == (ours / "openclaw.plugin.json").read_bytes()
+    assert not manifest.is_symlink()
+    package = json.loads((ROOT / "package.json").read_text())
+    [entry] = package["openclaw"]["extensions"]
+    assert (ROOT / entry).resolve() == ours / "index.js"
+    versions = [json.loads((top / "package.json").read_text())["version"] for top in (ROOT, ours)]
+    assert {*versions, json.loads(manifest.read_text())["version"]} == {memtier_plugin.__version__}
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-// Connect OpenClaw to MemTier's resident: its socket if one runs, else a child process on stdio.
+// Connect OpenClaw to the resident of a home by its socket; start one if none runs. It is the home's and
+// not ours: it outlives this process, and ends by itself.
 //
 // Payloads are forwarded unchanged. Every call has a deadline; a resident that does not answer is
 // killed and restarted with back-off; a run that could not be delivered waits on disk. The counterpart
@@ -6,7 +7,7 @@
 
 import { execFile, spawn } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
-import { lstatSync, readFileSync } from "node:fs";
+import { closeSync, constants, existsSync, lstatSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rename, unlink, writeFile } from "node:fs/promises";
 import { createConnection } from "node:net";
 import { homedir } from "node:os";
@@ -17,8 +18,9 @@ import { Waits } from "./waits.js";
 const LONGEST_SOCKET_PATH = 103; // bytes, as memtier_plugin/core/paths.py has it
 const NETWORK = new Set(["nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"]);
 const CONNECT_MS = 1000;
-const PING_MS = 2000;
-const END_MS = 3000; // for pending writes to reach a child
+const RETRY_MS = 20; // between two tries to connect
+const START_MS = 30_000; // that a resident may take to answer, on a machine that is busy
+const PING_MS = 8000; // a machine may be busy
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 60_000;
 const MAX_QUEUED = 1000; // queued files tried in one go
@@ -26,7 +28,7 @@ const MAX_IN_MEMORY = 100; // payloads kept in memory while the disk is full
 const MAX_REQUEST_BYTES = 15 * 1024 * 1024; // of a request; the resident's limit is slightly higher
 const TEXT_LIMITS = [1_000_000, 100_000, 10_000, 1_000, 100]; // successive limits for each text of a request that is too large
 const MAX_FAILED = 3; // failed deliveries after which replay stops for now
-// Variables passed to a child; an endpoint's key only if it is configured.
+// Variables passed to a resident; an endpoint's key only if it is configured.
 const PASSED_VARIABLES = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*|OTEL_.*)$/;
 
 /** Return the address of a home's resident, as `socket_path` in memtier_plugin/core/paths.py does. */
@@ -56,15 +58,18 @@ export function isOnNetwork(folder, list = "/proc/self/mounts") {
 }
 
 export class Bridge {
-  constructor({ command, home, environment = [], log, ...config }) {
+  constructor({ command, home, environment = [], root, log, ...config }) {
     this.residents = Residents.of({ project: "default", ...config });
     this.command = command?.length ? command : ["memtier"];
     this.home = homeOf(home || process.env.MEMTIER_HOME || "~/.memtier");
     this.environment = new Set(environment);
+    this.root = root; // the plugin's folder
     this.log = log;
     this.waiting = new Map();
     this.link = null; // set once connected
     this.linking = null;
+    this.started = null; // a resident that we started and that has not ended
+    this.startedAt = 0;
     this.failures = 0;
     this.pausedUntil = 0;
     this.failure = "";
@@ -79,11 +84,12 @@ export class Bridge {
   offerModel(project, complete) {
     const known = this.models.has(project);
     this.models.set(project, complete);
-    if (!known && this.link && !this.residents) this.tellOffer(this.link, project);
+    if (!known && !this.residents) this.tell("offer_model", { host: "openclaw", project });
   }
 
-  tellOffer(link, project) {
-    link.write(`${JSON.stringify({ jsonrpc: "2.0", method: "offer_model", params: { host: "openclaw", project } })}\n`);
+  /** Send the resident what needs no answer, if it is there. */
+  tell(method, params) {
+    this.link?.write(`${JSON.stringify({ jsonrpc: "2.0", method, params })}\n`);
   }
 
   /** Answer what the resident asks of this host: a completion of the host's model. */
@@ -115,7 +121,8 @@ export class Bridge {
     const link = await within(this.connected(until), until - Date.now(), "MemTier's resident is not ready");
     try {
       const result = await this.send(link, method, params, until);
-      this.failures = 0;
+      this.startedAt = 0;
+    this.failures = 0;
       return result;
     } catch (error) {
       if (error instanceof Late) this.suspect(link);
@@ -206,10 +213,9 @@ export class Bridge {
     }
   }
 
-  /** Close the connection; a child resident finishes its work and exits. */
+  /** Close the connection; the resident goes on. */
   close() {
-    if (this.link?.suspected) void this.link.kill().catch(() => {});
-    else this.link?.end();
+    this.link?.end();
     this.link = null;
   }
 
@@ -227,12 +233,17 @@ export class Bridge {
       old?.end();
       return this.link;
     }
-    const running = await this.openSocket().catch(() => null);
-    if (running) return this.use(running);
-    const pause = this.pausedUntil - Date.now();
-    if (pause > Math.max(0, until - Date.now())) throw new Error(`${this.failure}; it is started again in ${pause} ms`);
-    if (pause > 0) await new Promise((done) => setTimeout(done, pause));
-    return this.use(await this.startChild());
+    for (const { failures } = this; ; await wait(RETRY_MS)) {
+      const running = await this.openSocket().catch(() => null);
+      if (running) return this.use(running);
+      if (this.failures > failures) throw new Error(this.failure);
+      const pause = this.pausedUntil - Date.now();
+      if (pause > Math.max(0, until - Date.now())) throw new Error(`${this.failure}; it is started again in ${pause} ms`);
+      if (pause > 0) await wait(pause);
+      if (Date.now() - this.startedAt > START_MS) this.started?.kill("SIGKILL");
+      this.started ??= await this.start();
+      if (Date.now() > until + START_MS) throw new Error("MemTier's resident takes no connection");
+    }
   }
 
   /** Bring the token over a new connection to a resident elsewhere; its answers are read from then on. */
@@ -245,7 +256,7 @@ export class Bridge {
 
   use(link) {
     this.link = link;
-    for (const project of this.models.keys()) this.tellOffer(link, project);
+    for (const project of this.models.keys()) this.tell("offer_model", { host: "openclaw", project });
     return link;
   }
 
@@ -265,7 +276,7 @@ export class Bridge {
           write: (line) => socket.write(line),
           end: () => socket.end(),
           kill: async () => {
-            const pid = Number(await readFile(path.replace(/\.sock$/, ".lock"), "utf8").catch(() => ""));
+            const pid = Number(readOwner(path)[0]);
             if (pid && (await isResident(pid))) process.kill(pid, "SIGKILL");
             socket.destroy();
           },
@@ -279,45 +290,43 @@ export class Bridge {
     });
   }
 
-  startChild() {
+  /** Start a resident, which takes the home's socket unless another was faster. */
+  start() {
     return new Promise((done, failed) => {
       const [program, ...programArgs] = this.command;
+      const folder = join(this.home, "logs");
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      const path = join(folder, "resident.log");
+      const log = openSync(path, constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW, 0o600);
+      this.startedAt = Date.now();
       const child = spawn(program, [...programArgs, "--home", this.home, "serve"], {
-        stdio: ["pipe", "pipe", "pipe"],
-        detached: true, // Ctrl-C in a terminal is the host's, not ours
+        stdio: ["ignore", log, log],
+        detached: true, // Ctrl-C in a terminal, and its end, are the host's
         env: Object.fromEntries(
           Object.entries(process.env).filter(([name]) => PASSED_VARIABLES.test(name) || this.environment.has(name)),
         ),
       });
-      let stderrTail = "";
-      const link = {
-        write: (line) => child.stdin.write(line),
-        end: () => {
-          child.stdin.end();
-          // Unread data in a pipe would keep the host from exiting.
-          setTimeout(() => child.stdin.destroy(), END_MS).unref();
-        },
-        kill: async () => child.kill("SIGKILL"),
-      };
+      closeSync(log);
       child.on("error", (error) => {
-        this.backOff(`cannot start ${program}: ${error.message}`);
-        this.drop(link, error.message);
+        this.backOff(`cannot start ${program}: ${error.message}${error.code === "ENOENT" ? this.remedy() : ""}`);
         failed(new Error(this.failure));
       });
-      child.stderr?.on("data", (data) => (stderrTail = (stderrTail + data).slice(-2000)));
-      child.stdin?.on("error", () => {});
       child.on("exit", (code, signal) => {
-        if (!link.suspected && (this.link === link || code)) {
-          this.backOff(`MemTier's resident ended (${signal ?? code}) ${stderrTail.trim()}`);
-        }
-        this.drop(link, "MemTier's resident ended");
+        this.started = null;
+        if (code !== 0) this.backOff(`MemTier's resident ended (${signal ?? code}) ${lastLine(path)}`);
       });
       child.once("spawn", () => {
-        this.readLines(child.stdout, link);
-        for (const part of [child, child.stdin, child.stdout, child.stderr]) part.unref?.();
-        done(link);
+        child.unref();
+        done(child);
       });
     });
+  }
+
+  /** Say how MemTier's command gets here; a checkout brings its installer along. */
+  remedy() {
+    const installer = join(this.root ?? "", "install.sh");
+    const way = this.root && existsSync(installer) ? `run ${installer}` : "install MemTier";
+    return `; ${way}, or name it: openclaw config set plugins.entries.memtier.config.command '["/path/to/memtier"]'`;
   }
 
   readLines(stream, link) {
@@ -354,7 +363,7 @@ export class Bridge {
 
   /** Kill a resident that does not answer a ping; a slow one may continue. */
   suspect(link) {
-    if (link.closed || link.suspected) return;
+    if (link.closed || link.suspected || isLoading(socketPath(this.home))) return;
     link.suspected = true;
     this.send(link, "ping", {}, Date.now() + PING_MS).then(
       () => (link.suspected = false),
@@ -397,6 +406,34 @@ function within(promise, ms, problem) {
     timer = setTimeout(() => failed(new Late(`${problem} within ${Math.max(0, ms)} ms`)), Math.max(0, ms));
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+/** Wait, but keep no host from ending: a call that waits has a timer of its own. */
+function wait(ms) {
+  return new Promise((done) => setTimeout(done, ms).unref());
+}
+
+function lastLine(path) {
+  try {
+    return readFileSync(path, "utf8").trim().split("\n").at(-1).slice(0, 200);
+  } catch {
+    return "";
+  }
+}
+
+/** Return the words that the owner of a socket wrote of itself: its process, version and state. */
+function readOwner(path) {
+  try {
+    return readFileSync(path.replace(/\.sock$/, ".lock"), "utf8").split(/\s+/);
+  } catch {
+    return [];
+  }
+}
+
+/** Tell whether the owner of a socket is still being loaded, and not for too long. */
+function isLoading(path) {
+  const since = lstatSync(path.replace(/\.sock$/, ".lock"), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  return readOwner(path)[2] === "starting" && Date.now() - since < START_MS;
 }
 
 /** Encode parameters as JSON within the resident's limit; long texts are truncated if needed. */

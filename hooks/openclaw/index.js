@@ -1,6 +1,9 @@
 // The OpenClaw plugin: hooks, tools and commands, all forwarded to MemTier's resident.
 
 import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { homedir } from "node:os";
+import { delimiter, join } from "node:path";
 import { Bridge } from "./bridge.js";
 
 const PROMPT_MS = 4000; // below the 15 s that OpenClaw waits
@@ -57,12 +60,19 @@ const TOOLS = {
   },
 };
 
+/** Return how `memtier` is run where no setting says so, as `_command` in hooks/hermes_settings.py does. */
+function findCommand(root) {
+  const folders = [join(root, ".venv", "bin"), ...(process.env.PATH ?? "").split(delimiter), join(homedir(), ".local", "bin")];
+  return [folders.map((folder) => join(folder, "memtier")).find((path) => existsSync(path)) ?? "memtier"];
+}
+
 function bridgeOf(api) {
-  const config = api.pluginConfig ?? {};
+  const config = { ...api.pluginConfig };
+  if (!config.command?.length) config.command = findCommand(api.rootDir ?? "");
   const bridges = (globalThis[BRIDGES] ??= new Map());
   const { command, home, environment, residents, tokenFile, caFile, project = DEFAULT_PROJECT } = config;
   const key = JSON.stringify([command, home, environment, residents, tokenFile, caFile, (residents || process.env.MEMTIER_RESIDENTS) && project]);
-  if (!bridges.has(key)) bridges.set(key, new Bridge({ ...config, project, log: api.logger }));
+  if (!bridges.has(key)) bridges.set(key, new Bridge({ ...config, project, root: api.rootDir, log: api.logger }));
   return bridges.get(key);
 }
 
@@ -155,8 +165,13 @@ export default {
       const started = performance.now();
       let answered = false;
       try {
-        const recalled = await bridge.call("hook", payloadOf("before_prompt_build", event, context), promptMs);
+        const asked = payloadOf("before_prompt_build", { ...event, acknowledges: true }, context);
+        const recalled = await bridge.call("hook", asked, promptMs);
         answered = true;
+        if (recalled?.recall_id) {
+          const scope = { host: "openclaw", context: contextFields(context), home: bridge.home, project };
+          bridge.tell("acknowledge", { ...scope, recall_id: recalled.recall_id });
+        }
         if (recalled?.warning) api.logger.warn(`memtier: ${recalled.warning}`);
         return recalled?.prepend_context ? { prependContext: recalled.prepend_context } : undefined;
       } catch (error) {

@@ -48,6 +48,7 @@ from memtier_plugin.providers.reranking import NO_RERANKER
 from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.follow_up import FollowUp, FollowUpBudget
 from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.reranking import NOT_RERANKED, order_pages
@@ -125,13 +126,20 @@ class _Inquiry:
     """A question, and what answering it took so far."""
 
     id: str
-    text: str
+    question: str
     viewer: Viewer
     write_back: bool
+    session: str | None = None
+    subject: str = ""
     steps: list[Step] = field(default_factory=list)
     rounds: int = 0
     pages: list[str] = field(default_factory=list)
     rejected: int = 0
+
+    @property
+    def text(self) -> str:
+        """The question, with the subject that it leaves to its session."""
+        return with_subject(self.question, self.subject)
 
     def answer(
         self,
@@ -146,7 +154,7 @@ class _Inquiry:
     ) -> Answer:
         return Answer(
             id=self.id,
-            question=self.text,
+            question=self.question,
             text=text,
             answered=answered,
             by=by,
@@ -176,13 +184,16 @@ class Answerer:
         sender: str | None = None,
         at: datetime | None = None,
         write_back: bool | None = None,
+        session_id: str | None = None,
     ) -> Answer:
         """Answer a question; see `MemTier.ask`."""
         actor, settings, paused = self._actor, self._store.settings.ask, self._store.paused
         at = aware(at) or actor.clock()
         viewer = self._recaller.viewer(sender, at)
         keep = settings.write_back if write_back is None else write_back
-        inquiry = _Inquiry(new_id(), question.strip(), viewer, keep)
+        question, session = question.strip(), actor.mask_name(session_id)
+        subject = "" if paused else self._subject(question, viewer, session)
+        inquiry = _Inquiry(new_id(), question, viewer, keep, session, subject)
         budget = ChatBudget(self._store, actor.agent, actor.clock)
         chat = budget.chat_model(settings.model, key="ask.model")
         if chat is None or paused:
@@ -197,6 +208,11 @@ class Answerer:
         if not paused:
             self._journal(answer)
         return answer
+
+    def _subject(self, question: str, viewer: Viewer, session: str | None) -> str:
+        with self._store.session():
+            request = RecallRequest(session_id=session, purpose="ask")
+            return self._recaller.subjects.find(question, viewer, request)
 
     # -- without a model -----------------------------------------------------------------------
 
@@ -403,10 +419,17 @@ class Answerer:
     ) -> Recall:
         started = time.monotonic()
         viewer = inquiry.viewer
-        request = RecallRequest(sender=viewer.sender, at=viewer.at, depth=depth, purpose=purpose)
         own = text == inquiry.text  # no made-up answer to what a model searches for
+        request = RecallRequest(
+            session_id=inquiry.session,
+            sender=viewer.sender,
+            at=viewer.at,
+            depth=depth,
+            purpose=purpose,
+        )
         recaller = Recaller(self._actor) if reach else self._recaller
         recaller.reach = reach
+        text = inquiry.question if own else text
         recall = recaller.recall(text, request, by_meaning=by_meaning, hypothetical=own)
         ms = (time.monotonic() - started) * 1000
         read = recall.postings + recall.vectors

@@ -6,7 +6,6 @@ its weights stand for, so that a policy of another version is refused and never 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from memtier_plugin.answering.tool_calls import FINISH, TURNS, render_call
 from memtier_plugin.answering.tool_search import ToolSearch
 from memtier_plugin.core import checksum
 from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import write_private_file
 
 BY_MODEL: Final = "model"  # `ask.planner`: the model plans its searches itself
@@ -78,7 +78,7 @@ def read_policy(path: Path) -> Weights:
     if not checksum.is_intact(line):
         raise SettingsError(f"ask.planner: {path} is cut or was changed; {again}")
     try:
-        record = json.loads(line)
+        record = parse_json_text(line)
         names = record["version"], record["actions"], record["features"]
         weights = tuple(tuple(map(float, row)) for row in record["weights"])
     except (ValueError, KeyError, TypeError):

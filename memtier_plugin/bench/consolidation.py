@@ -288,7 +288,7 @@ _SERVE: Final = """\
 import sys
 from memtier_plugin.bench.probe import peak_rss_mb
 from memtier_plugin.server.rpc import serve
-serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer, socket=False, scheduler=sys.argv[2] == "1")
+serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer, scheduler=sys.argv[2] == "1")
 print(peak_rss_mb(), file=sys.stderr)
 """
 

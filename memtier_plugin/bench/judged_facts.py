@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from memtier_plugin.bench.datasets import Conversation
 from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.records import Fact
 from memtier_plugin.regression.intervals import wilson_interval
 from memtier_plugin.transfer.importers.sessions import read_text_lines
@@ -75,7 +76,7 @@ def read_sample(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json_text(line)
         except ValueError:
             row = None
         if not isinstance(row, dict) or not {"fact", "conversation", "relation"} <= row.keys():
@@ -129,7 +130,7 @@ def load_judgements(path: Path) -> dict[str, dict[str, bool]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json_text(line)
             judgements[str(row["fact"])] = {name: row[name] for name in CRITERIA}
         except (ValueError, KeyError, TypeError):
             row = None

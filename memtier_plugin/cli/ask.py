@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
+from memtier_plugin.cli.reach import describe_reach, reach_view
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.times import parse_optional_time
 
@@ -16,6 +17,7 @@ from memtier_plugin.cli.times import parse_optional_time
 @click.argument("question")
 @click.option("--sender", metavar="NAME", help="On a shared channel, whose entries may be seen.")
 @click.option("--at", metavar="TIME", help="The current time to assume, as 2026-03-14T09:00 (UTC).")
+@click.option("--session", metavar="ID", help="Whose last subject a pronoun may mean.")
 @click.option("--no-write-back", is_flag=True, help="Keep none of the findings as facts.")
 @click.option("--steps", is_flag=True, help="Show the tokens and milliseconds of each step.")
 @click.pass_obj
@@ -24,16 +26,22 @@ def ask(
     question: str,
     sender: str | None,
     at: str | None,
+    session: str | None,
     no_write_back: bool,
     steps: bool,
 ) -> None:
     """Answer QUESTION from what is remembered, with the lines it rests on."""
-    with scope.open() as memory:
+    with scope.open(everybody=sender is None) as memory:
         write_back = False if no_write_back else None
         answer = memory.ask(
-            question, sender=sender, at=parse_optional_time(at), write_back=write_back
+            question,
+            sender=sender,
+            at=parse_optional_time(at),
+            write_back=write_back,
+            session_id=session,
         )
-    scope.show(answer.to_document() | {"show_steps": steps}, answer_view)
+        reach = describe_reach(scope, memory, question, empty=not answer.answered)
+    scope.show(answer.to_document() | {"show_steps": steps, "reach": reach}, answer_view)
 
 
 def answer_view(document: views.Document) -> RenderableType:
@@ -52,6 +60,7 @@ def answer_view(document: views.Document) -> RenderableType:
             Text(f"\n{verb}: {views.escape_controls(fact['text'])}  {views.short_id(fact['id'])}")
         )
     parts.append(Text(f"\n{_describe_answer(document)}", style="dim"))
+    parts += reach_view(document)
     if document.get("show_steps"):
         parts += [
             Text(f"  {s['name']:<18} {s['ms']:>9.1f} ms {s['tokens']:>7} tokens", style="dim")

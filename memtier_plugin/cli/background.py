@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
+from rich.console import RenderableType
 
 from memtier_plugin.cli.scope import CliCommand, scope_of
+from memtier_plugin.cli.times import LengthOfTime
+from memtier_plugin.cli.views import Document, safe_text
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.paths import socket_path
+from memtier_plugin.core.resident_socket import Claim, claim_socket, find_owner, stop_resident
 from memtier_plugin.core.residents import Address, parse_address
+from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.core.settings.schema import Resident
+from memtier_plugin.hooks.resident import ResidentClient
+from memtier_plugin.hosts.configured import DEFAULT_PROJECT
 
+STATUS_SECONDS: Final = 2.0  # that a resident gets to say how it is
+STOP_SECONDS: Final = 15.0  # that it gets to finish
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -19,7 +32,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--once", is_flag=True, help="Do every job once and end.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0, min_open=True),
+    type=LengthOfTime(min=0, min_open=True),
     metavar="SECONDS",
     help="Overrides the configured value.",
 )
@@ -40,30 +53,66 @@ def daemon(ctx: click.Context, once: bool, interval: float | None, everything: b
 
 
 @click.command(cls=CliCommand)
-@click.option("--socket/--no-socket", default=True, help="Also listen on a Unix socket.")
+@click.option("--status", "show", is_flag=True, help="Tell which process serves the home.")
+@click.option("--stop", is_flag=True, help="End that process; the next host starts another.")
 @click.option(
-    "--tcp",
-    metavar="HOST:PORT",
-    help="Serve clients that bring a token of `memtier token new`, instead of stdin.",
+    "--socket/--no-socket",
+    default=True,
+    help="The home's socket; without, a client on stdin and stdout alone, until it ends.",
+)
+@click.option(
+    "--tcp", metavar="HOST:PORT", help="Also clients that bring a token of `memtier token new`."
 )
 @click.option(
     "--certificate", type=_FILE, metavar="FILE", help="For TLS: the chain of certificates (PEM)."
 )
 @click.option("--key", type=_FILE, metavar="FILE", help="Its private key, if FILE has none.")
+@click.option("--claimed", type=click.IntRange(min=0), nargs=2, hidden=True, help="A taken lock.")
 @click.pass_context
 def serve(
-    ctx: click.Context, socket: bool, tcp: str | None, certificate: Path | None, key: Path | None
+    ctx: click.Context,
+    show: bool,
+    stop: bool,
+    socket: bool,
+    tcp: str | None,
+    certificate: Path | None,
+    key: Path | None,
+    claimed: tuple[int, int] | None,
 ) -> None:
-    """Answer JSON-RPC of hosts, on stdin/stdout and a socket."""
-    from memtier_plugin.server import rpc
-
+    """Answer JSON-RPC of hosts, as the one resident of a home."""
     scope = scope_of(ctx)
-    if tcp is None:
-        if certificate or key:
-            raise click.UsageError("--certificate and --key are for --tcp")
-        ctx.exit(rpc.serve(scope.path, sys.stdin.buffer, sys.stdout.buffer, socket=socket))
+    home = scope.path.absolute()
+    if stop:
+        stopped = stop_resident(home, STOP_SECONDS)
+        state = {"home": str(home), "stopped": stopped.pid if stopped else None}
+        scope.show(state, _stopped_view)
+        return
+    if show:
+        scope.show(_describe(home), _resident_view)
+        return
+    if tcp is None and (certificate or key):
+        raise click.UsageError("--certificate and --key are for --tcp")
     if key and not certificate:
         raise click.UsageError("--key needs --certificate")
+    claim = None
+    if claimed:
+        claim = Claim.inherit(home, *claimed)
+    elif socket:
+        claim = claim_socket(home)
+    if claim:
+        claim.note(ready=False)  # before anything is loaded
+    elif socket:
+        owner = find_owner(home)
+        click.echo(f"process {owner.pid if owner else '?'} serves {home} already", err=True)
+        if tcp is None:
+            return
+    from memtier_plugin.server import rpc
+
+    if tcp is None and claim is None:
+        ctx.exit(rpc.serve(home, sys.stdin.buffer, sys.stdout.buffer))
+    if tcp is None:
+        assert claim is not None
+        ctx.exit(rpc.serve_resident(home, claim, _idle_seconds(home)))
     from memtier_plugin.server.tcp import tls_of
 
     address = parse_address(f"tls://{tcp}")
@@ -75,4 +124,49 @@ def serve(
         else:
             click.echo(f"MemTier serves {address}; SIGTERM or Ctrl-C ends it", err=True)
 
-    ctx.exit(rpc.serve_tcp(scope.path, address, tls, announce, socket=socket))
+    try:
+        ctx.exit(rpc.serve_tcp(home, address, tls, announce, claim))
+    finally:
+        if claim:
+            claim.end()
+
+
+def _idle_seconds(home: Path) -> float:
+    """Return how long the resident of a home stays without a client, whatever its settings are."""
+    try:
+        resident = load_settings(home, DEFAULT_PROJECT).resident
+    except MemTierError as error:  # which each call will say, too
+        click.echo(f"memtier: {error}", err=True)
+        resident = Resident()
+    return 60 * resident.idle_minutes
+
+
+def _describe(home: Path) -> dict[str, Any]:
+    """Describe the resident of a home."""
+    owner = find_owner(home)
+    state: dict[str, Any] = {"home": str(home), "socket": str(socket_path(home)), "running": False}
+    if owner is None:
+        return state
+    state |= {"running": True, "pid": owner.pid, "version": owner.version, "ready": owner.ready}
+    with suppress(MemTierError):
+        client = ResidentClient((), home)
+        state["clients"] = client.call("ping", {}, STATUS_SECONDS)["clients"] - 1  # not this one
+        client.close()
+    return state
+
+
+def _stopped_view(document: Document) -> RenderableType:
+    """Render which process was ended."""
+    if document["stopped"] is None:
+        return _resident_view({**document, "running": False})
+    return safe_text(f"Process {document['stopped']} has ended; the next host starts another.")
+
+
+def _resident_view(document: Document) -> RenderableType:
+    """Render which process serves a home."""
+    if not document["running"]:
+        return safe_text(f"No resident runs for {document['home']}; the next host starts one.")
+    text = "Process {pid}, version {version}, serves {home} at {socket}".format(**document)
+    if "clients" in document:
+        return safe_text(f"{text}; {document['clients']} clients are connected.")
+    return safe_text(f"{text}; it {'does not answer' if document['ready'] else 'is being loaded'}.")

@@ -8,6 +8,7 @@ import click
 
 from memtier_plugin.cli.bench_options import OUTPUTS, count_option, run_bench
 from memtier_plugin.cli.scope import ExampleCommand
+from memtier_plugin.cli.times import LengthOfTime
 
 
 @click.command(cls=ExampleCommand)
@@ -17,7 +18,7 @@ from memtier_plugin.cli.scope import ExampleCommand
 @count_option("--residents", 3, "How many residents share projects, of which one is killed")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=1),
+    type=LengthOfTime(min=1),
     default=40.0,
     metavar="N",
     help="For the part with the kill [40].",

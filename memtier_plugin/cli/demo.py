@@ -301,7 +301,8 @@ def _rank_advice(hits: tuple[Hit, ...]) -> dict[str, tuple[int, Hit]]:
 def _play_run(stage: Stage, run_id: str, advice: str, *, ok: bool) -> None:
     """Run one turn of the builder as a host does: prompt, tool call, result, answer, end."""
     command, answer = TRIALS[advice]
-    prompt = "Pager: tide hangs again, please bring it back."  # phrased differently from the advice
+    # Phrased differently from the advice.
+    prompt = "Pager: the tide service hangs again, please bring it back."
     context = _context(stage, "builder", "wednesday", run_id)
     addition = manager().hook.before_prompt_build(event=PromptEvent(prompt=prompt), context=context)
     _check(advice in getattr(addition, "prepend_context", ""), "the advice stood in the prompt")

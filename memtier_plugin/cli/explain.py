@@ -48,7 +48,7 @@ Curves = Mapping[str, Sequence[float]]
 @click.pass_obj
 def explain(scope: Scope, item_id: str, why: str | None) -> None:
     """Explain the hits of a recall, or what became of one line."""
-    with scope.open() as memory:
+    with scope.open(everybody=True) as memory:
         try:
             document = memory.explain(item_id, why)
         except NotFound as no_recall:
@@ -116,7 +116,8 @@ def _block_view(recall: RecallView) -> Sequence[RenderableType]:
     """Render what a prompt got, with what cannot be known of it any more."""
     if not recall.block or not recall.block["text"]:
         return ()
-    got = "the prompt got" if recall.purpose == "inject" else "a prompt would have got"
+    fates = {"inject": "the prompt got", "offer": "came late, so that the prompt went without"}
+    got = fates.get(recall.purpose, "a prompt would have got")
     sure = "" if recall.block["exact"] else f", of {recall.tokens} then: some of it is gone since"
     title = f"{got} ({recall.block['tokens']} tokens{sure})"
     return "", safe_text(title, "bold"), safe_text(recall.block["text"].rstrip("\n"), "dim")
@@ -131,6 +132,7 @@ def _ranked_row_view(row: RankedRow, curve: Sequence[float]) -> Sequence[Rendera
     drawn = f" {signed_sparkline(curve)}" if len(curve) > 1 else ""
     behind = f" · {row.behind:.3f} behind" if row.behind and row.behind > 0 else ""
     note = f" · {row.note}" if row.note else ""
+    note += f" · proof: {row.proof}" if row.proof else ""
     details = f"{short_id(row.id)} · {source} · {weight}{drawn}{behind}{note}"
     signals = "  ".join(map(_format_bar, row.bars))
     rows = [head, indented(details, "cyan"), indented(signals, "dim")]

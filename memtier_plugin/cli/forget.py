@@ -33,6 +33,7 @@ from memtier_plugin.lifecycle.purge.rewrite import is_in_progress
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.memory import MemTier
 
+_MOST_HIDDEN: Final = 200  # the newest, of what `unforget` lists
 _COUNTS: Final = (
     "entries",
     "facts",
@@ -117,12 +118,18 @@ def forget(scope: Scope, /, dry_run: bool, yes: bool, **options: Any) -> None:
 
 
 @click.command(cls=CliCommand)
-@click.argument("ids", nargs=-1, required=True, shell_complete=complete_forgotten)
+@click.argument("ids", nargs=-1, shell_complete=complete_forgotten)
 @click.option("--dry-run", is_flag=True, help="Only show what would be brought back.")
 @click.pass_obj
 def unforget(scope: Scope, /, ids: Sequence[str], dry_run: bool) -> None:
-    """Bring back what `forget` hid, and the facts hidden with it."""
+    """Bring back what `forget` hid, and the facts hidden with it; without IDS, list it."""
     with scope.open() as memory:
+        if not ids:
+            memory.store.catch_up_all()
+            with memory.store.session() as reader:
+                hidden = reader.list_items(reader.newest_ids(_MOST_HIDDEN, forgotten=True))
+            scope.show({"forgotten": [item._asdict() for item in hidden]}, hidden_view)
+            return
         full_ids = [memory.knowledge.person.full_id(item, forgotten=True) for item in ids]
         brought_back = memory.unforget(full_ids, dry_run=dry_run)
         scope.show({"brought_back": not dry_run, **asdict(brought_back)}, unforget_view)
@@ -189,6 +196,15 @@ def forget_view(document: Document) -> RenderableType:
         table.add_row(short_id(fact["id"]), "fact", safe_text(one_line(fact["text"])))
     verb = "forgotten" if document["forgotten"] else "would be forgotten"
     return Lines(table, safe_text(f"{table.row_count} {verb}", "dim"))
+
+
+def hidden_view(document: Document) -> RenderableType:
+    """Render what `forget` hid, each line with the id that brings it back."""
+    table = column_table("id", "of", "text", wide=["text"])
+    for item in document["forgotten"]:
+        whose = safe_text(item["agent"] or item["tier"])
+        table.add_row(short_id(item["id"]), whose, safe_text(one_line(item["text"])))
+    return table if table.row_count else safe_text("Nothing is forgotten.", "dim")
 
 
 def unforget_view(document: Document) -> RenderableType:

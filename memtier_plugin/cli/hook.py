@@ -28,4 +28,7 @@ def hook(scope: Scope, agent_host: str) -> None:
         answer = hooks.pass_event(event)
     except (MemTierError, OSError) as error:  # the agent goes on without a memory
         click.echo(f"memtier: {error}", err=True)
+        if hooks.is_prompt:
+            answer = {"systemMessage": f"MemTier: this prompt goes without its memory: {error}"}
     click.echo(json.dumps(answer))  # some agents take nothing but JSON
+    hooks.finish()

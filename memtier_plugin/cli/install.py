@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,11 +16,12 @@ from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import load_settings
-from memtier_plugin.hosts import host_model
+from memtier_plugin.hosts import host_model, user_service
 from memtier_plugin.hosts import install as installing
 from memtier_plugin.hosts.agent_events import CODING_AGENTS
 from memtier_plugin.hosts.change_diff import diff_file
 from memtier_plugin.hosts.configured import DEFAULT_PROJECT
+from memtier_plugin.hosts.presence import find_hosts
 from memtier_plugin.memory import MemTier
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ _DIFF_COLOURS = {"+": "green", "-": "red"}
 
 
 @click.command(cls=CliCommand)
-@click.argument("host", type=click.Choice([*installing.HOSTS, *CODING_AGENTS]))
+@click.argument("host", required=False, type=click.Choice([*installing.HOSTS, *CODING_AGENTS]))
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--uninstall", "undo", is_flag=True, help="Take it back; the memory itself stays.")
 @click.option(
@@ -37,18 +39,33 @@ _DIFF_COLOURS = {"+": "green", "-": "red"}
     default=None,
     help="Let MemTier ask the host's own model for facts, or no longer; the caps are shown.",
 )
+@click.option("--service", is_flag=True, help="Instead of a host: start the resident at login.")
 @click.option("--no-canary", is_flag=True, help="Do not run the host to prove that it works.")
 @click.pass_context
 def install(
     ctx: click.Context,
-    host: str,
+    host: str | None,
     dry_run: bool,
     undo: bool,
     use_host_model: bool | None,
+    service: bool,
     no_canary: bool,
 ) -> None:
-    """Make HOST use MemTier, and test it with one turn of the host."""
+    """Make HOST use MemTier, and prove it by a turn; without HOST, list the hosts here."""
     scope: Scope = ctx.obj
+    if service and host:
+        raise click.UsageError("give a host or --service, not both")
+    if service:
+        scope.show(_set_up_service(scope.path, dry_run=dry_run, undo=undo), _service_view)
+        return
+    if host is None:
+        present = [host._asdict() for host in find_hosts(scope.path)]
+        scope.show({"hosts": present}, _hosts_view)
+        if not (undo or dry_run or scope.as_json) and sys.stdin.isatty():
+            for row in present:
+                if not row["project"] and click.confirm(f"Set up {row['host']}?"):
+                    ctx.invoke(install, host=row["host"], no_canary=no_canary)
+        return
     project = scope.project or os.environ.get("MEMTIER_PROJECT") or DEFAULT_PROJECT
     document: dict[str, Any] = {"host": host, "home": str(scope.path), "project": project}
     if undo:
@@ -60,7 +77,7 @@ def install(
         for c in changes
     ]
     if not scope.as_json:
-        _print_diffs(document["changes"])
+        _print_diffs(document["changes"], diffs=dry_run)
     document["done"] = not dry_run
     document["canary"] = None
     if not dry_run and undo:
@@ -77,11 +94,43 @@ def install(
         if undo or host in CODING_AGENTS
         else _describe_consent(scope.path, project, use_host_model)
     )
-    document["next"] = _next_step(document, undo)
-    scope.show(document, install_view)
     proof = document["canary"]
-    if proof and proof["ran"] and not proof["ok"]:
+    failed = bool(proof and proof["ran"] and not proof["ok"])
+    document["next"] = _next_step(document, undo, failed)
+    scope.show(document, install_view)
+    if failed:
         ctx.exit(1)
+
+
+def _set_up_service(home: Path, *, dry_run: bool, undo: bool) -> dict[str, Any]:
+    """Install or remove the user's service; return what was done and what is left to do."""
+    service = user_service.describe_service(home)
+    left = ""
+    if not dry_run:
+        make_home(home)
+        act = user_service.uninstall_service if undo else user_service.install_service
+        left = act(home)
+    return {
+        "service": str(service.path),
+        "text": service.text,
+        "done": not dry_run,
+        "removed": undo,
+        "left": left,
+    }
+
+
+def _service_view(document: views.Document) -> RenderableType:
+    """Render the service's file, and what is left to do."""
+    if not document["done"]:
+        what = "would remove" if document["removed"] else "would write"
+    else:
+        what = "removed" if document["removed"] else "wrote"
+    parts = [views.safe_text(f"{what} {document['service']}")]
+    if not document["removed"]:
+        parts.append(views.safe_text(document["text"].rstrip(), "dim"))
+    if document["left"]:
+        parts.append(views.safe_text(f"Not done: {document['left']}", "yellow"))
+    return Group(*parts)
 
 
 def _prove(host: str, home: Path) -> CanaryResult:
@@ -109,17 +158,35 @@ def _describe_consent(home: Path, project: str, use_host_model: bool | None) -> 
     )
 
 
-def _next_step(document: Mapping[str, Any], undo: bool) -> str:
+def _next_step(document: Mapping[str, Any], undo: bool, failed: bool) -> str:
     host = document["host"]
+    if failed:
+        return f"{host} is set up, and not proven to work: mend that, then run this again"
     if not document["done"]:
         return "nothing was changed; run it again without --dry-run to apply"
     if undo:
         return f"the memory in {document['home']} is untouched"
     if host == "openclaw":
         return "a Gateway that runs has to be restarted; then `memtier status` tells how it goes"
+    if host == "codex":
+        return (
+            "once, enter /hooks in Codex and trust those of memtier: until then it runs none and "
+            "nothing is recorded; `memtier doctor` tells whether it does"
+        )
     if host in CODING_AGENTS:
         return f"the next session of {host} has it; `memtier status` tells how it goes"
     return "the next `hermes` has it; `memtier status` tells how it goes"
+
+
+def _hosts_view(document: views.Document) -> RenderableType:
+    """Render the hosts of this machine, each with the command that sets it up."""
+    table = views.column_table("host", "seen", "MemTier")
+    for row in document["hosts"]:
+        has = f"project {row['project']}" if row["project"] else f"memtier install {row['host']}"
+        table.add_row(row["host"], views.safe_text(row["seen"]), views.safe_text(has))
+    if not table.row_count:
+        return views.safe_text("No host was found here; `memtier install --help` names them all.")
+    return table
 
 
 def install_view(document: views.Document) -> RenderableType:
@@ -143,14 +210,15 @@ def install_view(document: views.Document) -> RenderableType:
     return Group(*parts)
 
 
-def _print_diffs(changes: Sequence[Mapping[str, Any]]) -> None:
-    """Print each change as a diff whose lines nothing folds, so that it can be copied."""
+def _print_diffs(changes: Sequence[Mapping[str, Any]], *, diffs: bool) -> None:
+    """Print the changed files; with ``diffs`` as diffs whose lines nothing folds, to be copied."""
     colour = False if "NO_COLOR" in os.environ else None  # None: if it is a terminal
     for change in changes:
         click.secho(
             views.escape_controls(f"{change['path']}: {change['why']}"), bold=True, color=colour
         )
-        for line in change["diff"].splitlines():
+        for line in change["diff"].splitlines() if diffs else ():
             text = views.escape_controls(line)
             click.secho(text, fg=_DIFF_COLOURS.get(line[:1]), color=colour)
-        click.echo()
+        if diffs:
+            click.echo()

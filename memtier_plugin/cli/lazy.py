@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -30,11 +30,13 @@ class LazyGroup(CliGroup):
         *args: Any,
         lazy: Mapping[str, Lazy],
         aliases: Mapping[str, str] | None = None,
+        sections: Mapping[str, Sequence[str]] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy
         self._aliases = aliases or {}
+        self._sections = sections or {"Commands": sorted(lazy)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -52,10 +54,30 @@ class LazyGroup(CliGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from their lines of help, importing none of them."""
-        limit = formatter.width - 6 - max(map(len, self._lazy))
-        rows = [
-            (name, click.Command(name, help=self._lazy[name].help).get_short_help_str(limit))
-            for name in sorted(self._lazy)
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        longest = max(map(len, self._lazy))
+        limit = formatter.width - 6 - longest
+        for title, names in self._sections.items():
+            rows = [
+                (
+                    f"{name:<{longest}}",
+                    click.Command(name, help=self._lazy[name].help).get_short_help_str(limit),
+                )
+                for name in names
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; of one that there is not, name the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], [*self._lazy, *self._aliases], n=1)
+            if not near or self.get_command(ctx, args[0]) is not None:
+                raise
+            message = f"No such command {args[0]!r}. Did you mean {near[0]}?"
+            raise click.UsageError(message, ctx) from None

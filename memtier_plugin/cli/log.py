@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from itertools import chain
 
 import click
@@ -25,7 +26,9 @@ from memtier_plugin.cli.views import (
     safe_text,
     short_id,
 )
+from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.times import to_iso
+from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.views.log import LogLine, add_headings, summarise
 from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_lines
@@ -55,6 +58,8 @@ def log(scope: Scope, date: str | None, written: bool, session: str | None, foll
         chosen = {"agent": scope.agent, "session": session}
         only = None if day == "all" else day
         lines = list(read_log_lines(memory, date=only, written=written, **chosen))
+        if session and not lines and not follow:
+            _refuse_unknown(memory, session)
         if scope.as_json and not follow:
             scope.show({"lines": lines})
             return
@@ -65,6 +70,18 @@ def log(scope: Scope, date: str | None, written: bool, session: str | None, foll
     shown = map(log_view, add_headings(iter(lines), written=written))
     end = [summary_view(lines)] if lines and views.draws() else []
     print_paged(chain(shown, end), paged=not scope.no_pager)
+    if not lines:
+        what = f"on {day}" if day else "yet"
+        click.echo(f"Nothing was recorded {what} in {scope.project_name}.", err=True)
+
+
+def _refuse_unknown(memory: MemTier, session: str) -> None:
+    """Refuse a session that nothing was said in, and name those it may be."""
+    with memory.store.session() as reader:
+        known = dict.fromkeys(span.session for span in reader.session_spans())
+    near = get_close_matches(session, known, n=3) or [*known][:3]
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    raise NotFound(f"there is no session {session!r} in {memory.project}{hint}")
 
 
 def _follow(scope: Scope, stream: Iterator[LogLine], *, written: bool) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import click
@@ -47,7 +49,10 @@ COMMANDS: Final = {
     ),
     "gate": Lazy("gate", "Tell whether a change makes answers worse; exit 1 if it does."),
     "init": Lazy("project", "Set up the home and this folder's project."),
-    "install": Lazy("install", "Make HOST use MemTier, and test it with one turn of the host."),
+    "install": Lazy(
+        "install",
+        "Make HOST use MemTier, and prove it by a turn; without HOST, list the hosts here.",
+    ),
     "learn": Lazy("learn", "Learn from this project's use, and show or undo what was learned."),
     "log": Lazy("log", "Read the daily log: who said what, and what happened to it."),
     "mcp": Lazy("mcp", "Serve the memory to clients of the Model Context Protocol."),
@@ -74,7 +79,7 @@ COMMANDS: Final = {
     "self-check": Lazy(
         "self_check", "Check this installation, in a temporary home; exit 1 on an error."
     ),
-    "serve": Lazy("background", "Answer JSON-RPC of hosts, on stdin/stdout and a socket."),
+    "serve": Lazy("background", "Answer JSON-RPC of hosts, as the one resident of a home."),
     "sessions": Lazy("listing", "List the sessions of the project, the last that spoke first."),
     "shared": Lazy("shared", "Share the project's ledgers among machines, by a server."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
@@ -82,9 +87,33 @@ COMMANDS: Final = {
     "tui": Lazy("tui", "Review what waits and read the log, on a full screen."),
     "uplift": Lazy("uplift", "Show which lines help or harm, by runs that went without them."),
     "web": Lazy("web", "Show the memory in a browser: log, facts, review, recalls, health."),
-    "unforget": Lazy("forget", "Bring back what `forget` hid, and the facts hidden with it."),
+    "unforget": Lazy(
+        "forget",
+        "Bring back what `forget` hid, and the facts hidden with it; without IDS, list it.",
+    ),
 }
 
+
+def _names(text: str) -> Sequence[str]:
+    return text.split()
+
+
+SECTIONS: Final = {
+    # In the order of a first day.
+    "Every day": _names("install init status ask recall remember log review forget doctor"),
+    "Look closer": _names(
+        "agents bill diff explain facts metrics people projects sessions tui uplift web"
+    ),
+    "Correct and take back": _names("edit off on private purge revert unforget"),
+    "Bring in and take out": _names("backup export import record restore"),
+    "Keep running": _names("consolidate daemon embed hook mcp reindex serve shared token"),
+    "Set up and measure": _names("bench config demo distill gate learn self-check"),
+}
+# What people call; `status` and `doctor` say it themselves, the others serve programs.
+_SAY_IT: Final = ("status", "doctor", "metrics")
+_FOR_PEOPLE: Final = {*SECTIONS["Every day"], *SECTIONS["Look closer"], "search"}.difference(
+    _SAY_IT
+)
 ALIASES: Final = {"search": "recall"}  # by the name that the hosts' commands and tools have
 
 
@@ -92,6 +121,7 @@ ALIASES: Final = {"search": "recall"}  # by the name that the hosts' commands an
     cls=LazyGroup,
     lazy=COMMANDS,
     aliases=ALIASES,
+    sections=SECTIONS,
     params=common_options(),
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -108,3 +138,17 @@ def main(ctx: click.Context) -> None:
             )  # for terminals that cannot show a character
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    elif ctx.invoked_subcommand in _FOR_PEOPLE:
+        _warn_of_silent_hosts(ctx)
+
+
+def _warn_of_silent_hosts(ctx: click.Context) -> None:
+    """Say which host no longer calls MemTier: that host cannot."""
+    from datetime import UTC, datetime
+
+    from memtier_plugin.core.errors import MemTierError
+    from memtier_plugin.hosts.silence import describe_silent_hosts
+
+    with suppress(MemTierError, OSError):  # the command itself reports what ails the home
+        for line in describe_silent_hosts(scope_of(ctx).path, datetime.now(UTC)):
+            click.echo(f"memtier: {line}", err=True)

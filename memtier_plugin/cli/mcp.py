@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from memtier_plugin.cli.scope import CliCommand, Scope, scope_of
-from memtier_plugin.core.errors import SettingsError, Unsupported
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.hosts.requirements import require_mcp
 
 DEFAULT_AGENT = "mcp.main"
 
@@ -27,8 +27,7 @@ DEFAULT_AGENT = "mcp.main"
 @click.pass_context
 def mcp(ctx: click.Context, http: bool, port: int) -> None:
     """Serve the memory to clients of the Model Context Protocol."""
-    if find_spec("mcp") is None or find_spec("mcp_types") is None:  # mcp_types: since SDK 2
-        raise Unsupported("`memtier mcp` needs the MCP SDK 2: pip install 'memtier[mcp]'")
+    require_mcp()
     scope = scope_of(ctx)
     project = scope.project or os.environ.get("MEMTIER_PROJECT")
     if not project:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
 import click
 
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
-from memtier_plugin.core.paths import make_home, write_private_file
-from memtier_plugin.core.settings.load import bind_workspace, resolve_project
+from memtier_plugin.core.errors import LedgerWriteError
+from memtier_plugin.core.paths import (
+    encode_file_name,
+    make_home,
+    register_long_name,
+    write_private_file,
+)
+from memtier_plugin.core.settings.load import bind_workspace, bound_project, resolve_project
+from memtier_plugin.operations.job_state import read_background
 
 
 @click.command(cls=CliCommand)
@@ -17,9 +25,13 @@ from memtier_plugin.core.settings.load import bind_workspace, resolve_project
 def init(scope: Scope) -> None:
     """Set up the home and this folder's project."""
     folder = Path.cwd()
-    project = scope.folder_project
+    project, former = scope.folder_project, bound_project(scope.path, folder)
     bound = resolve_project(scope.path, folder) == project and scope.project is None
     done = {"home": str(make_home(scope.path)), "project": project}
+    if former and former != project:
+        done["was"] = f"{former}, whose memory stays: memtier --project {former}"
+    elif not bound:
+        done |= _adopt_unnamed(scope.path, resolve_project(scope.path, folder), project)
     created = _new_file(scope.path / "config.yaml", "# Your settings; see `memtier config show`.\n")
     with scope.open(create=True) as memory:
         text = f"# Settings of the project {project!r}.\n"
@@ -28,6 +40,28 @@ def init(scope: Scope) -> None:
     if not bound:
         bind_workspace(scope.path, folder, project)
     scope.show({**done, "workspace": str(folder), "bound": not bound, "created": created})
+
+
+def _adopt_unnamed(home: Path, unnamed: str, project: str) -> dict[str, str]:
+    """Give what was recorded in a folder before it had a project the project's name.
+
+    Returns what became of it; nothing, if there was nothing.
+
+    Raises:
+        LedgerWriteError: the folder could not be renamed.
+    """
+    source, dest = (home / "projects" / encode_file_name(name) for name in (unnamed, project))
+    if unnamed == project or not source.is_dir():
+        return {}
+    if os.path.lexists(dest) or read_background(source).served:
+        export = f"memtier --project {unnamed} export -o FILE; memtier import FILE"
+        return {"recorded before": f"stays in {unnamed}: {export}"}
+    try:
+        register_long_name(dest.parent, dest.name, project)
+        source.rename(dest)
+    except OSError as error:
+        raise LedgerWriteError(f"cannot rename {source}: {error}") from error
+    return {"recorded before": f"is in {project} now; it was in {unnamed}"}
 
 
 def _new_file(path: Path, text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.text import Text
 
+from memtier_plugin.cli.reach import describe_reach, reach_view
 from memtier_plugin.cli.scope import CliCommand, Scope, limit_option, progress_bar
 from memtier_plugin.cli.times import parse_optional_time, written_option
 from memtier_plugin.cli.views import (
@@ -62,7 +64,7 @@ def recall(
     request = RecallRequest(
         at=parse_optional_time(at), k=k, token_budget=budget, depth=depth, purpose="preview"
     )
-    with scope.open() as memory:
+    with scope.open(everybody=True) as memory:
         withhold = memory.settings.causes.withhold
         if then := parse_optional_time(as_of):
             with progress_bar() as report:
@@ -79,8 +81,10 @@ def recall(
                 )
         else:
             result = memory.recall(query, request=request)
+        reach = describe_reach(scope, memory, query, empty=not result.hits)
     document = recall_document(result, limit)
     document |= {"signals": signals, "text": result.text if inject_preview else ""}
+    document["reach"] = reach
     scope.show(document, recall_view)
     if inject_preview and withhold and not scope.as_json:
         click.echo(
@@ -144,13 +148,18 @@ def recall_view(document: Document) -> RenderableType:
     """Render ranked hits with their ledger locations, and mark those that would be injected."""
     hits = document["hits"]
     parts: list[RenderableType] = []
+    times = Counter(" ".join(hit["text"].split()).casefold() for hit in hits)
     for hit in hits:
+        again = times.pop(" ".join(hit["text"].split()).casefold(), 0) - 1
+        if again < 0:
+            continue  # the same words again, as a fact or of another day
         mark = Text("▸" if hit["injected"] else " ", "green")
         head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
         shown = hit | {"id": short_id(hit["id"])}
         source = " · ".join(str(shown[name]) for name in ("tier", "date", "who", "id", "place"))
         parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
-        parts.append(indented(source, "cyan"))
+        more = f" · {again} more with these words" if again else ""
+        parts.append(indented(source + more, "cyan"))
         if hit["note"]:
             parts.append(indented(hit["note"], "yellow"))
         if document["signals"]:
@@ -166,6 +175,7 @@ def recall_view(document: Document) -> RenderableType:
     )
     if document["silent"]:
         parts.append(safe_text(f"a prompt would get nothing: {document['silent']}", "yellow"))
+    parts += reach_view(document)
     if document["route"]:
         parts.append(
             safe_text("; ".join(": ".join(row) for row in describe_depth(document)[:2]), "dim")

@@ -75,8 +75,12 @@ class Scope:
     def _named_project(self) -> str | None:
         return self.project or os.environ.get("MEMTIER_PROJECT")
 
-    def open(self, *, create: bool = False) -> MemTier:
-        """Open the memory; only commands that write create one."""
+    def open(self, *, create: bool = False, everybody: bool = False) -> MemTier:
+        """Open the memory; only commands that write create one.
+
+        Args:
+            everybody: without --agent, read what every agent recorded.
+        """
         from memtier_plugin.memory import MemTier
 
         project = self.project_name
@@ -86,6 +90,7 @@ class Scope:
             self.agent or "main",
             workspace=Path.cwd(),
             create=create or project != self.folder_project,  # the hosts' is there from the start
+            everybody=everybody and self.agent is None,
         )
         with suppress(MemTierError):  # another process is completing it; `status` reports it
             memory.purger.complete(wait=0)
@@ -138,7 +143,12 @@ def common_options() -> list[click.Parameter]:
             "The project [MEMTIER_PROJECT, this folder's, that of the hosts].",
             complete_projects,
         ),
-        _option("--agent", "NAME", "Whose private memory [main].", complete_agents),
+        _option(
+            "--agent",
+            "NAME",
+            "Whose memory [main; of searches: all].",
+            complete_agents,
+        ),
         _option("--json", None, "Print one JSON document."),
         _option("--no-pager", None, "Do not page long output [PAGER]."),
     ]
@@ -196,7 +206,7 @@ class CliGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # click exits quietly when the pipe is closed
-        except (MemTierError, OSError) as error:
+        except (MemTierError, OSError, OverflowError) as error:  # the last: a date beyond all
             if scope_of(ctx).as_json:
                 click.echo(json.dumps({"error": str(error), "kind": type(error).__name__}))
             from memtier_plugin.cli.views import escape_controls

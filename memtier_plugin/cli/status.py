@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 
 import click
 from rich.console import Group, RenderableType
@@ -19,6 +20,7 @@ from memtier_plugin.cli.views import (
     one_line,
     safe_text,
 )
+from memtier_plugin.hosts.silence import describe_silent_hosts
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.storage.quota import describe_usage
 
@@ -28,7 +30,9 @@ from memtier_plugin.storage.quota import describe_usage
 def status(scope: Scope) -> None:
     """Show what is stored, which hooks last ran, what is degraded."""
     with scope.open() as memory:
-        scope.show(memory.status(), status_view)
+        report = memory.status()
+    report["degraded"] += describe_silent_hosts(scope.path, datetime.now(UTC))
+    scope.show(report, status_view)
 
 
 def status_view(document: Document) -> RenderableType:
@@ -47,10 +51,14 @@ def status_view(document: Document) -> RenderableType:
     for table in (_jobs_table(document), _hooks_table(document), _waits_table(document)):
         if not isinstance(table, Table) or table.row_count:
             parts += ["", table]
+    for host, count in document.get("prompts", {}).items():
+        line = "{unanswered} of {prompts} prompts got no answer ({share:.1%})".format(**count)
+        parts.append(safe_text(f"{host}: {line}", "yellow" if count["unanswered"] else "dim"))
     for agent, seen in document.get("agents", {}).items():
         if injected := seen.get("injected"):
             line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"
             counts = f"{line.format(**injected)} in {injected['turns']} turns"
+            counts += f", and {injected['late']} came late" * bool(injected.get("late"))
             if blocks := injected.get("blocks"):
                 counts += f" ({', '.join(f'{n} {name}' for name, n in sorted(blocks.items()))})"
             parts.append(safe_text(f"{agent}: {counts}", "dim"))

@@ -2,57 +2,52 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any, Final
 
 import click
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.times import from_iso
-
-_RELATIVE_TIME: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
-_UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+from memtier_plugin.text.dates.typed import read_typed_time
 
 written_option: Final = click.option(
     "--written", is_flag=True, help="Go by the time of writing, not by the time said."
 )
 
 
+class LengthOfTime(click.FloatRange):
+    """A number of seconds, minutes or days; NaN and infinity, which floats may be, are refused."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return a finite number in the range."""
+        number = float(super().convert(value, param, ctx))
+        return number if isfinite(number) else self.fail(f"{value} is no number", param, ctx)
+
+
 def parse_optional_time(text: str | None) -> datetime | None:
-    """Parse an ISO time; None stays None.
+    """Parse a time as it is typed; None stays None.
 
     Raises:
         click.BadParameter: the text is no such time.
     """
-    if text is None:
-        return None
-    try:
-        return from_iso(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is not a time like 2026-03-14 or 2026-03-14T09:00"
-        ) from None
+    return None if text is None else parse_time(text, datetime.now(UTC))
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """Parse an ISO time, or one relative to ``now`` such as "2d" (two days ago).
+    """Parse a time as it is typed: 2026-03-14T09:00, 2d, yesterday.
 
     Raises:
-        click.BadParameter: the text is neither, or longer ago than there are years.
+        click.BadParameter: the text is no such time, or longer ago than there are years.
     """
-    if ago := _RELATIVE_TIME.fullmatch(text.strip()):
-        try:
-            return now - timedelta(**{_UNITS[ago[2].lower()]: int(ago[1])})
-        except OverflowError:
-            raise click.BadParameter(f"{text!r} is longer ago than there are years") from None
     try:
-        return from_iso(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is neither a time like 2026-03-14 or 2026-03-14T09:00, nor as long ago "
-            "as 30m, 3h, 2d or 1w"
-        ) from None
+        return read_typed_time(text, now)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def parse_span(since: str, until: str | None) -> tuple[datetime, datetime]:

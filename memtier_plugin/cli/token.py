@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope
+from memtier_plugin.cli.times import LengthOfTime
 from memtier_plugin.server.tokens import Grant, Tokens
+
+_MOST_DAYS: Final = 36_525  # a century: beyond, a date may be none
 
 
 @click.group(cls=CliGroup)
@@ -23,7 +26,9 @@ def token() -> None:
 @click.option("--only-agent", metavar="AGENT", help="It speaks for this agent alone.")
 @click.option("--only-sender", metavar="ID", help="It speaks for this sender alone.")
 @click.option(
-    "--days", type=click.FloatRange(min=0, min_open=True), help="When it expires [never]."
+    "--days",
+    type=LengthOfTime(min=0, min_open=True, max=_MOST_DAYS),
+    help="When it expires [never].",
 )
 @click.pass_obj
 def new(

@@ -19,6 +19,7 @@ from rich.console import Group, RenderableType
 from memtier_plugin.cli import views
 from memtier_plugin.cli.completion import complete_sessions
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.cli.times import LengthOfTime
 from memtier_plugin.cli.web import require_web
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import OPEN_FLAGS, encode_file_name
@@ -47,7 +48,7 @@ _MAX_LEFT_OUT: Final = 20  # rows of what was left out
 @click.option("--dry-run", is_flag=True, help="Only count, and show some of it.")
 @click.option(
     "--minutes",
-    type=click.FloatRange(0),
+    type=LengthOfTime(0),
     default=DEFAULT_MINUTES,
     show_default=True,
     help="Stop after so long, to be gone on with by the same command; 0: no limit.",
@@ -180,10 +181,8 @@ def import_view(document: views.Document) -> RenderableType:
 @click.option(
     "--format",
     "form",
-    default="jsonl",
-    show_default=True,
     type=click.Choice(["jsonl", "markdown"]),
-    help="To be imported again, or to be read.",
+    help="To be imported again, or to be read [as --output ends: .md, else jsonl].",
 )
 @click.option(
     "--session", metavar="ID", shell_complete=complete_sessions, help="Only this session."
@@ -199,11 +198,13 @@ def import_view(document: views.Document) -> RenderableType:
 )
 @click.pass_obj
 def export(
-    scope: Scope, form: str, session: str | None, output: Path | None, html: Path | None
+    scope: Scope, form: str | None, session: str | None, output: Path | None, html: Path | None
 ) -> None:
     """Export the memory of the project, or with --agent of one agent."""
     if html and (output or session or scope.agent):
         raise click.UsageError("--html writes the whole project to its FILE")
+    if form is None:
+        form = "markdown" if output and output.suffix in (".md", ".markdown") else "jsonl"
     output, form = (html, "html") if html else (output, form)
     with scope.open() as memory:
         chunks = _exporter(form)(memory, scope.agent, session)

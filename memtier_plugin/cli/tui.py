@@ -21,5 +21,5 @@ def tui(scope: Scope) -> None:
         raise click.UsageError("this is for a terminal; `memtier review` and `memtier log` are not")
     from memtier_plugin.tui.app import MemTierApp
 
-    with scope.open() as memory:
+    with scope.open(everybody=True) as memory:
         MemTierApp(memory, scope.agent).run()

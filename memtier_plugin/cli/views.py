@@ -28,7 +28,7 @@ LEVEL_MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
 LEVEL_COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
 
 _INDENT: Final = 13  # columns before the text below a ranked line
-_PADDING: Final = re.compile(r" +(?=\n)")
+_PADDING: Final = re.compile(r"(?<! ) ++(?=\n)")
 
 
 def make_console(*, stderr: bool = False) -> Console:

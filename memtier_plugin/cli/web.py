@@ -32,7 +32,7 @@ def web(scope: Scope, port: int, opened: bool) -> None:
         if opened:
             webbrowser.open(address)
 
-    with scope.open() as memory:
+    with scope.open(everybody=True) as memory:
         serve(memory, port, announce)
 
 

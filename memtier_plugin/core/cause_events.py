@@ -1,4 +1,4 @@
-"""The journal events of causes: what was withheld, how runs ended, what followed from it."""
+"""The journal events of causes: what a run was given or not, how it ended, what followed."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ class Withholding:
     p: float
     item: str | None = optional()
     exempt: tuple[str, ...] | None = optional()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverEvent(EventPayload):
+    """The host said that a prompt has the block of a recall that was offered to it."""
+
+    KIND: ClassVar[str] = "deliver"
+
+    recall: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ functions that need it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache, wraps
 from inspect import isclass, isfunction, signature
 from itertools import chain
+from math import isfinite
 from types import UnionType
 from typing import (
     Annotated,
@@ -38,7 +38,8 @@ import msgspec
 from memtier_plugin.core import checksum
 from memtier_plugin.core.bounds import Within
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.core.times import aware, from_iso
 
 P = ParamSpec("P")
@@ -85,6 +86,12 @@ def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
         except UnicodeEncodeError as error:
             raise MessageError(f"a text holds what UTF-8 cannot: {error}") from error
+        except TypeError as error:
+            try:
+                signature(method).bind(*args, **kwargs)
+            except TypeError:
+                raise MessageError(str(error)) from None
+            raise
 
     return checked
 
@@ -198,8 +205,29 @@ def check_fields(record: object) -> None:
         msgspec.convert(_plain(record), cls, builtin_types=_KEPT)
     except (msgspec.ValidationError, TypeError) as error:
         raise MessageError(_reason(error)) from None
+    except UnicodeEncodeError as error:  # of a text in the place of something else
+        raise MessageError(f"{cls.__name__}: it holds what UTF-8 cannot: {error}") from None
+    except RecursionError:
+        raise MessageError(f"{cls.__name__}: nested too deeply") from None
     for name, kind in _bounded_fields(cls).items():
         _check(name, getattr(record, name), kind)
+
+
+def check_fact(fact: Fact | FactDraft) -> None:
+    """Check a fact that a caller gives: also that it rests on something, and is UTF-8.
+
+    Raises:
+        MessageError: as `check_fields`.
+    """
+    check_fields(fact)
+    try:
+        msgspec.json.encode(_plain(fact))
+    except UnicodeEncodeError as error:
+        raise MessageError(f"the fact holds what UTF-8 cannot: {error}") from None
+    if not fact.sources:
+        raise MessageError("sources: a fact rests on one source or more")
+    if not isfinite(fact.confidence):
+        raise MessageError(f"confidence: {fact.confidence} is no number")
 
 
 @cache
@@ -246,10 +274,7 @@ def parse_json(line: bytes | str) -> Any:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # lone surrogates, NaN, numbers beyond 64 bits
-    try:
-        return json.loads(line)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    return parse_json_text(line)
 
 
 def decode_entry(line: bytes, *, owner: str | None = None) -> Entry:
@@ -367,10 +392,17 @@ def _time(text: object) -> datetime:
 def _plain(value: object) -> object:
     """Return dataclasses as dictionaries, whose fields msgspec checks; it trusts instances."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {name: _plain(getattr(value, name)) for name in _field_names(type(value))}
+    if isinstance(value, int) and abs(value) > _MOST:
+        raise MessageError("a number is out of range: beyond 64 bits")
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
+
+
+@cache
+def _field_names(cls: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
 
 
 def _reason(error: Exception) -> str:

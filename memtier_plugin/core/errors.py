@@ -7,6 +7,7 @@ MemTierError
 │   ├── LimitReached       more would be recorded than `limits` allows; nothing was
 │   └── LedgerWriteError   an append failed (full disk, read-only home); nothing was acknowledged
 ├── IndexProblem           the derived index cannot be used; the ledgers are untouched
+│   ├── IndexReplaced      it was damaged, and a new one is begun; ask again
 │   ├── SchemaTooNew       the index was made by a newer MemTier
 │   └── ForeignFile        the file at the index's path is not a MemTier index
 ├── MessageError           a message, or an argument of a call, is not what it must be; names it
@@ -24,6 +25,7 @@ MemTierError
 ├── ImportStopped          an import took its time; what it recorded stands, and it can go on
 ├── NotFound               no item, recall or project of that id
 ├── NotGranted             a client's token does not reach that project, agent or method
+├── Exhausted              a request took too much processor time, or nobody waits for it
 ├── Closed                 the memory was closed before this call
 ├── Paused                 the project is switched off (`memtier off`)
 └── Unsupported            this platform or option is not supported yet
@@ -67,6 +69,10 @@ class LedgerWriteError(LedgerError):
 
 class IndexProblem(MemTierError):
     """The derived index cannot be used; the ledgers are untouched."""
+
+
+class IndexReplaced(IndexProblem):
+    """The index was damaged and set aside, and a new one is begun; ask again."""
 
 
 class SchemaTooNew(IndexProblem):
@@ -162,7 +168,11 @@ class NotFound(MemTierError):
 
 
 class NotGranted(MemTierError):
-    """A client of `memtier serve --tcp` asked for what its token does not reach."""
+    """Somebody asked for what is another's: another person's, or beyond a token's reach."""
+
+
+class Exhausted(MemTierError):
+    """A request took more processor time than it may, or nobody waits for it any more."""
 
 
 class Closed(MemTierError):

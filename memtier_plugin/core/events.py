@@ -3,10 +3,8 @@
 A journal line holds the common fields of a `JournalEvent` and, beside them, the fields of its kind.
 Here is the only place that names these fields. Writers pass an instance to `Actor.event`; readers
 call `CreditEvent.of(event)` and get the typed fields of a line.
-
-Fields are written in the order in which they are declared. A field declared with `optional` is
-left out of a line where it is None. Unknown fields of a line are ignored, and fields that old
-lines lack have defaults. What events have in common stands in `core/event_payload.py`.
+Fields are written in the order in which they are declared, `optional` ones only where not None.
+Unknown fields of a line are ignored; those that old lines lack have defaults.
 """
 
 from __future__ import annotations
@@ -46,15 +44,15 @@ class RankedItem:
     weight: float = 0.0
     signals: Mapping[str, float] = field(default_factory=dict)
     note: str | None = optional()
+    proof: str | None = optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallEvent(EventPayload):
     """A query was answered; ``injected`` are the items whose lines stand in the block.
 
-    ``probability`` is how likely the best hits hold what the query needs, ``silent`` why none of
-    them is injected. ``at`` is empty where it is the time of the event. A line holds less than
-    this (`recall_lines`): rounded signals, and none of near misses.
+    ``probability``: that the best hits hold what is needed; ``silent``: why none is injected.
+    ``at`` is "" at the event's time; ``everybody``: the person at the machine asked.
     """
 
     KIND: ClassVar[str] = "recall"
@@ -66,6 +64,7 @@ class RecallEvent(EventPayload):
     session_id: str | None = None
     at: str = ""
     sender: str | None = None
+    everybody: bool | None = optional()
     k: int | None = None
     token_budget: int | None = None
     repeats: tuple[str, ...] = ()
@@ -339,11 +338,12 @@ class UnforgetEvent(StateEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfideEvent(StateEvent):
-    """Entries became confidences; with ``session``, all of that session of the agent."""
+    """Entries became confidences; with ``session``, what its sender (None: anybody) says there."""
 
     KIND: ClassVar[str] = "confide"
 
     session: str | None = None
+    sender: str | None = optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,7 @@ class PromptEvent:
     injected again, and with ``keeps_injected`` what was injected since is not either.
     ``kind`` is what the host knows of the prompt; None leaves it to rules.
     ``caution`` stands first in the block, where the host frames it with words of its own.
+    ``acknowledges`` is a promise to say when the prompt has the block (`MemTier.acknowledge`).
     """
 
     prompt: str
@@ -61,6 +62,7 @@ class PromptEvent:
     keeps_injected: bool = False
     kind: PromptKind | None = None
     caution: str = ""
+    acknowledges: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

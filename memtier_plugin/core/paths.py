@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerWriteError, SettingsError, UnsafePath
+from memtier_plugin.core.json_text import parse_json_text
 
 _DEFAULT_HOME: Final = "~/.memtier"
 _LONGEST_SOCKET: Final = 103  # of a path, in bytes, on macOS; Linux has four more
@@ -41,6 +42,7 @@ _HOME_PREFIXES: Final = (".memtier", RESTORING, ".config.yaml.", ".tokens.json."
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # of folders, on some file systems
 _MOST_NAMES: Final = 10_000
 _synced_names: set[tuple[str, int, int]] = set()  # path, device and inode of what was synced
+_LOG_BYTES: Final = 1_000_000  # after which a log begins anew
 OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -106,8 +108,11 @@ def resolve_home(home: str | Path | None = None, env: Mapping[str, str] | None =
     """Return the home to use: the one given, else ``MEMTIER_HOME``, else ``~/.memtier``."""
     chosen = home or (os.environ if env is None else env).get("MEMTIER_HOME") or _DEFAULT_HOME
     try:
-        return Path(chosen).expanduser().absolute()
-    except RuntimeError as error:
+        path = Path(chosen).expanduser().absolute()
+        if b"\0" in str(path).encode():  # SQLite names its files in UTF-8
+            raise ValueError("it holds a NUL")
+        return path
+    except (RuntimeError, ValueError) as error:
         raise SettingsError(f"the home {str(chosen)!r} names no folder: {error}") from None
 
 
@@ -238,7 +243,13 @@ def owned_folder_exists(folder: Path) -> bool:
 
 
 def make_ledger_folder(home: Path, project: str, ledger: str, owner: str | None = None) -> Path:
-    """Make and return the folder of a ledger; ``owner`` is the agent for episodic and journal."""
+    """Make and return the folder of a ledger; ``owner`` is the agent for episodic and journal.
+
+    Raises:
+        UnsafePath, LedgerWriteError: as `make_private_folder`; or there is no such ledger.
+    """
+    if ledger not in LEDGERS:
+        raise UnsafePath(f"{ledger!r} is no ledger, but one of {', '.join(LEDGERS)}")
     top = make_project_folder(home, project) / ledger
     _make_folder(top)
     if owner is None:
@@ -351,8 +362,12 @@ def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
         durable: survive a power cut, at the cost of two fsyncs.
 
     Raises:
-        LedgerWriteError: it cannot be written.
+        LedgerWriteError: it cannot be written, or is a device, a pipe or a folder.
     """
+    with suppress(OSError):
+        kind = stat.S_IFMT(path.lstat().st_mode)
+        if kind not in (stat.S_IFREG, stat.S_IFLNK):  # root could replace /dev/null by a file
+            raise LedgerWriteError(f"{path} is no regular file; it is left as it is")
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.new")
     try:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS, 0o600)
@@ -374,6 +389,19 @@ def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise LedgerWriteError(f"cannot write {path}: {error}") from error
+
+
+def open_process_log(home: Path, name: str) -> int:
+    """Open a log of a home for a process to write to, and return its descriptor.
+
+    Raises:
+        UnsafePath, LedgerWriteError: as `make_private_folder`.
+        OSError: the file cannot be opened.
+    """
+    path = make_private_folder(home, "logs") / f"{name}.log"
+    if path.exists() and path.stat().st_size > _LOG_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_FLAGS, 0o600)
 
 
 def remove_private_file(path: Path, what: str = "") -> None:
@@ -442,7 +470,7 @@ def _long_names(folder: Path) -> dict[str, str]:
     names = {}
     for line in lines:
         try:
-            record = json.loads(line)
+            record = parse_json_text(line)
             names[str(record["file"])] = str(record["name"])
         except (ValueError, KeyError, TypeError):
             continue  # empty or torn

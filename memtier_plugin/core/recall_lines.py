@@ -11,6 +11,7 @@ The packed one has their ids, in their order, and beside them, by their position
     "tiers": "es"                             first letters, where not all are episodic
     "learned": {"1": 0.1}                     learned weights that are not 0
     "notes": [["held until 2026-05-31", "0"]] each note, and which of them have it
+    "proofs": [["01M8...: same port", "0"]]   what a note rests on, likewise
 
 After "=" each line's value is one digit of 0-9, A-Z, a-z, the share of 61 parts; after ":" values
 are as they are, and a single one is that of all lines.  Not kept are signals that are 0 for every
@@ -30,7 +31,9 @@ STEPS: Final = len(_DIGITS) - 1  # between a journalled signal's 0 and 1
 MISS_CHARS: Final = 10  # of the id of a near miss: 50 bits of those that are random
 _TIER_STEPS: Final = frozenset({"cache", "buffer", "archive"})
 _SCORES: Final = "scores"  # is there in packed lines alone
-PACKED_FIELDS: Final = frozenset({_SCORES, "ranks", "tiers", "learned", "notes", "signals"})
+PACKED_FIELDS: Final = frozenset(
+    {_SCORES, "ranks", "tiers", "learned", "notes", "proofs", "signals"}
+)
 _SEPARATORS: Final = re.compile(r"[\s;:=]")  # which a plugin's name for a signal may have
 _TIERS: Final = {"e": "episodic", "s": "semantic", "p": "procedural"}
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -66,7 +69,8 @@ def pack(full: Mapping[str, Any]) -> dict[str, Any]:
         "ranks": " ".join(map(str, ranks)) if ranks != [*range(1, len(items) + 1)] else "",
         "tiers": tiers if tiers.strip("e") else "",
         "learned": learned,
-        "notes": _pack_notes(items),
+        "notes": _pack_texts(items, "note"),
+        "proofs": _pack_texts(items, "proof"),
         "signals": _pack_signals([hit["signals"] for hit in lines], weights) if lines else "",
     }
     packed.pop("near_misses", None)
@@ -98,7 +102,11 @@ def unpack(data: Mapping[str, Any]) -> Mapping[str, Any]:
     signals += [{}] * (len(items) - len(injected))
     ranks = [int(rank) for rank in _text(data, "ranks").split()] or range(1, len(items) + 1)
     tiers = _text(data, "tiers") or "e" * len(items)
-    learned, notes = _mapping(data, "learned"), _unpack_notes(data)
+    learned, notes, proofs = (
+        _mapping(data, "learned"),
+        _unpack_texts(data, "notes"),
+        _unpack_texts(data, "proofs"),
+    )
     columns = zip(items, ranks, tiers, _text(data, _SCORES).split(), signals, strict=True)
     hits = [
         {
@@ -109,6 +117,7 @@ def unpack(data: Mapping[str, Any]) -> Mapping[str, Any]:
             "weight": learned.get(str(n), 0.0),
             "signals": of_line,
             "note": notes.get(n),
+            "proof": proofs.get(n),
         }
         for n, (item, rank, tier, score, of_line) in enumerate(columns)
     ]
@@ -133,21 +142,21 @@ def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value
 
 
-def _pack_notes(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return each note once, with the positions of the items that have it."""
+def _pack_texts(items: Sequence[Mapping[str, Any]], name: str) -> list[list[str]]:
+    """Return each text of a field once, with the positions of the items that have it."""
     places: dict[str, list[str]] = {}
     for n, hit in enumerate(items):
-        if note := hit.get("note"):
-            places.setdefault(note, []).append(str(n))
-    return [[note, " ".join(positions)] for note, positions in places.items()]
+        if text := hit.get(name):
+            places.setdefault(text, []).append(str(n))
+    return [[text, " ".join(positions)] for text, positions in places.items()]
 
 
-def _unpack_notes(data: Mapping[str, Any]) -> dict[int, str]:
+def _unpack_texts(data: Mapping[str, Any], name: str) -> dict[int, str]:
     try:
-        pairs = [(note, positions.split()) for note, positions in data.get("notes", ())]
+        pairs = [(text, positions.split()) for text, positions in data.get(name, ())]
     except (TypeError, AttributeError) as error:
-        raise ValueError(f"notes are not pairs of a text and positions: {error}") from None
-    return {int(n): note for note, positions in pairs for n in positions}
+        raise ValueError(f"{name} are not pairs of a text and positions: {error}") from None
+    return {int(n): text for text, positions in pairs for n in positions}
 
 
 def _pack_signals(rows: Sequence[Mapping[str, float]], weights: Mapping[str, float]) -> str:

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final, Literal, Self
 
 from memtier_plugin.core.fast_init import fast_init
+from memtier_plugin.core.self_checking import self_checking
 from memtier_plugin.core.times import to_iso
 
 SCHEMA: Final = 2  # 0: the paper's eight fields; 2: its line has a checksum
@@ -23,11 +24,10 @@ Role = Literal["user", "assistant", "tool", "system"]
 Origin = Literal["user", "assistant", "tool", "system", "external"]
 Tier = Literal["episodic", "semantic", "procedural"]
 Status = Literal["active", "proposed"]
-Purpose = Literal["search", "inject", "preview", "ask"]
+Purpose = Literal["search", "inject", "offer", "preview", "ask"]
 Extractor = Literal["rules", "model"]
-FOR_PROMPTS: Final[frozenset[Purpose]] = frozenset(
-    {"inject", "preview"}
-)  # purposes whose block is a prompt's
+INJECTING: Final[frozenset[Purpose]] = frozenset({"inject", "offer"})  # for a run's prompt
+FOR_PROMPTS: Final[frozenset[Purpose]] = INJECTING | {"preview"}  # whose block is a prompt's
 SHARED: Final = ("", "")  # the audience of facts that everybody in a project shares
 # What is found only by a query that asks for it; see `Fact.shelf`.
 ON_DEMAND_KINDS: Final = ("summary", "timeline", "working", "profile")
@@ -123,8 +123,13 @@ class Entry:
 
     @property
     def retrievable(self) -> bool:
-        """True unless it is a system message, which no recall returns (MemTier, section 3.1)."""
-        return self.role != "system" and not self.content.lstrip().startswith("[system]")
+        """True unless it is the system's or MemTier's own, which no recall returns.
+
+        MemTier, section 3.1.
+        """
+        if "system" in (self.role, self.origin):
+            return False
+        return not self.content.lstrip().startswith("[system]")
 
     @property
     def text(self) -> str:
@@ -256,6 +261,7 @@ class Fact:
         return codecs.fact_from(record)
 
 
+@self_checking
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactDraft:
     """A candidate fact of an extractor; it becomes a `Fact` when it is validated and written."""

@@ -12,6 +12,7 @@ from memtier_plugin.core.cause_events import Withholding
 from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.host import PromptKind, Shown
 from memtier_plugin.core.records import Entry, Fact, Purpose, Source, Tier
+from memtier_plugin.core.self_checking import self_checking
 
 # mixed: facts and entries ranked together; facts: facts only; raw: entries only; auto: routed.
 Depth = Literal["mixed", "facts", "raw", "auto"]
@@ -37,6 +38,7 @@ class RecallOptions(TypedDict, total=False):
     kind: PromptKind | None
 
 
+@self_checking
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest:
     """The options of a recall; None takes what the settings say.
@@ -45,7 +47,9 @@ class RecallRequest:
         session_id: the session whose prompt is built.
         run_id: the run that is credited for what is injected.
         purpose: ``inject`` is credited when its run ends, and leaves tool and external text out of
-            the block; ``preview`` has the same block, for a person to look at, and is not credited;
+            the block; ``offer`` does the same for a host that may be gone by then, and counts as
+            ``inject`` from `MemTier.acknowledge` on, until then for nothing; ``preview`` has the
+            same block, for a person to look at, and is not credited;
             ``ask`` has only lines in the block that may answer a question.
         k: how many lines may be injected.
         token_budget: how many tokens the block may have.
@@ -154,7 +158,8 @@ class Hit:
     Each signal lies in [0, 1], but for the `paper` profile's raw BM25.
 
     ``sources`` holds the entry itself, or a fact's source entries, in a fixed order.
-    ``note`` says what a reader must know of it (for example that an older fact exists).
+    ``note`` says what a reader must know of it (for example that an older fact exists), ``proof``
+    what a claim in the note rests on.
     ``evidence`` is what speaks for it in absolute terms, and ``probability`` how likely it is part
     of what the query needs; None where that was not judged.
     """
@@ -167,6 +172,7 @@ class Hit:
     note: str = ""
     evidence: Evidence | None = None
     probability: float | None = None
+    proof: str = ""
 
     @property
     def id(self) -> str:
@@ -194,10 +200,11 @@ class Hit:
             note=self.note,
             evidence=self.evidence,
             probability=probability,
+            proof=self.proof,
         )
 
-    def with_note(self, note: str) -> Hit:
-        """Return the hit with one more note."""
+    def with_note(self, note: str, proof: str = "") -> Hit:
+        """Return the hit with one more note, and what proves it."""
         return Hit(
             item=self.item,
             score=self.score,
@@ -207,6 +214,7 @@ class Hit:
             note=f"{self.note}; {note}" if self.note else note,
             evidence=self.evidence,
             probability=self.probability,
+            proof=proof or self.proof,
         )
 
 

@@ -25,7 +25,7 @@ from memtier_plugin.core.events import (
 )
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.retrieval.visibility import Asker, is_visible, redact_for
+from memtier_plugin.retrieval.visibility import Asker, is_visible, is_withheld, redact_for
 from memtier_plugin.storage.readers import Reader
 
 # The kinds of events that change facts; a promotion that names a fact adds a source to it.
@@ -129,7 +129,9 @@ def _list_written(
     runs: dict[str, str | None] = {}
     for stored in reader.items([*named, *(fact.item.id for fact in written)]).values():
         fact = stored.item
-        if isinstance(fact, Fact) and is_visible(fact, viewer):
+        if not isinstance(fact, Fact) or is_withheld(reader, viewer, stored):
+            continue
+        if is_visible(fact, viewer):
             visible[fact.id] = None if stored.state.forgotten else redact_for(fact, viewer)
             runs[fact.id] = fact.run
     changes = []

@@ -33,7 +33,7 @@ from memtier_plugin.core.events import (
     ProposeEvent,
     RecallEvent,
 )
-from memtier_plugin.core.records import Entry, Extractor, Fact, FactDraft, JournalEvent
+from memtier_plugin.core.records import INJECTING, Entry, Extractor, Fact, FactDraft, JournalEvent
 from memtier_plugin.facts import modes
 from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, read_window
 from memtier_plugin.facts.recall_check import RecallGuard, Regression
@@ -205,7 +205,7 @@ class Consolidator:
         return [
             recall.query
             for recall in recalls
-            if recall.session_id == session and recall.purpose == "inject"
+            if recall.session_id == session and recall.purpose in INJECTING
         ]
 
     def run(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.errors import NotFound, NotGranted
 from memtier_plugin.core.events import ForgetEvent
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.retrieval.visibility import Asker, is_visible
+from memtier_plugin.retrieval.visibility import Asker, is_own, is_visible
+from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 
 
@@ -35,23 +37,22 @@ def find_with_dependents(
 
     Raises:
         NotFound: an id, or the session, is unknown.
+        NotGranted: a fact is not the viewer's to hide.
         IndexProblem, LedgerError: the items cannot be read.
     """
     store.catch_up_all()
     with store.session() as reader:
         requested = list(dict.fromkeys(ids))
-        visible = {
-            identity
-            for identity, stored in reader.items(requested).items()
-            if viewer is None or may_name(viewer, stored.item)
-        }
-        if missing := [identity for identity in requested if identity not in visible]:
+        by_id = reader.items(requested)
+        if missing := [i for i in requested if i not in by_id or not _may_name(viewer, by_id[i])]:
             raise NotFound(f"no item has the id {missing[0]!r}; `memtier log` shows the ids")
+        require_own(reader, viewer, (by_id[identity].item for identity in requested))
         if session is not None:
-            in_session = reader.ids_in_session(agent, session)
+            stored = reader.items(reader.ids_in_session(agent, session))
+            in_session = [i for i, line in stored.items() if _may_name(viewer, line)]
             if not in_session:
                 raise NotFound(f"{agent} has no session {session!r}")
-            requested += [identity for identity in in_session if identity not in visible]
+            requested += [identity for identity in in_session if identity not in by_id]
         items = [stored.item for stored in reader.items(requested).values()]
         entries = [item.id for item in items if isinstance(item, Entry)]
         facts = {item.id for item in items if isinstance(item, Fact)}
@@ -66,7 +67,8 @@ def find_forgotten(store: Store, ids: Iterable[str], viewer: Asker | None = None
         viewer: whose entries and facts may be named; None for the person at the machine.
 
     Raises:
-        NotFound: an id is unknown, or is not hidden by `forget`.
+        NotFound: an id is unknown, was purged, or is not hidden by `forget`.
+        NotGranted: a fact is not the viewer's to bring back.
         IndexProblem, LedgerError: the items cannot be read.
     """
     store.catch_up_all()
@@ -75,26 +77,40 @@ def find_forgotten(store: Store, ids: Iterable[str], viewer: Asker | None = None
         stored = reader.items(requested)
         hidden: set[str] = set()
         for identity in requested:
-            item = stored[identity].item if identity in stored else None
-            if item is None or (viewer is not None and not may_name(viewer, item)):
+            if identity not in stored or not _may_name(viewer, stored[identity]):
                 raise NotFound(f"no item has the id {identity!r}; `memtier diff` shows the ids")
+            if not stored[identity].item.text:
+                raise NotFound(f"{identity} was purged: nothing of it is left to bring back")
             events = reader.events([ForgetEvent.KIND], item=identity)
             if not stored[identity].state.forgotten or not events:
                 raise NotFound(f"{identity} is not forgotten")
             together = {item for event in events for item in ForgetEvent.of(event).items}
             hidden |= {identity, *together.intersection(reader.dependent_facts([identity]))}
-        items = [item.item for item in reader.items(sorted(hidden)).values()]
+        require_own(reader, viewer, (stored[identity].item for identity in requested))
+        brought = (stored.item for stored in reader.items(sorted(hidden)).values())
+        items = [item for item in brought if item.text]  # what was purged since stays so
     return Forgotten(
         tuple(sorted(item.id for item in items if isinstance(item, Entry))),
         tuple(sorted(item.id for item in items if isinstance(item, Fact))),
     )
 
 
-def may_name(viewer: Asker, item: Entry | Fact) -> bool:
-    """Tell whether an asker may see an item, and so hide it."""
-    if isinstance(item, Fact):
-        return is_visible(item, viewer)
-    # An agent that asks for nobody in particular may name what anybody said to it.
-    return item.agent_id == viewer.agent and (
-        "" in viewer.people or (item.sender or "") in viewer.people
-    )
+def _may_name(viewer: Asker | None, stored: Stored) -> bool:
+    if viewer is None:
+        return True
+    item = stored.item
+    return viewer.may_hide(item) if isinstance(item, Entry) else is_visible(item, viewer)
+
+
+def require_own(reader: Reader, viewer: Asker | None, items: Iterable[Entry | Fact]) -> None:
+    """Refuse to decide for a person on a fact that is not theirs; see `is_own`.
+
+    Raises:
+        NotGranted: one of the facts is such.
+    """
+    for item in items:
+        if isinstance(item, Fact) and not is_own(reader, viewer, item):
+            raise NotGranted(
+                f"{item.id} rests on others' lines; a person decides: `memtier review`, `memtier "
+                "forget`"
+            )

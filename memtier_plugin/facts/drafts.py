@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,7 +102,36 @@ class DraftBuilder:
                 _verify_plugin_draft(draft, by_id) for draft in plugins.collect_drafts(group)
             ]
             self._add_accepted(checked, by_id, batch)
+        self._add_replacing(window, batch)
         return batch
+
+    def _add_replacing(self, window: Window, batch: DraftBatch) -> None:
+        """Add the statements that are kept for the fact that they replace."""
+        # Read by nobody who waits; and half of what it needs the extraction has loaded.
+        from memtier_plugin.facts.extraction.replacing import (
+            KnownFacts,
+            draft_replacing,
+            remaining_statements,
+        )
+
+        stated: dict[str, list[tuple[int, int]]] = {}
+        for draft in batch.drafts:
+            first, *repeated = draft.sources
+            stated.setdefault(first.entry, []).append(draft.span or (0, 0))
+            for source in repeated:  # in the same words
+                stated.setdefault(source.entry, []).append((0, sys.maxsize))
+        known = KnownFacts(self._store.reader(), batch.drafts)
+        for group in group_by_session(window.entries):
+            before, by_id = "", {entry.id: entry for entry in group}
+            for entry in group:
+                for start, part in remaining_statements(entry, stated.get(entry.id, ())):
+                    older, rarity = known.nearest(part, entry)
+                    made = draft_replacing(entry, start, part, older, rarity, before)
+                    if made:
+                        count = len(batch.drafts)
+                        self._add_accepted([_check_own(made[0], by_id)], by_id, batch)
+                        batch.contexts |= dict.fromkeys(range(count, len(batch.drafts)), made[1])
+                before = entry.content if entry.role == "user" else before
 
     def _build_by_model(self, window: Window) -> DraftBatch:
         batch = DraftBatch()
@@ -192,16 +222,13 @@ class DraftBuilder:
         procedures = experiences.extract_experiences(group)
         rejected.update(statements.rejected)
         rejected.update(procedures.rejected)
-        stated: dict[str, list[tuple[int, int]]] = {}
-        for draft in statements.drafts:
-            stated.setdefault(draft.sources[0].entry, []).append(draft.span or (0, 0))
-        others = [
-            draft
-            for entry in group
-            for find in (find_denials, extract_lessons)
-            for draft in find(entry, stated.get(entry.id, ()))
-        ]
-        return [*statements.drafts, *procedures.drafts, *others]
+        lessons = [draft for entry in group for draft in extract_lessons(entry)]
+        denials = [draft for entry in group for draft in find_denials(entry)]
+        learned = {(draft.sources[0].entry, draft.span) for draft in lessons}
+        facts = [
+            draft for draft in statements.drafts if not _is_within(draft, learned)
+        ]  # said once
+        return [*denials, *facts, *procedures.drafts, *lessons]
 
     def _rejection_reason(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
         """Return why a verified draft is no fact of its own, or an empty string."""
@@ -277,6 +304,15 @@ class DraftBuilder:
                 reason = f"agents.{source.agent}.promote is propose"
                 return replace(draft, status="proposed", reason=reason)
         return draft
+
+
+def _is_within(draft: FactDraft, spans: Collection[tuple[str, tuple[int, int] | None]]) -> bool:
+    """Tell whether a draft rests on words of one of some spans, each of an entry."""
+    begin, end = draft.span or (0, 0)
+    return any(
+        entry == draft.sources[0].entry and span is not None and span[0] < end and begin < span[1]
+        for entry, span in spans
+    )
 
 
 def _truncate(window: Window, batch: DraftBatch, answered: Collection[str]) -> None:

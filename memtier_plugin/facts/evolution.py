@@ -17,9 +17,9 @@ from typing import Final, Literal
 from memtier_plugin.core.records import Fact
 from memtier_plugin.facts.persons import comparable_subject
 from memtier_plugin.retrieval.contradictions import holds_since, may_replace
-from memtier_plugin.retrieval.statements import find_cues
+from memtier_plugin.retrieval.statements import statements
+from memtier_plugin.retrieval.succession import Rarity, fitted_model, replaces
 from memtier_plugin.text.dates.annotate import RELATIVE
-from memtier_plugin.text.lexicon import words_of
 from memtier_plugin.text.normalise import normalise
 
 Action = Literal["add", "update", "supersede", "ignore"]
@@ -45,18 +45,9 @@ _CONTRARY: Final = frozenset(
     {("likes", "dislikes"), ("dislikes", "likes"), ("always", "never"), ("never", "always")}
 )
 _TRANSFERS: Final = frozenset(
-    {("moved_to", "lives_in"), ("lives_in", "moved_to"), ("decided", "uses")}
+    {("moved_to", "lives_in"), ("lives_in", "moved_to"), ("decided", "uses"), ("states", "uses")}
 )
-# What is to come, and what has one value that may be given in other words.
-_INTENTIONS: Final = frozenset({"plans", "considers", "wants"})
-_PLANS: Final = _INTENTIONS | {"scheduled_for", "ends_on"}
-_SLOTS: Final = frozenset(
-    {"scheduled_for", "ends_on", "name", "runs_on_port", "located_at", "amount", "owned_by"}
-)
-_OF_THINGS: Final = _SLOTS | {"states", "owns"}
-_USER: Final = "user"
-_POSSESSIVE: Final = re.compile(r"['’]s\b")
-_OWNER: Final = re.compile(r"(?i)^(?:the user|\w+)['’]s\s+")
+_ANY_ATTRIBUTE: Final = frozenset({"states", "remember", "amount"})  # a unit may tell which
 _EVENTS: Final = frozenset({"did", "decided"})  # may happen more than once
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['’.:/-][^\W_]+)*")
@@ -150,11 +141,6 @@ class _ComparedFact:
         return tuple(sorted(_NUMBER.findall(self.fact.text)))
 
     @cached_property
-    def changed(self) -> frozenset[str]:
-        """How it says that something is otherwise than before: "change", "ending"."""
-        return find_cues(self.fact.quote or self.fact.text) & {"change", "ending"}
-
-    @cached_property
     def negated(self) -> bool:
         return bool(_NEGATION.search(self.fact.text))
 
@@ -172,6 +158,7 @@ def decide(
     single_valued: Collection[str],
     now: datetime,
     context: str = "",
+    rarity: Rarity = lambda word: 1.0,
 ) -> Decision:
     """Decide how a new fact relates to the nearest facts that hold.
 
@@ -179,7 +166,8 @@ def decide(
         nearest: of the same audience, the nearest first.
         single_valued: relations with one value at a time.
         now: a date after this is no evidence of being newer.
-        context: the words around the quote, which may report a correction.
+        context: the words before the quote, which it may put right.
+        rarity: how rare a word is in the project.
     """
     fact = _ComparedFact(new)
     everything = [_ComparedFact(other) for other in nearest if other.id != new.id]
@@ -200,23 +188,22 @@ def decide(
             other.fact
             for other in everything
             if may_replace(new, other.fact)
-            and ((other.slot == fact.slot and _differs(fact, other)) or _changes(fact, other))
+            and (
+                (other.slot == fact.slot and _differs(fact, other))
+                or _replaces(fact, other, rarity, context)
+            )
         ]
         return _supersede(new, rivals, now, "another value of a relation that has one at a time")
     ended = [other.fact for other in replaceable if _ends(fact, other, context)]
     ended += [
         other.fact
         for other in everything
-        if other.fact not in ended and may_replace(new, other.fact) and _changes(fact, other)
+        if other.fact not in ended
+        if may_replace(new, other.fact) and _replaces(fact, other, rarity, context)
     ]
     if ended:
         return _supersede(new, ended, now, "tells of a change")
     return Decision("add")
-
-
-def tells_of_change(fact: Fact) -> bool:
-    """Tell whether a fact says that something is otherwise than before, or no more."""
-    return bool(_ComparedFact(fact).changed)
 
 
 def find_related(new: Fact, nearest: Sequence[Fact]) -> list[Fact]:
@@ -350,36 +337,28 @@ def _ends(fact: _ComparedFact, other: _ComparedFact, context: str) -> bool:
     return jaccard(content_words(fact.fact.value), content_words(other.fact.value)) >= _SHARED
 
 
-def _changes(fact: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether a fact says that what another is about was moved, renamed or called off."""
-    if not fact.changed or fact.text == other.text:
-        return False
-    subject = set(content_words(_OWNER.sub("", other.subject)))
-    own = {*content_words(_POSSESSIVE.sub("", fact.fact.text))}
-    if _is_personal(other) or not subject:
-        words = set(content_words(other.fact.value))
-        rest = own - {_USER}
-        shared = words & rest
-        intended = other.relation in _PLANS or other.slot == fact.slot
-        return intended and len(shared) >= 2 and 2 * len(shared) >= len(words)
-    unspaced = not other.subject.isascii() and other.subject in fact.text
-    if not (subject <= own or unspaced) or other.relation not in _OF_THINGS:
-        return False
-    if other.relation in _SLOTS and (
-        other.relation == fact.relation or fact.relation not in _SLOTS
-    ):
-        return not fact.numbers or bool(other.numbers) or other.relation in ("name", "located_at")
-    if "ending" in fact.changed:
-        return bool(other.numbers) or other.relation in _PLANS or len(set(other.words) & own) >= 2
-    same_kind = bool(fact.numbers) == bool(other.numbers)
-    return (same_kind and fact.subject != _USER) or bool(set(other.words) & own - subject)
+def _replaces(fact: _ComparedFact, other: _ComparedFact, rarity: Rarity, context: str) -> bool:
+    """Tell whether two facts are of one subject and attribute with different values.
 
-
-def _is_personal(fact: _ComparedFact) -> bool:
-    """Tell whether a fact is what somebody says of themselves."""
-    first = _WORD.search(fact.fact.quote.casefold())
-    own = first is not None and first[0].partition("'")[0] in words_of("first_person")
-    return own or fact.subject == _USER or fact.relation in _INTENTIONS
+    Whichever was learned later: a pass that was behind finds the older one second.
+    """
+    if fact.text == other.text:
+        return False
+    if _is_older(fact.fact, other.fact, fact.fact.timestamp):
+        fact, other, context = other, fact, ""
+    if fact.relation == other.relation and fact.relation not in _ANY_ATTRIBUTE:
+        return False  # of a relation that has several values at a time
+    if fact.relation == "moved_to" and other.relation not in {"lives_in", *_ANY_ATTRIBUTE}:
+        return False  # a move ends where one lives, not what one likes there
+    if not {s.entry for s in fact.fact.sources}.isdisjoint(s.entry for s in other.fact.sources):
+        return False  # what is said in one breath stands together
+    old, new = (f.fact.quote or f.fact.text for f in (other, fact))
+    own = any(part.own or part.possessive for part in statements(old))
+    if own and other.subject != fact.subject and other.subject not in fact.text:
+        return False  # what somebody says of themselves is theirs to change
+    adjacent, by_assistant = old in context, fact.fact.origin == "assistant"
+    likely = replaces(old, new, rarity, adjacent=adjacent, by_assistant=by_assistant)
+    return likely >= fitted_model().mark
 
 
 def _contradicts(fact: _ComparedFact, other: _ComparedFact) -> bool:

@@ -15,6 +15,7 @@ import regex
 
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
 from memtier_plugin.core.settings.schema import Facts
+from memtier_plugin.retrieval.contradictions import DENIES
 from memtier_plugin.text.lexicon import lexicon, small_talk, word_set
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.tokenizer import plain_words
@@ -137,16 +138,21 @@ def apply_filters(
             accepted[duplicate] = _Comparable(_merge(accepted[duplicate].draft, draft))
             rejected["duplicate"] += 1
     drafts = [candidate.draft for candidate in accepted]
-    if len(drafts) <= cap:
+    # A denial of what nobody said is no fact: it must not take the place of one.
+    counted = [index for index, draft in enumerate(drafts) if draft.relation != DENIES]
+    if len(counted) <= cap:
         return drafts, rejected
-    rejected["cap"] = len(drafts) - max(0, cap)
-    best = sorted(range(len(drafts)), key=lambda index: (_cap_rank(drafts[index]), index))
-    return [drafts[index] for index in sorted(best[: max(0, cap)])], rejected
+    rejected["cap"] = len(counted) - max(0, cap)
+    worst_first = sorted(counted, key=lambda index: (_cap_rank(drafts[index]), index), reverse=True)
+    dropped = {*worst_first[: rejected["cap"]]}
+    return [draft for index, draft in enumerate(drafts) if index not in dropped], rejected
 
 
 def reject_reason(draft: FactDraft) -> str:
     """Return why a draft has nothing worth keeping, or an empty string."""
     text, value = draft.text.strip(), draft.value.strip()
+    if len(text) > MAX_CHARS or len(value) > MAX_CHARS:  # before any pattern reads them
+        return "too long"
     if is_small_talk(text) or (is_small_talk(value) and draft.relation != "name"):
         return "small talk"
     if is_question(text) or _QUESTION.search(value):
@@ -159,7 +165,7 @@ def reject_reason(draft: FactDraft) -> str:
     words = plain_words(value)
     if not words or all(word in _VAGUE for word in words) or len(plain_words(text)) < 2:
         return "no information"
-    return "too long" if len(text) > MAX_CHARS else ""
+    return ""
 
 
 def is_small_talk(text: str) -> bool:

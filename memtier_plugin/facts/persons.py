@@ -24,7 +24,7 @@ from memtier_plugin.text.normalise import normalise
 USER: Final = "user"  # the subject of what is said of the user where no sender is named
 NAME: Final = "name"  # the relation of what somebody is called
 _TEAM: Final = "The team"
-_RULES: Final = frozenset({"always", "never", "remember"})
+_RULES: Final = frozenset({"always", "never", "asks", "remember"})
 _DECIDED: Final = frozenset({"review"})  # keeps whose it was
 _GROUPS: Final = frozenset({"team", "company"})  # in the word class of relatives
 _WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")

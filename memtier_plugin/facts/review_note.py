@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerWriteError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.times import from_iso
@@ -93,7 +94,7 @@ def _put(state: dict[str, Any], part: str, key: str, value: object) -> dict[str,
 def _load(folder: Path) -> dict[str, Any]:
     """Return the state; of a missing or torn file what is usable."""
     try:
-        content = json.loads((folder / FILE).read_text("utf-8"))
+        content = parse_json_text((folder / FILE).read_text("utf-8"))
     except (OSError, ValueError):
         content = None
     content = content if isinstance(content, dict) else {}

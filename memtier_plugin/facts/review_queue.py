@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts import views
-from memtier_plugin.facts.dependents import may_name
 from memtier_plugin.facts.forget_proposals import ForgetProposal, pending_forgets
 from memtier_plugin.facts.views import FactView, SourceLine
 from memtier_plugin.retrieval.contradictions import holds_since
@@ -203,7 +202,7 @@ def waiting_forgets(reader: Reader, viewer: Asker | None) -> Iterable[ReviewItem
         [stored] = reader.items([proposal.item]).values()
         entry = stored.item
         if isinstance(entry, Entry):
-            if viewer is None or may_name(viewer, entry):
+            if viewer is None or viewer.may_hide(entry):
                 source = replace(entry.source, file=stored.file, line=stored.line)
                 line = SourceLine(source, entry)
                 yield ReviewItem("forget", proposal.id, proposal=proposal, line=line)

@@ -13,9 +13,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from hashlib import blake2b
 from typing import Final
 
-from memtier_plugin.core.codecs import check_methods
+from memtier_plugin.core.codecs import check_fact, check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
 from memtier_plugin.core.events import ForgetEvent, UnforgetEvent
 from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END, new_id
@@ -44,6 +45,7 @@ from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.visibility import Asker, redact_for
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.sessions import from_new_index
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.tokenizer import plain_words
 
@@ -96,6 +98,7 @@ class FactService:
 
     # -- looking -------------------------------------------------------------------------------
 
+    @from_new_index
     def facts(
         self,
         *,
@@ -119,6 +122,7 @@ class FactService:
         name = normalise(subject)
         return [view for view in facts if normalise(view.fact.subject) == name]
 
+    @from_new_index
     def fact(self, fact_id: str) -> FactView:
         """Return a fact, its reviews, and the lines it rests on that may be seen.
 
@@ -128,6 +132,18 @@ class FactService:
         with self._reading() as reader:
             return views.show_fact(reader, fact_id, self._viewer)
 
+    def _own_fact(self, fact_id: str) -> FactView:
+        """Return a fact on which the asker may decide.
+
+        Raises:
+            NotFound, NotGranted: there is none.
+        """
+        view, viewer = self.fact(fact_id), self._viewer
+        with self._store.session() as reader:
+            dependents.require_own(reader, viewer, [view.fact])
+        return view
+
+    @from_new_index
     def facts_by_id(self, ids: Iterable[str]) -> list[FactView]:
         """Return those of these ids that are facts and may be seen, oldest first."""
         with self._reading() as reader:
@@ -135,6 +151,7 @@ class FactService:
             facts = views.view_facts(reader, stored, self._viewer)
         return sorted(facts, key=lambda view: view.fact.id)
 
+    @from_new_index
     def search(self, query: str, limit: int = 10) -> FactSearchResult:
         """Return the facts that hold and match a query by words or meaning, best first.
 
@@ -171,6 +188,7 @@ class FactService:
         label = "hybrid" if vectors else "lexical" if hits else "empty"
         return FactSearchResult(f"degraded: {', '.join(why)}" if why else label, hits)
 
+    @from_new_index
     def timeline(self, subject: str) -> list[FactView]:
         """Return what holds or once held of a subject, by relation and start of validity.
 
@@ -180,6 +198,7 @@ class FactService:
         with self._reading() as reader:
             return views.show_timeline(reader, subject, self._viewer)
 
+    @from_new_index
     def diff(
         self, since: datetime, until: datetime | None = None, *, written: bool = False
     ) -> list[FactChange]:
@@ -189,6 +208,7 @@ class FactService:
             start = aware(since) or since
             return changes.list_changes(reader, start, end, self._viewer, written=written)
 
+    @from_new_index
     def runs(self, limit: int = 100) -> list[ConsolidationInfo]:
         """Return the newest consolidations, oldest first, and which of them were rolled back."""
         with self._reading(full=True) as reader:
@@ -229,8 +249,11 @@ class FactService:
         """Return all that waits for a decision, alike things together.
 
         Args:
-            audience: only what rests on the lines of this agent and sender.
+            audience: only what rests on the lines of this agent and sender; a sender who asks is
+                shown no more than that.
         """
+        if self._sender is not None and not self._sees_all:
+            audience = Audience(self._actor.agent, self._sender)
         return self._review.queue(audience)
 
     def accept(self, ids: Iterable[str]) -> list[ReviewOutcome]:
@@ -238,10 +261,11 @@ class FactService:
 
         Raises:
             NotFound: there is no such fact, or it is not to be accepted; none is.
+            NotGranted: it is another person's to decide; none is accepted.
             LedgerError: this one, and those after it, were not accepted.
         """
         forgets, facts = self._split_forgets(ids)
-        outcomes = self._review.accept([self.fact(identity) for identity in facts])
+        outcomes = self._review.accept([self._own_fact(identity) for identity in facts])
         for proposal in forgets:
             self.forget(ids=[proposal.item])
             decide_forget(self._actor, proposal, accepted=True)
@@ -253,10 +277,11 @@ class FactService:
 
         Raises:
             NotFound: there is no such fact, or it does not wait; none is rejected.
+            NotGranted: it is another person's to decide; none is rejected.
             LedgerError: this one, and those after it, were not rejected.
         """
         forgets, facts = self._split_forgets(ids)
-        outcomes = self._review.reject([self.fact(identity) for identity in facts], why)
+        outcomes = self._review.reject([self._own_fact(identity) for identity in facts], why)
         for proposal in forgets:
             decide_forget(self._actor, proposal, accepted=False, why=why)
             outcomes.append(ReviewOutcome(proposal.id, "kept"))
@@ -265,9 +290,12 @@ class FactService:
     def _split_forgets(self, ids: Iterable[str]) -> tuple[list[ForgetProposal], list[str]]:
         """Return which of these ids are forgets that wait, of what may be seen; and the rest."""
         viewer = self._viewer
+        unique = [*dict.fromkeys(ids)]
         with self._reading(full=True) as reader:
             waiting = {item.id: item.proposal for item in waiting_forgets(reader, viewer)}
-        unique = [*dict.fromkeys(ids)]
+            named = [proposal.item for each in unique if (proposal := waiting.get(each))]
+            stored = reader.items(named).values()
+            dependents.require_own(reader, viewer, (each.item for each in stored))
         forgets = [proposal for each in unique if (proposal := waiting.get(each))]
         return forgets, [identity for identity in unique if identity not in waiting]
 
@@ -297,7 +325,7 @@ class FactService:
 
     def edit(self, fact_id: str, text: str) -> ReviewOutcome:
         """Put another wording in the place of a fact that waits; see `MemTier.edit_fact`."""
-        view = self.fact(fact_id)
+        view = self._own_fact(fact_id)
         self._review.refuse_decided(view)
         return self._reword(view, text)
 
@@ -311,7 +339,7 @@ class FactService:
             MessageError: there is no text.
             LedgerError, IndexProblem: it was not written.
         """
-        view = self.fact(fact_id)
+        view = self._own_fact(fact_id)
         if view.state != "active":
             self._review.refuse_decided(view)
         return self._reword(view, text)
@@ -361,6 +389,9 @@ class FactService:
 
     def add(self, facts: Iterable[Fact | FactDraft]) -> list[Fact]:
         """Add facts and return those that are new; see `MemTier.add_facts`."""
+        facts = [*facts]
+        for fact in facts:
+            check_fact(fact)
         return self._consolidator.add_facts(facts).added
 
     def remember(
@@ -382,8 +413,9 @@ class FactService:
         doubted = by == "assistant" and not self._consolidator.is_users_own_words(content, session)
         if doubted:
             message = replace(message, origin="external")  # its true origin is unknown
-        # Named after the text: remembering the same words again adds nothing.
-        name = f"remember:{'-'.join(plain_words(content))[:200]}"
+        # By a hash of the words: remembering the same again adds nothing.  A name never says them.
+        words = "\0".join([sender or "", *plain_words(content)]).encode("utf-8", "surrogatepass")
+        name = f"remember:{blake2b(words, digest_size=16).hexdigest()}"
         private = private or self._consolidator.repeats_confidence(content, session)
         run = Run(
             agent=self._actor.agent, session=session, run=name, sender=sender, private=private
@@ -391,7 +423,7 @@ class FactService:
         entries = recorder.record([(run, [message])])
         if not entries:
             self._store.refresh(self._actor.agent, wait_ms=500)
-            earlier = views.read_entries(self._store, agent=self._actor.agent, session=session)
+            earlier = views.read_entries(self._store, agent=self._actor.agent)
             entries = [e for e in earlier if (e.run_id, e.content) == (name, content)]
         if not entries:
             raise NotFound(f"{text[:40]!r} was forgotten once; write it differently to keep it")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.errors import IndexReplaced, NotFound
 from memtier_plugin.core.events import (
     AcceptEvent,
     ConsolidateEvent,
@@ -21,7 +21,7 @@ from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.retrieval.visibility import Asker, is_visible, is_withheld, redact_for
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.state import describe_state
+from memtier_plugin.storage.state import State, describe_state
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 
@@ -44,7 +44,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line that a fact rests on; without ``entry`` it is another agent's, or was removed.
+    """A line that a fact rests on; without ``entry`` it is another's, or was removed.
 
     ``span`` is the quote's position in it.
     """
@@ -121,16 +121,25 @@ def read_entries(
     after_id: str | None = None,
 ) -> Iterator[Entry]:
     """Yield entries from the ledgers in the order written, with their current state."""
-    reader = store.reader()
     for logged in store.log.entries(agent=agent, day=date):
         entry = logged.entry
         if entry is None or (session is not None and entry.session_id != session):
             continue
         if after_id is not None and entry.id <= after_id:
             continue
-        state = reader.state(entry.id)
+        state = _state_of(store, entry.id)
         if not state.forgotten:
             yield replace(entry, promoted=state.promoted, cognitive_weight=state.weight)
+
+
+def _state_of(store: Store, identity: str) -> State:
+    try:
+        with store.session() as reader:
+            return reader.state(identity)
+    except IndexReplaced:
+        store.catch_up_all()
+        with store.session() as reader:
+            return reader.state(identity)
 
 
 def read_entries_said(
@@ -175,7 +184,7 @@ def view_facts(reader: Reader, stored: Iterable[Stored], viewer: Asker | None) -
         if isinstance(item.item, Fact)
         and not item.state.forgotten
         and is_visible(item.item, viewer)
-        and not is_withheld(item.item, item.state, viewer.agent if viewer else None)
+        and not is_withheld(reader, viewer, item)
     ]
     held_back = {
         fact for event in reader.reverts_after_recall_drop() for fact in RevertEvent.of(event).items
@@ -283,12 +292,12 @@ def _source_lines(reader: Reader, fact: Fact, viewer: Asker | None) -> tuple[Sou
     lines = []
     for index, source in enumerate(sources):
         line = stored.get(source.entry)
-        private = viewer is not None and source.agent != viewer.agent
-        if private or line is None or line.state.forgotten or not isinstance(line.item, Entry):
+        entry = line.item if line and not line.state.forgotten else None
+        if not isinstance(entry, Entry) or not (viewer is None or viewer.hears(entry)):
             lines.append(SourceLine(replace(source, file=None, line=None)))
             continue
-        span = _quote_span(fact, line.item.content, first=index == 0)
-        lines.append(SourceLine(source, line.item, span))
+        span = _quote_span(fact, entry.content, first=index == 0)
+        lines.append(SourceLine(source, entry, span))
     return tuple(lines)
 
 

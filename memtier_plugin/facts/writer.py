@@ -26,6 +26,8 @@ from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.persons import assign_person, comparable_subject, subject_for
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.contradictions import DENIES, holds_since
+from memtier_plugin.retrieval.statements import statements
+from memtier_plugin.retrieval.succession import Rarity, rarity_among
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
@@ -35,8 +37,7 @@ from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import origins
 
-_WIDER: Final = 12  # with one that tells of a change, whose words may be others
-_NEAREST: Final = 3  # similar facts that a new one is compared with
+_NEAREST: Final = 12  # similar facts that a new one is compared with
 
 
 @dataclass(slots=True)
@@ -247,7 +248,9 @@ class FactWriter:
         nearest = current.find_nearest(fact)
         if judgement and evolution.is_permitted(judgement, fact, nearest):
             return judgement
-        return evolution.decide(fact, nearest, single, now, context)
+        return evolution.decide(
+            fact, nearest, single, now, context, current.rarity([fact, *nearest])
+        )
 
     def _assess(self, drafts: Iterable[Fact | FactDraft]) -> list[Fact | FactDraft]:
         """Return drafts with the audience, origin and status that their sources permit."""
@@ -295,6 +298,8 @@ class _CurrentFacts:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.reader: Reader = store.reader()
+        self._scopes = self.reader.scopes("", None, read_all=True)
+        self._items = self.reader.counts()["entries"]
         self._new: dict[str, list[tuple[Fact, tuple[str, ...]]]] = {}  # by subject, with words
         self._ended: set[str] = set()
         self._single_valued = set(normalise(*store.settings.facts.single_valued))
@@ -334,7 +339,7 @@ class _CurrentFacts:
                 self._store.tokenizer.words(fact.text),
                 private_to=audience,
                 vector=(self._embedder.name, vector) if self._embedder and vector else None,
-                limit=_WIDER if evolution.tells_of_change(fact) else _NEAREST,
+                limit=_NEAREST,
             )
         facts = {other.id: other for other in _only_facts(stored)}
         facts |= {
@@ -364,11 +369,9 @@ class _CurrentFacts:
         self, fact: Fact, audiences: Collection[tuple[str, str]], value: str | None
     ) -> list[Fact]:
         """Return the facts of this write with the relation (and value), and the most similar."""
-        wider = evolution.tells_of_change(fact)
-        lists = self._new.values() if wider else [self._new.get(comparable_subject(fact), [])]
         others = [
             (other, words)
-            for facts in lists
+            for facts in self._new.values()
             for other, words in facts
             if other.audience in audiences
         ]
@@ -382,14 +385,14 @@ class _CurrentFacts:
             and (value is None or normalise(other.value) == (value,))
         ]
         own = evolution.content_words(fact.text)
-        text = fact.text.casefold() if wider else ""
-        others.sort(
-            key=lambda other: (
-                other[0].subject.casefold() not in text,
-                -evolution.jaccard(own, other[1]),
-            )
-        )
-        return [*about, *(other for other, _ in others[: _WIDER if wider else _NEAREST])]
+        others.sort(key=lambda other: -evolution.jaccard(own, other[1]))
+        return [*about, *(other for other, _ in others[:_NEAREST])]
+
+    def rarity(self, facts: Iterable[Fact]) -> Rarity:
+        """Return how rare the words of facts are among all entries of the project."""
+        parts = (part for fact in facts for part in statements(fact.quote or fact.text))
+        words = frozenset[str]().union(*(part.content for part in parts))
+        return rarity_among(self.reader.word_frequencies(self._scopes, words), self._items)
 
     def find_former(self, fact: Fact) -> tuple[str, str] | None:
         """Return the id of an ended or waiting fact that bars a new one, and the reason if any.

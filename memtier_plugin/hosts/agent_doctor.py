@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from memtier_plugin.hosts.agent_events import CODING_AGENTS, EVENTS
-from memtier_plugin.hosts.coding_agents import find_files, read_hooks, read_server
+from memtier_plugin.hosts.coding_agents import find_files, is_ours, read_hooks, read_server
 from memtier_plugin.hosts.command_check import check_command
+from memtier_plugin.hosts.configured import read_json, section
+from memtier_plugin.hosts.conversation import converse
 from memtier_plugin.hosts.project import read_installed
 from memtier_plugin.operations.health.finding import HealthFinding, Level
 
@@ -38,7 +41,32 @@ def try_agents(home: Path) -> list[HealthFinding]:
         remedy = "" if proof.ok else proof.remedy or f"memtier install {host}"
         level: Level = "ok" if proof.ok else "error"
         findings.append(HealthFinding(level, f"{host}: {proof.what}", where, remedy))
+        if host == "codex":
+            findings.append(ask_codex())
     return findings
+
+
+def ask_codex() -> HealthFinding:
+    """Ask Codex whether it trusts our hooks: it leaves out in silence what it does not."""
+    where = str(find_files("codex").hooks)
+    trusting = "enter /hooks in Codex and trust those of memtier"
+    try:
+        with converse([shutil.which("codex") or "codex", "app-server"]) as ask:
+            ask("initialize", {"clientInfo": {"name": "memtier", "version": "1"}})
+            listed = ask("hooks/list", {"cwds": [str(Path.home())]})["result"]["data"]
+        ours = [hook for each in listed for hook in each["hooks"] if is_ours(hook, "codex")]
+        left_out = [
+            hook["eventName"]
+            for hook in ours
+            if not hook["enabled"] or hook["trustStatus"] not in ("trusted", "managed")
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"codex could not be asked whether it trusts the hooks of MemTier ({error!r:.80})"
+        return HealthFinding("warn", what, where, trusting)
+    if left_out or not ours:
+        what = f"codex runs no hook of MemTier at {', '.join(left_out) or 'any event'}"
+        return HealthFinding("error", f"{what}: they are not trusted", where, trusting)
+    return HealthFinding("ok", "codex trusts the hooks of MemTier", where)
 
 
 def _check_agent(host: str, home: Path, where: str) -> Iterator[HealthFinding]:
@@ -61,6 +89,9 @@ def _check_agent(host: str, home: Path, where: str) -> Iterator[HealthFinding]:
         if many := [event for event, ours in hooks.items() if len(ours) > 1]:
             what = f"{host} runs several hooks of MemTier at {', '.join(many)}"
             yield HealthFinding("warn", what, path, again)
+        if hooks and host == "claude-code" and _has_plugin(path):
+            what = "claude-code has MemTier's plugin too: it runs every hook twice"
+            yield HealthFinding("warn", what, path, "claude plugin uninstall memtier")
         for line in {line for ours in hooks.values() for line in ours}:
             commands.setdefault(tuple(_launcher(shlex.split(line))), path)
     for command, file in commands.items():
@@ -85,5 +116,11 @@ def _is_set_up(host: str) -> bool:
     return True
 
 
+def _has_plugin(settings: str) -> bool:
+    """Tell whether Claude Code's settings enable the plugin that this repository has."""
+    enabled = section(read_json(Path(settings)), "enabledPlugins")
+    return any(on is True and name.startswith("memtier@") for name, on in enabled.items())
+
+
 def _and_hooks(host: str) -> str:
-    return " and runs its hooks" if host in EVENTS else ""
+    return " and hooks" if host in EVENTS else ""

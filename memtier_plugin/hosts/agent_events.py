@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-CODING_AGENTS: Final = ("claude-code", "codex", "cursor", "gemini", "vscode")
+CODING_AGENTS: Final = (
+    *("claude-code", "codex", "cursor", "gemini", "goose", "opencode", "vscode", "windsurf", "zed"),
+)
 # What each event of an agent with hooks means; events that are not named are ignored.
 EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "claude-code": {
@@ -14,6 +16,7 @@ EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "PostToolUse": "tool",
         "PostToolUseFailure": "tool",
         "PreCompact": "compaction",
+        "SubagentStop": "subagent_end",
         "Stop": "turn_end",
         "SessionEnd": "session_end",
     },
@@ -32,6 +35,14 @@ EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "AfterAgent": "turn_end",
         "SessionEnd": "session_end",
     },
+}
+# What an event is asked for alone.  Gemini CLI calls PreCompress before every request of a turn,
+# whether it compresses or not; only by hand does it mean what it says.
+MATCHERS: Final[Mapping[str, str]] = {
+    "PostToolUse": "*",
+    "PostToolUseFailure": "*",
+    "AfterTool": "*",
+    "PreCompress": "manual",
 }
 
 

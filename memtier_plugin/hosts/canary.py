@@ -23,6 +23,7 @@ from typing import Final
 from memtier_plugin.core.paths import encode_file_name
 from memtier_plugin.hosts import install
 from memtier_plugin.hosts.canary_model import MODEL, CanaryModel, CanaryReply
+from memtier_plugin.hosts.json_comments import parse_json
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.fence import FENCE
 
@@ -173,7 +174,7 @@ def _is_stored(scene: _CanaryRun) -> bool:
 
 
 def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str]]:
-    theirs = json.loads(install.openclaw_config_path().read_text("utf-8"))
+    theirs = parse_json(install.openclaw_config_path().read_text("utf-8"))
     plugins = theirs["plugins"]
     plugins["entries"] = {
         "memtier": plugins["entries"]["memtier"]

@@ -13,6 +13,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.hosts.json_comments import parse_json
 from memtier_plugin.trust.redaction import Redactor
 
 _MASKED: Final = "[masked]"
@@ -44,7 +45,7 @@ def _load(path: Path, text: str | None) -> dict[str, Any] | None:
     if text is None or path.suffix not in (".json", ".yaml", ".yml"):
         return None
     if path.suffix == ".json":
-        load: Any = json.loads
+        load: Any = parse_json
         error: type[Exception] = ValueError
     else:
         import yaml

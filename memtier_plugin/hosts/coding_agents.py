@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.hosts.agent_events import CODING_AGENTS, EVENTS, agent_of
+from memtier_plugin.hosts import yaml_edit
+from memtier_plugin.hosts.agent_events import CODING_AGENTS, EVENTS, MATCHERS, agent_of
+from memtier_plugin.hosts.json_comments import parse_json
 from memtier_plugin.hosts.json_files import format_json, open_section, read_json, read_text
 
 SERVER: Final = "memtier"
+_KEYS: Final = ("mcpServers", "servers", "mcp", "context_servers")  # sections of JSON files
 _SECONDS: Final = {"prompt": 10, "tool": 10}  # that an agent gives a hook; the others 30
 _BY_HAND: Final = "or add the server and the hooks by hand, as --dry-run shows for an empty file"
 # Codex' table of our server, and tables inside it.
@@ -36,38 +39,61 @@ class AgentFiles:
 
     Attributes:
         key: the section of the servers.
-        typed: whether a server's entry says that it speaks on stdio.
+        fixed: what a server's entry says beside its command.
+        command: what an entry calls the command; where there is no ``args``, that is whole in it.
         second: what the agent calls a second.
     """
 
     servers: Path
     hooks: Path | None = None
     key: str = "mcpServers"
-    typed: bool = False
+    fixed: tuple[tuple[str, Any], ...] = ()
+    command: str = "command"
+    args: str = "args"
     second: int = 1
+
+    def entry(self, server: Sequence[str]) -> dict[str, Any]:
+        """Return the entry of a server."""
+        command = {self.command: server[0], self.args: [*server[1:]]}
+        return {**dict(self.fixed), **(command if self.args else {self.command: [*server]})}
+
+
+_TYPED: Final = (("type", "stdio"),)
+_GOOSE: Final = (*_TYPED, ("name", SERVER), ("enabled", True), ("timeout", 300))
+_OPENCODE: Final = (("type", "local"), ("enabled", True))
 
 
 def find_files(host: str) -> AgentFiles:
     """Return the files of a coding agent."""
     home = Path.home()
+    configs = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    mac = sys.platform == "darwin"
+    programs = home / "Library/Application Support" if mac else configs
     if host == "claude-code":
-        if folder := os.environ.get("CLAUDE_CONFIG_DIR"):
-            top = Path(folder)
-            return AgentFiles(top / ".claude.json", top / "settings.json", typed=True)
-        return AgentFiles(home / ".claude.json", home / ".claude/settings.json", typed=True)
+        folder = os.environ.get("CLAUDE_CONFIG_DIR")
+        top = Path(folder or home)
+        settings = top / ("settings.json" if folder else ".claude/settings.json")
+        return AgentFiles(top / ".claude.json", settings, fixed=_TYPED)
     if host == "codex":
         top = Path(os.environ.get("CODEX_HOME") or home / ".codex")
         return AgentFiles(top / "config.toml", top / "hooks.json")
     if host == "gemini":
         settings = home / ".gemini/settings.json"
         return AgentFiles(settings, settings, second=1000)
-    if host == "cursor":
-        return AgentFiles(home / ".cursor/mcp.json")
-    if sys.platform == "darwin":
-        top = home / "Library/Application Support"
-    else:
-        top = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-    return AgentFiles(top / "Code/User/mcp.json", key="servers", typed=True)
+    return {  # without a hook that could add to a prompt
+        "cursor": AgentFiles(home / ".cursor/mcp.json"),
+        "goose": AgentFiles(
+            configs / "goose/config.yaml", key="extensions", fixed=_GOOSE, command="cmd"
+        ),
+        "opencode": AgentFiles(
+            configs / "opencode/opencode.json", key="mcp", fixed=_OPENCODE, args=""
+        ),
+        "vscode": AgentFiles(programs / "Code/User/mcp.json", key="servers", fixed=_TYPED),
+        "windsurf": AgentFiles(home / ".codeium/windsurf/mcp_config.json"),
+        "zed": AgentFiles(
+            (home / ".config" if mac else configs) / "zed/settings.json", key="context_servers"
+        ),
+    }[host]
 
 
 def is_config(path: Path) -> bool:
@@ -89,11 +115,13 @@ def plan_files(
     planned: dict[Path, tuple[str, str]] = {}
     if files.servers.suffix == ".toml":
         text = _add_table(files.servers, server)
+    elif files.servers.suffix == ".yaml":
+        entry = json.dumps(files.entry(server), ensure_ascii=False)
+        before, where = read_text(files.servers) or "", str(files.servers)
+        text = yaml_edit.set_value(before, where, files.key, SERVER, entry)
     else:
         config = read_json(files.servers, _BY_HAND)
-        entry = {"command": server[0], "args": server[1:]}
-        kind = {"type": "stdio"} if files.typed else {}
-        open_section(config, files.key, files.servers)[SERVER] = {**kind, **entry}
+        open_section(config, files.key, files.servers)[SERVER] = files.entry(server)
         if files.hooks == files.servers:
             _add_hooks(config, files, host, scope)
         text = format_json(config, read_text(files.servers))
@@ -116,8 +144,11 @@ def without_memtier(path: Path, before: str | None) -> str:
         former_table = _TOML_TABLE.search(before or "")
         text = _TOML_TABLE.sub("", read_text(path) or "").rstrip("\n") + "\n"
         return f"{text}\n{former_table[0]}" if former_table else text
-    config, former = read_json(path, _BY_HAND), json.loads(before or "{}")
-    for key in ("mcpServers", "servers"):
+    if path.suffix == ".yaml":
+        key = find_files("goose").key
+        return yaml_edit.remove_value(read_text(path) or "", str(path), key, SERVER, before or "")
+    config, former = read_json(path, _BY_HAND), parse_json(before or "{}")
+    for key in _KEYS:
         servers = config.get(key)
         if isinstance(servers, dict):
             servers.pop(SERVER, None)
@@ -144,9 +175,12 @@ def read_server(host: str) -> list[str]:
     text = files.servers.read_text("utf-8")
     if files.servers.suffix == ".toml":
         server = tomllib.loads(text)["mcp_servers"][SERVER]
+    elif files.servers.suffix == ".yaml":
+        server = yaml_edit.read_value(text, str(files.servers), files.key, SERVER) or {}
     else:
-        server = json.loads(text)[files.key][SERVER]
-    return [server["command"], *server["args"]]
+        server = parse_json(text)[files.key][SERVER]
+    command = server[files.command]
+    return [command, *server[files.args]] if files.args else [*command]
 
 
 def read_hooks(host: str) -> dict[str, list[str]]:
@@ -163,9 +197,9 @@ def read_hooks(host: str) -> dict[str, list[str]]:
             command["command"]
             for group in groups
             for command in group["hooks"]
-            if _is_ours(command, host)
+            if is_ours(command, host)
         ]
-        for event, groups in json.loads(path.read_text("utf-8"))["hooks"].items()
+        for event, groups in parse_json(path.read_text("utf-8"))["hooks"].items()
         if event in EVENTS[host]
     }
 
@@ -197,7 +231,7 @@ def _add_hooks(config: dict[str, Any], files: AgentFiles, host: str, scope: Sequ
     for event, kind in EVENTS[host].items():
         seconds = _SECONDS.get(kind, 30)
         ours = {"type": "command", "command": run, "timeout": seconds * files.second}
-        matcher = {"matcher": "*"} if kind == "tool" else {}
+        matcher = {"matcher": MATCHERS[event]} if event in MATCHERS else {}
         hooks[event] = [*hooks.get(event, ()), {**matcher, "hooks": [ours]}]
 
 
@@ -209,7 +243,7 @@ def _remove_hooks(hooks: dict[str, Any], host: str) -> None:
         kept = []
         for group in groups:
             commands = group.get("hooks") if isinstance(group, Mapping) else None
-            others = [c for c in commands or () if not _is_ours(c, host)]
+            others = [c for c in commands or () if not is_ours(c, host)]
             if not commands or others:
                 kept.append({**group, "hooks": others} if commands else group)
         if kept:
@@ -218,6 +252,7 @@ def _remove_hooks(hooks: dict[str, Any], host: str) -> None:
             del hooks[event]
 
 
-def _is_ours(command: Any, host: str) -> bool:
+def is_ours(command: Any, host: str) -> bool:
+    """Tell whether a hook of an agent's runs MemTier."""
     text = command.get("command") if isinstance(command, Mapping) else None
     return isinstance(text, str) and "memtier" in text and text.endswith(f" hook {host}")

@@ -6,7 +6,6 @@ Hermes' plugins). Then nothing but its configuration tells which project it will
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.hosts import hermes_config, install
+from memtier_plugin.hosts.json_comments import parse_json
 
 DEFAULT_PROJECT = "default"  # of every host, unless one is named
 
@@ -45,7 +45,7 @@ def _plugin_configs() -> Iterator[Mapping[str, Any]]:
 def read_json(path: Path) -> Any:
     """Return a JSON document, None if it cannot be read."""
     try:
-        return json.loads(path.read_text("utf-8") or "{}")
+        return parse_json(path.read_text("utf-8") or "{}")
     except (OSError, ValueError):
         return None
 

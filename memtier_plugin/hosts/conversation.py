@@ -41,14 +41,16 @@ def converse(command: Sequence[str]) -> Iterator[Ask]:
                 with suppress(BrokenPipeError):
                     stdin.write(json.dumps(message).encode() + b"\n")
                     stdin.flush()
-            try:
-                line = lines.get(timeout=STEP_SECONDS)
-            except queue.Empty:
-                return {"error": "no answer in time"}
-            if not line and stderr is not None:
-                return {"error": stderr.read().decode("utf-8", "replace").strip()[-500:]}
-            answer: dict[str, Any] = json.loads(line)
-            return answer
+            while True:
+                try:
+                    line = lines.get(timeout=STEP_SECONDS)
+                except queue.Empty:
+                    return {"error": "no answer in time"}
+                if not line and stderr is not None:
+                    return {"error": stderr.read().decode("utf-8", "replace").strip()[-500:]}
+                answer: dict[str, Any] = json.loads(line)
+                if "method" not in answer:  # else the program tells of something itself
+                    return answer
 
         try:
             yield ask

@@ -6,26 +6,34 @@ This reads configurations and starts one command, then asks the hosts that are o
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.hosts import agent_doctor, hermes_config, host_model, install, ownership
 from memtier_plugin.hosts.command_check import check_command
 from memtier_plugin.hosts.configured import read_json, section
+from memtier_plugin.hosts.json_comments import parse_json
+from memtier_plugin.hosts.silence import find_silent_hosts
 from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.storage.queued_runs import count_queued_runs
 
 
 def check_hosts(home: Path) -> list[HealthFinding]:
     """Check each host that has MemTier configured or installed."""
-    agents = agent_doctor.check_agents(home)
-    return [*_check_openclaw(home), *_check_hermes(home), *agents, *_check_queue(home)]
+    return [
+        *_check_openclaw(home),
+        *_check_hermes(home),
+        *agent_doctor.check_agents(home),
+        *find_silent_hosts(home, datetime.now(UTC)),
+        *_check_queue(home),
+    ]
 
 
 def ask_hosts() -> list[HealthFinding]:
@@ -56,11 +64,11 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
     except OSError:
         return
     try:
-        config = json.loads(text or "{}")
+        config = parse_json(text or "{}")
     except ValueError:
         if "memtier" in text:
             yield _warn(
-                "OpenClaw's configuration is not plain JSON and was not checked",
+                "OpenClaw's configuration is not JSON and was not checked",
                 where,
                 "openclaw plugins inspect memtier --runtime --json",
             )
@@ -166,7 +174,7 @@ def _check_openclaw_paths(
 
 def _read_version(manifest: Path) -> str:
     try:
-        return str(json.loads(manifest.read_text("utf-8"))["version"])
+        return str(parse_json_text(manifest.read_text("utf-8"))["version"])
     except (OSError, ValueError, KeyError, TypeError):
         return "unknown"
 
@@ -204,7 +212,7 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
         )
     findings += _check_hermes_plugin(plugin, again)
     try:
-        plugin_config = json.loads((top / "memtier.json").read_text("utf-8"))
+        plugin_config = parse_json_text((top / "memtier.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
         findings.append(
             _warn(

@@ -22,9 +22,11 @@ from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.hosts import coding_agents, hermes_config, host_model
 from memtier_plugin.hosts.agent_events import CODING_AGENTS
+from memtier_plugin.hosts.json_comments import parse_json
 from memtier_plugin.hosts.json_files import format_json, open_section, read_json, read_text
 from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.hosts.project import INSTALLED_FILE, read_installed
+from memtier_plugin.hosts.requirements import require_mcp, require_writable
 
 HOSTS: Final = ("openclaw", "hermes")
 COPY_SUFFIX: Final = ".before-memtier"  # suffix of a copy
@@ -81,7 +83,7 @@ def plan_changes(
             leaves it as the project's settings have it.
 
     Raises:
-        Unsupported: there is no such host.
+        Unsupported: there is no such host, or what it needs is not installed.
         SettingsError: a file of the host cannot be edited; names it and the remedy.
     """
     known = (*HOSTS, *CODING_AGENTS)
@@ -90,6 +92,7 @@ def plan_changes(
     if host in CODING_AGENTS:
         if use_host_model:
             raise Unsupported(f"{host} lends its model to nobody")
+        require_mcp()
         files = coding_agents.plan_files(host, launch_command(), home, project)
         changes = [FileChange(path, text, why) for path, text, why in files]
         return [change for change in changes if change.before != change.text]
@@ -116,10 +119,11 @@ def install_host(
     See `plan_changes` for ``use_host_model``.
 
     Raises:
-        Unsupported: there is no such host.
+        Unsupported: there is no such host, or what it needs is not installed; nothing was changed.
         SettingsError: a file of the host cannot be edited; nothing was changed.
     """
     changes = plan_changes(host, home, project, use_host_model=use_host_model)
+    require_writable(_target(change.path) for change in changes)
     installed = read_installed(home)
     for change in changes:
         key = str(change.path)
@@ -132,12 +136,13 @@ def install_host(
             }
             if before is not None:
                 _write(_copy_path(change.path), before, change.path)
-        _write(change.path, change.text or "")
         installed[key]["after"] = _digest(change.text or "")
     for record in installed.values():
         if record["host"] == host:
             record["project"] = project
-    _write_installed(home, installed)
+    _write_installed(home, installed)  # first: what is cut off here can be taken back
+    for change in changes:
+        _write(change.path, change.text or "")
     return changes
 
 
@@ -276,7 +281,7 @@ def _without_memtier(path: Path, text: str) -> str | None:
         return hermes_config.restore_provider(text, str(path), before)
     config = read_json(path, _BY_HAND)
     plugins = config.get("plugins", {})
-    before = json.loads(read_text(_copy_path(path)) or "{}").get("plugins", {})
+    before = parse_json(read_text(_copy_path(path)) or "{}").get("plugins", {})
     paths = [
         p for p in plugins.get("load", {}).get("paths", ()) if p != str(openclaw_plugin_folder())
     ]
@@ -305,8 +310,14 @@ def _copy_path(path: Path) -> Path:
     return path.with_name(path.name + COPY_SUFFIX)
 
 
+def _target(path: Path) -> Path:
+    """Return the file to write: people link their configurations into a folder under git."""
+    return Path(os.path.realpath(path))
+
+
 def _write(path: Path, text: str, like: Path | None = None) -> None:
     """Replace a file, with the mode of another if that exists, else readable by the user only."""
+    path = _target(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = like.stat().st_mode & 0o777 if like and like.exists() else None
     if mode is None and path.exists():
@@ -324,7 +335,7 @@ def _topmost_new_folder(change: FileChange) -> str | None:
 
 def _remove_file(path: Path, new_folder: str | None) -> None:
     """Remove a file, and the folders created for it if they are empty."""
-    path.unlink(missing_ok=True)
+    _target(path).unlink(missing_ok=True)
     for folder in path.parents if new_folder else ():
         if not folder.is_relative_to(str(new_folder)):
             return

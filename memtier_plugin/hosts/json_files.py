@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.hosts.json_comments import edit_json, is_plain_json, parse_json
 
 
 def read_text(path: Path) -> str | None:
@@ -29,25 +30,27 @@ def read_json(path: Path, by_hand: str) -> dict[str, Any]:
     """Return the object that a configuration holds, empty where there is none.
 
     Raises:
-        SettingsError: it is not plain JSON; the message ends with ``by_hand``.
+        SettingsError: it is no JSON, with or without comments; the message ends with ``by_hand``.
     """
     text = read_text(path)
     try:
-        document = json.loads(text) if text and text.strip() else {}
+        document = parse_json(text) if text and text.strip() else {}
     except ValueError as error:
-        raise SettingsError(
-            f"{path}: not plain JSON ({error}); take out the comments and trailing commas, "
-            f"{by_hand}"
-        ) from None
+        raise SettingsError(f"{path}: not JSON ({error}); mend it, {by_hand}") from None
     if not isinstance(document, dict):
         raise SettingsError(f"{path}: expected an object")
     return document
 
 
 def format_json(document: Mapping[str, Any], like: str | None) -> str:
-    """Return a document as JSON, indented, and escaped, as the text that it replaces."""
+    """Return a document as JSON, indented, and escaped, as the text that it replaces.
+
+    Of a text with comments only what differs is changed.
+    """
     indent: str | int | None = 2
     if like and like.strip():
+        if not is_plain_json(like):
+            return edit_json(like, document)
         line = re.search(r"\n([ \t]+)\S", like)
         indent = line[1] if line else None
     plain = json.dumps(document, indent=indent, ensure_ascii=not like or like.isascii())

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.hosts.json_comments import parse_json
 from memtier_plugin.operations.health.finding import HealthFinding
 
 TOOLS: Final = ("memtier_search", "memtier_get", "memtier_store", "memtier_forget")
@@ -52,7 +53,7 @@ def ask_openclaw(path: Path) -> Iterator[HealthFinding]:
     """Yield whose the tools and hooks are in OpenClaw; nothing if it is not on the path.
 
     Args:
-        path: OpenClaw's configuration, which is plain JSON.
+        path: OpenClaw's configuration, which can be read.
     """
     program, where = shutil.which("openclaw"), str(path)
     if program is None:
@@ -64,7 +65,7 @@ def ask_openclaw(path: Path) -> Iterator[HealthFinding]:
     if inspected is None:
         yield _not_asked("OpenClaw", where, "openclaw plugins inspect memtier --runtime --json")
         return
-    is_running = _listens(json.loads(path.read_text("utf-8")))
+    is_running = _listens(parse_json(path.read_text("utf-8")))
     catalog = _ask_gateway(program, "tools.catalog", {}) if is_running else None
     if catalog is None:
         by = "a fresh process; no Gateway answers"
@@ -173,7 +174,7 @@ def _not_asked(host: str, where: str, remedy: str) -> HealthFinding:
 
 def _openclaw_environment(path: Path, top: Path) -> dict[str, str]:
     """Return the environment of an OpenClaw with the user's plugins and a state of its own."""
-    plugins = json.loads(path.read_text("utf-8")).get("plugins", {})
+    plugins = parse_json(path.read_text("utf-8")).get("plugins", {})
     state = Path(os.environ.get("OPENCLAW_STATE_DIR") or path.parent)
     installed = state / "extensions" / _OURS  # where `openclaw plugins install` puts it
     if installed.is_dir():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.operations.hook_latency import used_projects
 
 INSTALLED_FILE: Final = "hosts/installed.json"
@@ -14,7 +14,7 @@ INSTALLED_FILE: Final = "hosts/installed.json"
 def read_installed(home: Path) -> dict[str, dict[str, Any]]:
     """Return what was installed into hosts, by the path of the changed file."""
     try:
-        installed = json.loads((home / INSTALLED_FILE).read_text("utf-8"))
+        installed = parse_json_text((home / INSTALLED_FILE).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     records = installed.items() if isinstance(installed, dict) else ()

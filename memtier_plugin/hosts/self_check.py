@@ -6,6 +6,7 @@ temporary home, so that no project is touched.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -20,6 +21,7 @@ from typing import Any, Final
 from memtier_plugin import __version__
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.resident_socket import stop_resident
 from memtier_plugin.hosts.conversation import STEP_SECONDS, converse
 from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.memory import MemTier
@@ -32,7 +34,7 @@ QUESTION: Final = "What is the lighthouse keeper's boat called?"
 IMPORT_SECONDS: Final = 120.0  # torch takes many on a busy machine
 _AGAIN: Final = "install memtier again"
 _NOT_USED: Final = frozenset({"dev", "train"})  # extras of a checkout, not of a user
-_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)[^;]*(?:;.*extra *== *[\"'](\w+)[\"'])?")
+_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)[^;]*(?:;.*extra *== *[\"']([\w-]+)[\"'])?")
 _TRY_LOCK: Final = """
 import sys
 from pathlib import Path
@@ -155,17 +157,27 @@ def _check_memory(home: Path) -> Iterator[HealthFinding]:
 
 
 def _check_resident(home: Path) -> Iterator[HealthFinding]:
-    """Start a resident, let it recall the line, and see that it ends with its host."""
-    with converse([*launch_command(), "--home", str(home), "serve"]) as ask:
-        socket = Path(str(_result(ask("ping", {}))["socket"]))
-        params = {"query": QUESTION, "project": PROJECT, "agent": "main"}
-        answer = _result(ask("recall", params))
-        if LINE not in str(answer):
-            raise MemTierError("it does not recall what was written")
-        listens = socket.is_socket()
-    if not listens or socket.exists():
-        raise MemTierError(f"its socket {socket} {'stays' if listens else 'is not there'}")
-    yield HealthFinding("ok", "the resident starts, answers, and ends with its host")
+    """Let a server recall the line, start a resident as hosts do, and end it."""
+    run = [*launch_command(), "--home", str(home), "--project", PROJECT]
+    with converse([*run, "serve", "--no-socket"]) as ask:
+        answer = _result(ask("recall", {"query": QUESTION, "project": PROJECT, "agent": "main"}))
+    if LINE not in str(answer):
+        raise MemTierError("it does not recall what was written")
+    event = {"hook_event_name": "SessionStart", "session_id": "self-check"}
+    hook = subprocess.run(
+        [*run, "hook", "claude-code"],
+        input=json.dumps(event),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * STEP_SECONDS,
+    )
+    if not stop_resident(home, STEP_SECONDS):
+        log = home / "logs" / "resident.log"
+        why = log.read_text("utf-8", "replace").strip() if log.exists() else ""
+        why = why or hook.stderr.strip() or f"the hook ended with {hook.returncode}"
+        raise MemTierError(f"no resident stays: {why[-300:]}")
+    yield HealthFinding("ok", "the resident starts, answers, outlives its host, and ends")
 
 
 def _check_daemon(home: Path) -> Iterator[HealthFinding]:

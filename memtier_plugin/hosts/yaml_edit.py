@@ -6,6 +6,7 @@ and refused unless it holds exactly the intended values.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -74,6 +75,35 @@ def restore_value(
     if rest and _again(without) == {**now, section: rest}:
         return without
     return set_value(text, where, section, key, empty)
+
+
+def remove_value(text: str, where: str, section: str, key: str, former: str) -> str:
+    """Return the text without a key of a section, or with what it held in a former text.
+
+    Raises:
+        SettingsError: the text is not a valid configuration, or cannot be edited safely.
+    """
+    now = _read(text, where, section)
+    body = dict(now.get(section) or {})
+    if body.pop(key, None) is None:
+        return text
+    if (held := read_value(former, where, section, key)) is not None:
+        return set_value(text, where, section, key, json.dumps(held, ensure_ascii=False))
+    top: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    emptied = not body and section not in _read(former, where, section)
+    node, name = (top, section) if emptied else (_value(top, section), key)
+    [(name_node, entry)] = [pair for pair in node.value if pair[0].value == name]
+    start, end = name_node.start_mark, entry.end_mark
+    last = end.index - end.column  # of a block: where the next line begins
+    if entry.flow_style:
+        last = f"{text}\n".index("\n", end.index) + 1
+    new = text[: start.index - start.column] + text[last:]
+    expected = {**now, section: body or None}
+    if emptied:
+        del expected[section]
+    if (_again(new) or {}) != expected:
+        raise SettingsError(f"{where}: take {section}.{key} out by hand, then try again")
+    return new
 
 
 def _read(text: str, where: str, section: str) -> dict[str, Any]:

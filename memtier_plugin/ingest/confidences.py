@@ -47,16 +47,19 @@ class Confidences:
         """
         confidences = _confidences_in(messages)
         if any(confidence.whole for confidence in confidences):
-            self.mark_session(run.session)
+            self.mark_session(run.session, run.sender)
         elif any(confidence.before for confidence in confidences):
             with self._store.session() as reader:
                 items = [entry.id for entry in self._last_run(reader, run)]
             self._mark(items)
 
-    def mark_session(self, session: str) -> tuple[str, ...]:
+    def mark_session(self, session: str, sender: str | None = None) -> tuple[str, ...]:
         """Make a session a confidence, what is yet to be said in it included; return its entries.
 
         Facts that rest on them alone are forgotten, and so are the summaries that quote them.
+
+        Args:
+            sender: only what this person says in it.
 
         Raises:
             NotFound: the agent has no such session.
@@ -64,13 +67,16 @@ class Confidences:
         """
         self._store.catch_up_all()
         with self._store.session() as reader:
-            items = reader.ids_in_session(self._actor.agent, session)
+            stored = reader.items(reader.ids_in_session(self._actor.agent, session))
+        items = [i for i, line in stored.items() if _is_of(line.item, sender)]
         if not items:
             raise NotFound(f"{self._actor.agent} has no session {session!r}")
-        self._mark(items, session)
+        self._mark(items, session, sender)
         return tuple(items)
 
-    def _mark(self, items: Collection[str], session: str | None = None) -> None:
+    def _mark(
+        self, items: Collection[str], session: str | None = None, sender: str | None = None
+    ) -> None:
         if not items:
             return
         with self._store.session() as reader:
@@ -84,7 +90,7 @@ class Confidences:
                 for stored in reader.items(reader.dependent_facts(items)).values()
                 if isinstance(stored.item, Fact) and not stored.item.private_to
             ]
-        marked = ConfideEvent(items=tuple(items), session=session)
+        marked = ConfideEvent(items=tuple(items), session=session, sender=sender)
         events: list[JournalEvent] = [self._actor.event(marked)]
         if facts:
             events.append(self._actor.event(ForgetEvent(items=tuple(dict.fromkeys(facts)))))
@@ -93,7 +99,10 @@ class Confidences:
     def _is_marked(self, reader: Reader, run: Run) -> bool:
         """Tell whether the session of a run was marked private as a whole."""
         marks = reader.events(kinds=[ConfideEvent.KIND], agent=run.agent)
-        return any(ConfideEvent.of(event).session == run.session for event in marks)
+        sessions = map(ConfideEvent.of, marks)
+        return any(
+            mark.session == run.session and mark.sender in (None, run.sender) for mark in sessions
+        )
 
     def _last_run(self, reader: Reader, run: Run) -> list[Entry]:
         """Return what was said last in the session of a run before it."""
@@ -109,6 +118,10 @@ class Confidences:
             if len(last) < len(earlier):  # or else it may begin before them
                 break
         return last
+
+
+def _is_of(item: Entry | Fact, sender: str | None) -> bool:
+    return sender is None or (isinstance(item, Entry) and item.sender == sender)
 
 
 def _confidences_in(messages: Sequence[Message | Entry]) -> list[Confidence]:

@@ -14,7 +14,6 @@ from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.core.records import Entry, Message, Run
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.trust.external_text import ExternalText
-from memtier_plugin.trust.fence import FENCE
 from memtier_plugin.trust.origins import effective_origin
 from memtier_plugin.trust.tool_calls import is_own_tool, is_wrapper
 from memtier_plugin.trust.tool_origins import shown_lines
@@ -102,4 +101,4 @@ def _add(session: ExternalText, item: Message | Entry) -> None:
 def _is_shown_by_memory(item: Message | Entry) -> bool:
     """Tell whether it is what a memory tool answered, called through a wrapper or not."""
     name = item.tool.name if item.tool else ""
-    return is_own_tool(name) or (is_wrapper(name) and f"<{FENCE} " in item.content)
+    return item.origin == "system" and (is_own_tool(name) or is_wrapper(name))

@@ -1,4 +1,4 @@
-"""Parse messages of the OpenAI chat format, or check our own records."""
+"""Parse messages of the OpenAI chat format and what reads as such, or check our own records."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Final, cast, get_args
 
 from memtier_plugin.core.codecs import check_fields
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Message, Origin, Role, ToolCall
 from memtier_plugin.core.times import from_iso
+from memtier_plugin.ingest.message_objects import chat_messages
 
 ROLE_ALIASES: Final = {
     "user": "user",
@@ -38,14 +40,17 @@ _IGNORED_KEYS: Final = frozenset(
     {
         *("id", "index", "type", "object", "status", "metadata", "created", "created_at"),
         *("api", "model", "provider", "usage", "logprobs", "responseId", "cache_control"),
-        *("refusal", "annotations", "audio", "citations", "function_call", "details"),
+        "cache_breakpoint",
+        *("phase", "refusal", "annotations", "audio", "citations", "function_call", "details"),
         *("reasoning", "reasoning_content", "reasoning_details", "thinking"),
         *("finish_reason", "stop_reason", "stop_sequence", "stopReason"),
         *("errorCode", "errorMessage", "errorType"),
         *("toolCallId", "toolName", "tool_name", "tool_use_id", "api_content", "has_answer"),
     }
 )
+_ARGUMENTS: Final = ("arguments", "args", "input")  # of a call: OpenAI's, LangChain's, Anthropic's
 _MOST_WARNINGS: Final = 100  # keys; beyond them somebody puts data into keys
+_LARGEST_CODE: Final = 2**63 - 1
 _LONGEST_KEY: Final = 80  # characters
 _NONSENSE: Final = (
     MessageError,
@@ -60,10 +65,10 @@ _NONSENSE: Final = (
 _warned: set[str] = set()  # the unknown keys that the log has
 
 
-def unknown_keys(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[str, ...]:
+def unknown_keys(messages: Iterable[object]) -> tuple[str, ...]:
     """Return the keys of messages that are neither read nor known to carry no words."""
     keys: dict[str, None] = {}
-    for message in messages:
+    for message in chain.from_iterable(map(chat_messages, messages)):
         if isinstance(message, Mapping):
             keys |= dict.fromkeys(
                 str(key)
@@ -73,7 +78,7 @@ def unknown_keys(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[str, 
     return tuple(keys)
 
 
-def _warn_of_unknown_keys(message: Mapping[str, Any]) -> None:
+def _warn_of_unknown_keys(message: object) -> None:
     """Name each unknown key in the log, once a process: a turn is not lost for it."""
     for key in unknown_keys([message]):
         if key not in _warned and len(_warned) < _MOST_WARNINGS:
@@ -85,8 +90,11 @@ def _warn_of_unknown_keys(message: Mapping[str, Any]) -> None:
             )
 
 
-def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
+def parse_messages(messages: Iterable[object]) -> tuple[Message, ...]:
     """Return each message as a Message; tool results learn their tool's name from the call.
+
+    A message is a `Message`, a chat message of OpenAI's, or one of those that `message_objects`
+    knows, which may hold several or none.
 
     Results of tools, and files, that a host puts among the parts of another's message are messages
     of their own: whoever hands them over, they are not that speaker's words.
@@ -104,10 +112,12 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
                 check_fields(message)
                 given = [message]
             else:
-                given = [*_split_parts(message, names)]
+                given = [m for chat in chat_messages(message) for m in _split_parts(chat, names)]
                 _warn_of_unknown_keys(message)
         except _NONSENSE as error:
             raise MessageError(f"message {position}: {error}") from error
+        except RecursionError as error:
+            raise MessageError(f"message {position}: it is nested too deeply") from error
         for parsed_message in given:
             names.update(
                 {call.call_id: call.name for call in parsed_message.tool_calls if call.call_id}
@@ -233,10 +243,10 @@ def _call(call: Any) -> ToolCall:
         return call
     if not isinstance(call, Mapping):
         raise MessageError(f"a tool call is a {type(call).__name__}")
-    function = call.get("function") or call
+    function = call.get("function") or call.get("custom") or call
     if not isinstance(function, Mapping):
         raise MessageError(f"a tool call's function is a {type(function).__name__}")
-    arguments = function.get("arguments", "")
+    arguments = next((function[key] for key in _ARGUMENTS if function.get(key) is not None), "")
     return ToolCall(
         name=str(function.get("name") or "tool"),
         call_id=str(call["id"]) if call.get("id") is not None else None,
@@ -258,7 +268,11 @@ def _outcome(message: Mapping[str, Any]) -> bool | None:
 
 def _exit_code(message: Mapping[str, Any]) -> int | None:
     code = message.get("exit_code")
-    return code if isinstance(code, int) and not isinstance(code, bool) else None
+    if not isinstance(code, int) or isinstance(code, bool):
+        return None
+    if abs(code) > _LARGEST_CODE:
+        raise MessageError("exit_code: a number is out of range: beyond 64 bits")
+    return code
 
 
 def _parse_time(value: Any) -> datetime | None:

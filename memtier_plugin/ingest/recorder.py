@@ -16,12 +16,11 @@ from memtier_plugin.core.usage_events import LimitEvent
 from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.delivery_keys import key_after, place_keys
 from memtier_plugin.ingest.held_lines import HeldLines
+from memtier_plugin.ingest.origins import with_origins
 from memtier_plugin.ingest.sessions import Session
-from memtier_plugin.ingest.tool_results import with_origins
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.quota import NEAR_SHARE, Quota
-from memtier_plugin.trust.fence import remove_blocks
 
 _LINE: Final = 600  # bytes of an entry's line beside its content
 _TOGETHER: Final = 1000  # messages of an import that are appended and indexed together
@@ -246,7 +245,7 @@ class Recorder:
 
     def _prepared(self, message: Message) -> tuple[Message, bool]:
         """Return a message without our block, masked, and cut to its limit; and whether it was."""
-        content = remove_blocks(message.content) if message.role == "user" else message.content
+        content = message.content
         calls = [f"[tool call: {call.name} {call.arguments}]" for call in message.tool_calls]
         content = self._redactor.redact("\n".join([content, *calls] if content else calls)).text
         settings = self._store.settings

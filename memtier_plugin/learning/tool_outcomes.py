@@ -51,6 +51,13 @@ _PHRASE: Final = regex.compile(
     r"|\S{1,80}:(?: \d+:)?(?: \S{1,80}:)? (?:command )?not found$",
     regex.IGNORECASE,
 )
+# What hosts answer to a call of a tool that is not there: `{}` is the name that was called.
+_NO_TOOL: Final = (
+    r"(?i)(?:no such|unknown) (?:tool|function)(?: available)?:? *[`'\"]?{}(?![\w-])"
+    r"|\b(?:tool|function) [`'\"]?{}[`'\"]? (?:was |is )?(?:not (?:found|available|registered)"
+    r"|does(?: not|n't) exist|unknown)"
+)
+_LONGEST_REFUSAL: Final = 200  # characters within which a host says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,15 @@ def judge_calls(messages: Sequence[Message]) -> tuple[list[ToolCall], float]:
 
 
 def judge_outcome(call: ToolCall, content: str) -> ToolOutcome:
-    """Return how a call fared: as its message states it, else as its content does."""
+    """Return how a call fared: as its message states it, else as its content does.
+
+    A call of a tool that is not there stays undecided: a name is mistyped by who calls it, and
+    what was injected has no part in it.
+    """
+    if call.ok is not True and call.name in content[:_LONGEST_REFUSAL]:
+        refusal = _NO_TOOL.replace("{}", regex.escape(call.name))
+        if regex.search(refusal, content[:_LONGEST_REFUSAL]):
+            return ToolOutcome()
     if call.ok is not None:
         return ToolOutcome(call.ok, STATED)
     text = content.strip()

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.self_checking import self_checking
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 
 
+@self_checking
 @dataclass(frozen=True, slots=True)
 class Selection:
     """A selection of items: those with one of the ``ids``, and those that meet all conditions.

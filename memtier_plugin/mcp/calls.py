@@ -51,11 +51,6 @@ class MemoryCalls:
             "agent": binding.agent,
         }
 
-    def warm_up(self) -> None:
-        """Start the resident, if none runs, and have it load what the first recall needs."""
-        event = {"name": "session_start", "context": {}, **self._scope}
-        self._resident.call("hook", event, CALL_SECONDS)
-
     def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Check the arguments and call a tool; whatever goes wrong is an answer that says so."""
         if name not in TOOLS:

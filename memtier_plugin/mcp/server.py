@@ -28,7 +28,7 @@ from memtier_plugin.core.paths import make_home, write_private_file
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.mcp import definitions
-from memtier_plugin.mcp.calls import Answer, Binding, MemoryCalls
+from memtier_plugin.mcp.calls import CALL_SECONDS, Answer, Binding, MemoryCalls
 
 TOKEN_FILE: Final = "mcp-token"
 MIN_TOKEN_CHARS: Final = 32
@@ -168,18 +168,15 @@ async def _in_thread(call: Callable[..., Answer], *arguments: Any) -> Answer:
 
 
 def _open_calls(binding: Binding) -> MemoryCalls:
-    """Return the calls of a binding; the resident starts at once.
+    """Return the calls of a binding; the home's resident is started meanwhile, if none runs."""
+    resident = ResidentClient(launch_command(), binding.home)
 
-    A resident that this process starts ends with it, once it has finished its work.
-    """
-    calls = MemoryCalls(ResidentClient(launch_command(), binding.home), binding)
-
-    def warm_up() -> None:
+    def start() -> None:
         with suppress(MemTierError):  # the first call says why
-            calls.warm_up()
+            resident.call("ping", {}, CALL_SECONDS)
 
-    threading.Thread(target=warm_up, name="memtier-warm-up", daemon=True).start()
-    return calls
+    threading.Thread(target=start, name="memtier-start", daemon=True).start()
+    return MemoryCalls(resident, binding)
 
 
 def _http_app(server: Server[Any], port: int) -> _App:

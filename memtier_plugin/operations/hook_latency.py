@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_private_folder, write_private_file
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.times import from_iso, to_iso
 
 MAX_NOTED: Final = 200  # agents and hooks in a file; the least recent go first
 SLOWEST_DAYS: Final = 30  # for which the slowest call is reported
@@ -75,11 +77,41 @@ def read_waits(home: Path, project: str) -> dict[str, dict[str, dict[str, Any]]]
     return waits
 
 
+def count_prompts(home: Path, project: str) -> dict[str, dict[str, Any]]:
+    """Return per host how many prompts of a project there were, and the share without an answer."""
+    counts: dict[str, dict[str, Any]] = {}
+    for path in sorted((home / "hosts").glob(f"*{_SUFFIX}")):
+        marks = [
+            mark
+            for mark in _read(path)
+            if mark["project"] in (None, project) and mark["hook"] == "before_prompt_build"
+        ]
+        if asked := sum(mark["calls"] for mark in marks):
+            failed = sum(mark["failed"] for mark in marks)
+            share = round(failed / asked, 3)
+            counts[path.name.removesuffix(_SUFFIX)] = {
+                "prompts": asked,
+                "unanswered": failed,
+                "share": share,
+            }
+    return counts
+
+
 def used_projects(home: Path) -> list[str]:
     """Return the projects that hosts called hooks for, the last one first."""
     marks = [mark for path in (home / "hosts").glob(f"*{_SUFFIX}") for mark in _read(path)]
     marks.sort(key=lambda mark: str(mark["last"]), reverse=True)
     return list(dict.fromkeys(mark["project"] for mark in marks if mark["project"]))
+
+
+def last_calls(home: Path) -> dict[str, datetime]:
+    """Return when each host last called a hook, in any project."""
+    calls = {}
+    for path in (home / "hosts").glob(f"*{_SUFFIX}"):
+        times = [mark["last"] for mark in _read(path)]
+        with suppress(ValueError):
+            calls[path.name.removesuffix(_SUFFIX)] = from_iso(max(times))
+    return calls
 
 
 def describe_unanswered(waits: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
@@ -124,7 +156,7 @@ _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
 def _read(path: Path) -> list[dict[str, Any]]:
     """Return the marks of a file, none if it cannot be parsed."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = parse_json_text(path.read_text("utf-8"))
     except (OSError, ValueError):
         return []
     marks = content if isinstance(content, list) else []

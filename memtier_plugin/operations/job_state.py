@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerWriteError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, write_private_file
 from memtier_plugin.core.times import from_iso, to_iso
@@ -160,7 +161,7 @@ def _overwrite(path: Path, text: str) -> bool:
 def _load(path: Path) -> dict[str, Any]:
     """Return the file's content, or the usable part of a torn or foreign one."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = parse_json_text(path.read_text("utf-8"))
     except (OSError, ValueError):
         content = None
     content = content if isinstance(content, dict) else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from memtier_plugin.core.cause_events import DeliverEvent
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.storage.store import Store
 
@@ -11,4 +12,6 @@ from memtier_plugin.storage.store import Store
 def expire_recalls(store: Store, now: datetime) -> int:
     """Remove recalls from the journal that are older than the retention; return how many."""
     days = timedelta(days=store.settings.journal.retention_days)
-    return store.expire_events(RecallEvent.KIND, now - days)
+    dropped = store.expire_events(RecallEvent.KIND, now - days)
+    store.expire_events(DeliverEvent.KIND, now - days)
+    return dropped

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from memtier_plugin.core import errors
 from memtier_plugin.core.errors import AnswerLost, EndpointError, HostAway, HostLeft, UnsafePath
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import check_ownership, socket_path
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.providers.endpoint import ChatReply, Tools
@@ -107,7 +108,7 @@ class HostModelClient:
                 connection.settimeout(seconds)
                 stream.write(json.dumps(request).encode("ascii") + b"\n")
                 stream.flush()
-                answer = json.loads(stream.readline() or b"null")
+                answer = parse_json_text(stream.readline() or b"null")
             except TimeoutError:
                 raise AnswerLost(f"the host did not answer within {seconds:g} s") from None
             except (OSError, ValueError) as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.codecs import convert
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import write_private_file
 
 FILE: Final = "regression.json"
@@ -65,7 +66,7 @@ class Baseline:
 def read_baseline(folder: Path) -> Baseline:
     """Read the file of the project in a folder; a missing or damaged one is empty."""
     try:
-        return convert(json.loads((folder / FILE).read_bytes()), Baseline)
+        return convert(parse_json_text((folder / FILE).read_bytes()), Baseline)
     except (OSError, ValueError, KeyError, TypeError):
         return Baseline()
 

@@ -82,11 +82,12 @@ class AlreadyShown:
         """Tell whether an item was injected into a session before."""
         return item in self._injected_into(session)
 
-    def record_injected(self, session: str, ids: Collection[str], now: datetime) -> None:
+    def record_injected(self, recall: RecallEvent, at: datetime) -> None:
         """Remember what was injected into a session."""
         with self._mutex:
-            if session in self._injected:
-                self._injected[session] |= dict.fromkeys(ids, now)
+            if recall.session_id in self._injected:
+                ids = [ranked.item for ranked in recall.injected]
+                self._injected[recall.session_id] |= dict.fromkeys(ids, at)
 
     def _is_hit_shown(
         self, hit: Hit, session: str, since: datetime, injected: Collection[str]
@@ -125,9 +126,10 @@ class AlreadyShown:
             # The journal first: what is indexed in between is then seen twice, not never.
             waiting = self._store.unindexed_events(self._agent)
             events = reader.events(kinds=[RecallEvent.KIND], newest=_MAX_RECALLS)
+            settled = reader.settle([*reversed(events), *waiting])
         own = [
             (event.timestamp, RecallEvent.of(event))
-            for event in (*reversed(events), *waiting)
+            for event in settled
             if event.agent_id == self._agent and event.kind == RecallEvent.KIND
         ]
         injected = {

@@ -17,6 +17,7 @@ from typing import Final
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.settings.schema import Retrieval
 from memtier_plugin.retrieval import ranking
+from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.query import (
     ParsedQuery,
     QueryVector,
@@ -31,6 +32,7 @@ from memtier_plugin.text.surprise import fingerprints, line_surprise
 from memtier_plugin.text.tokenizer import ngrams
 
 MIN_COSINE: Final = 0.3  # below it an item is not found by its meaning alone
+_FEW: Final = 8  # items, up to which any may answer a question on oneself
 _WITH_NEIGHBOURS: Final = 40  # best rows whose neighbours become candidates too
 _NEIGHBOURS: Final = 2  # of these on either side
 _REACH: Final = 4  # turns on either side that a window looks at
@@ -40,6 +42,8 @@ _NEAREST: Final = 50  # of these the rows that become candidates
 _SURPRISING: Final = 50  # the best of the first ranking, whose surprise is looked at
 _PROFILES: Final = 200  # the newest, among which names are looked for
 _NAMED: Final = 4  # profiles that one question opens
+_SPANS: Final = 4  # times of a question, of each of which ...
+_PER_SPAN: Final = 60  # ... so many rows take part, whatever their words
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
 
 Scores = dict[int, float]  # by row
@@ -165,6 +169,29 @@ class PoolBuilder:
             surprise=self._surprise(_best(first, _SURPRISING))
             if self.settings.weights.surprise
             else None,
+        )
+
+    def lexical_pool(self) -> Pool:
+        """Return the candidates by words as far as these were read, without the turns around."""
+        candidates, scores = self.lexical
+        rows = [candidate.row for candidate in candidates]
+        return Pool(
+            query=self.query,
+            settings=self.settings,
+            candidates=candidates,
+            match=self._words,
+            fact_match=self._fact_words,
+            bm25=[scores.get(row, 0.0) for row in rows],
+            terms=self._words.terms_of(rows),
+            scores=scores,
+            ngram_scores={},
+            source_strength={},
+            source_times={},
+            around={},
+            adjacent=[(0, 0)] * len(rows),
+            sessions=(),
+            kinds={},
+            similarity=None,
         )
 
     def _nearest_facts(self) -> Scores:
@@ -325,10 +352,24 @@ class PoolBuilder:
     ) -> list[int]:
         """Return the rows that take part besides those found by words."""
         rows = [*_best(matches.ngrams, _FACTS), *_best(near, _NEAREST), *_best(alike, _NEAREST)]
-        rows += [*facts.strength, *facts.kinds]
+        rows += [*facts.strength, *facts.kinds, *self._said_then()]
         for row in [*facts.kinds][: 2 * _NEAREST]:
             rows += facts.sources.get(row, ())
         return [row for row in dict.fromkeys(rows) if row not in by_row]
+
+    def _said_then(self) -> list[int]:
+        """Return the newest rows of the times that a question asks by."""
+        if not self.query.by_time:
+            return []
+        scopes = [*self.scopes, *self.shared]
+        return [
+            row
+            for span in self.query.spans[:_SPANS]
+            for row in self.reader.rows_between(
+                scopes, span.start.timestamp(), span.end.timestamp(), _PER_SPAN
+            )
+            if self._may_be(row)
+        ]
 
     # -- meaning -------------------------------------------------------------------------------
 
@@ -346,7 +387,8 @@ class PoolBuilder:
         )
         self.vectors += read
         self._similarity |= near
-        return {row: cosine for row, cosine in near.items() if cosine >= MIN_COSINE}
+        least = 0.0 if read <= _FEW and speaks_of_oneself(self.query.text) else MIN_COSINE
+        return {row: cosine for row, cosine in near.items() if cosine >= least}
 
     def _similarities(self, vector: QueryVector, rows: Collection[int]) -> Mapping[int, float]:
         """Return the cosines known so far, after adding those of these rows."""

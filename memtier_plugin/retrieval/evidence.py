@@ -18,8 +18,10 @@ from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
 from memtier_plugin.retrieval.query import questions_among
 from memtier_plugin.retrieval.signals import Pool, asked_time
 from memtier_plugin.storage.index.bm25 import idf
+from memtier_plugin.text.dates.spans import TimeSpan
 
 _NO_TERMS: Final[Set[str]] = frozenset()
+_NUMBER: Final = 4  # digits, from which a number is a name (a year, a ticket) and no amount
 _WHOLE: Final = 5.0  # of the rarest words: a line with so many covers a query of any length
 
 
@@ -33,6 +35,8 @@ class QueryEvidence:
         kinds: what kinds of prompt it is; none of a search.
         asks: whether it asks a question among other things.
         model: the embedder whose vectors were compared, None where none were.
+        by_time: whether it asks for what was said in a time, and for hardly anything else.
+        own: whether it is about its asker, and so are the best lines, in their own words.
     """
 
     items: int = 0
@@ -40,6 +44,8 @@ class QueryEvidence:
     kinds: PromptKinds = NO_KINDS
     asks: bool = False
     model: str | None = None
+    by_time: bool = False
+    own: bool = False
 
 
 def gather_evidence(
@@ -60,6 +66,7 @@ def gather_evidence(
         known=_coverage(parts, weights, known)[1],
         asks=len(parts) > 1,
         model=model if similarity else None,
+        by_time=pool.query.by_time,
     )
     index = {c.row: i for i, c in enumerate(pool.candidates)}
     index = {row: index[row] for row in rows}
@@ -95,12 +102,19 @@ def gather_evidence(
     return query, evidence
 
 
+def _was_used(span: TimeSpan, pool: Pool) -> bool:
+    """Tell whether any candidate was said in a time."""
+    start, end = span.start.timestamp(), span.end.timestamp()
+    return any(start <= candidate.observed <= end for candidate in pool.candidates)
+
+
 def _parts(pool: Pool, weights: Mapping[str, float], rarest: float) -> list[tuple[Set[str], float]]:
     """Return the parts of a query that a line may cover: all of it, and each question in it.
 
     A prompt may ask for one thing and want another: "Where is my bag? Write a haiku about rain."
-    A part is its words and the weight that counts as full coverage. Questions made of common words
-    alone, such as "Can you help me?", are no parts.
+    A part is its words and the weight that counts as full coverage, which is that of a rare word at
+    least: "how strange" is not covered by a strange noise. Questions made of common words alone,
+    such as "Can you help me?", are no parts.
 
     Args:
         rarest: the weight of a word that hardly any item has.
@@ -112,7 +126,7 @@ def _parts(pool: Pool, weights: Mapping[str, float], rarest: float) -> list[tupl
         weight = math.fsum(weights[term] for term in terms if pool.query.terms[term] >= 1)
         if weight >= rarest / 2:
             parts.append((terms, math.fsum(weights[term] for term in terms)))
-    return [(terms, min(weight, _WHOLE * rarest) or 1.0) for terms, weight in parts]
+    return [(terms, max(rarest, min(weight, _WHOLE * rarest))) for terms, weight in parts]
 
 
 def _coverage(
@@ -141,18 +155,28 @@ def _own_terms(
 def _term_weights(pool: Pool) -> tuple[dict[str, float], set[str]]:
     """Return what each word of the query counts, by idf, and which words any item has.
 
-    The names of speakers are left out: they say who, not what.  So are function words.
+    The names of speakers are left out: they say who, not what.  So are function words, amounts
+    ("30 minutes" is said of anything), and words of a time in which a candidate was said:
+    "yesterday" is in no line of that day.
     """
     speakers = {c.speaker for c in pool.candidates if c.speaker and c.tier == "episodic"}
     names = {word for name in speakers for word in pool.query.tokenizer.words(name)}
     items = max(1, pool.match.documents + pool.fact_match.documents)
+    named = (span for span in pool.query.spans if not span.may_recur and _was_used(span, pool))
+    times = {*pool.query.tokenizer.words(" ".join(span.words for span in named))}
     weights: dict[str, float] = {}
     known: set[str] = set()
     for term, count in pool.query.terms.items():
-        if term in names or term not in pool.query.topic_terms:
+        if term in names or term not in pool.query.topic_terms or _is_amount(term):
             continue
         rarity = pool.match.idfs.get(term) or pool.fact_match.idfs.get(term)
         if rarity is not None:
             known.add(term)
+        elif term in times:
+            continue
         weights[term] = rarity if rarity is not None else count * idf(items, 0)
     return weights, known
+
+
+def _is_amount(term: str) -> bool:
+    return term.isdecimal() and len(term) < _NUMBER

@@ -34,11 +34,13 @@ class Explainer:
         self._store = actor.store
         self._items = ItemExplainer(actor)
 
-    def explain(self, recall_id: str, why: str | None = None) -> dict[str, Any]:
+    def explain(
+        self, recall_id: str, why: str | None = None, sender: str | None = None
+    ) -> dict[str, Any]:
         """Return why a recall chose what it chose; see `MemTier.explain`."""
         self._store.refresh(self._actor.agent, wait_ms=2000)
         with self._store.session() as reader:
-            event = read_in_full(self._find_recall(reader, recall_id), reader)
+            event = read_in_full(self._find_recall(reader, recall_id, sender), reader)
             data = event.data
             lottery = RecallEvent.of(event).withheld
             ids = [h["item"] for h in [*data["injected"], *data["near_misses"]]]
@@ -108,16 +110,21 @@ class Explainer:
         tokens = count_tokens(text)
         return {"text": text, "tokens": tokens, "exact": tokens == event.data["tokens"]}
 
-    def _find_recall(self, reader: Reader, recall_id: str) -> JournalEvent:
+    def _find_recall(self, reader: Reader, recall_id: str, sender: str | None) -> JournalEvent:
         agent = self._actor.agent
         if MIN_ID_END <= len(recall_id) < ID_LENGTH:
             matches = reader.recalls_ending(recall_id.upper())
         else:
             event = reader.event(recall_id)
             matches = [event] if event is not None and event.kind == "recall" else []
+        if not self._actor.everybody:
+            # What the person at the machine saw is for no agent, whatever that one may read.
+            matches = [event for event in matches if not RecallEvent.of(event).everybody]
         if matches and not Recaller(self._actor).reads_all:
             # Whether another agent has such a recall is not for this one to know.
             matches = [event for event in matches if event.agent_id == agent]
+        if sender is not None:
+            matches = [e for e in matches if (RecallEvent.of(e).sender or "") == sender]
         if len(matches) != 1:
             count = "more than one recall" if matches else "no recall"
             project = self._store.project

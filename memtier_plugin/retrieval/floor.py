@@ -27,8 +27,8 @@ CONSIDERED: Final = 16  # of the best hits, by which a block is judged
 NEAREST_NOTE: Final = "merely nearest"  # of a hit below the floor, in a search
 _FIRST: Final = 3  # of the considered, the very best
 _SEVERAL: Final = 5  # of the nearest, whose mean is taken
-_COVERED: Final = 0.8  # of a query's words, in a line of the first: what is meant is no riddle
-_OWN_SHARE: Final = 0.6  # of a level, from which what an asker said of themselves is shown
+_STATED: Final = 0.6  # least share of the best line's probability, for what is told and not asked
+_FEW: Final = 4  # items, up to about which a store is so small that any of them may be meant
 _MAX_MATCHED: Final = 3.0  # of the matched idf over ln N, beyond which more says nothing
 
 BLOCK_FEATURES: Final[Mapping[str, Callable[[QueryEvidence, Sequence[Evidence]], float]]] = {
@@ -44,21 +44,29 @@ BLOCK_FEATURES: Final[Mapping[str, Callable[[QueryEvidence, Sequence[Evidence]],
     "matched": lambda query, lines: min(
         _MAX_MATCHED, max(line.matched for line in lines) / math.log(2 + query.items)
     ),
+    # What is told of "today" is near everything said today.
+    "time": lambda query, lines: (1 - query.kinds.states) * max(line.time for line in lines),
     "items": lambda query, lines: math.log10(1 + query.items),
     "known": lambda query, lines: query.known,
     "imperative": lambda query, lines: query.kinds.task / (1 + query.asks),
     "general": lambda query, lines: query.kinds.general,
     "follow_up": lambda query, lines: query.kinds.follow_up,
     "pasted": lambda query, lines: query.kinds.log,
+    "states": lambda query, lines: query.kinds.states,
+    "own": lambda query, lines: float(query.own),
+    "few": lambda query, lines: _few(query),
+    "own_few": lambda query, lines: query.own * _few(query),
 }
-LINE_FEATURES: Final[Mapping[str, Callable[[Evidence, int], float]]] = {
-    "one": lambda line, rank: 1.0,
-    "coverage": lambda line, rank: line.coverage,
-    "own_coverage": lambda line, rank: line.own_coverage,
-    "cosine": lambda line, rank: line.cosine,
-    "rank": lambda line, rank: rank / CONSIDERED,
-    "time": lambda line, rank: line.time,
-    "speaker": lambda line, rank: float(line.speaker),
+LINE_FEATURES: Final[Mapping[str, Callable[[Evidence, int, Evidence], float]]] = {
+    "one": lambda line, rank, best: 1.0,
+    "coverage": lambda line, rank, best: line.coverage,
+    "own_coverage": lambda line, rank, best: line.own_coverage,
+    "cosine": lambda line, rank, best: line.cosine,
+    "rank": lambda line, rank, best: rank / CONSIDERED,
+    "time": lambda line, rank, best: line.time,
+    "less_coverage": lambda line, rank, best: best.coverage - line.coverage,
+    "less_own_coverage": lambda line, rank, best: best.own_coverage - line.own_coverage,
+    "less_cosine": lambda line, rank, best: best.cosine - line.cosine,
 }
 
 
@@ -82,10 +90,14 @@ class FloorModel:
             weight * BLOCK_FEATURES[name](query, lines) for name, weight in self.block.items()
         )
 
-    def line_probability(self, line: Evidence, rank: int) -> float:
-        """Return how likely one line, the ``rank``-th from 0, is part of what the query needs."""
+    def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
+        """Return how likely one line, the ``rank``-th from 0, is part of what the query needs.
+
+        Args:
+            best: the most that any line has of each kind of evidence (`best_of`).
+        """
         return _logistic(
-            [weight * LINE_FEATURES[name](line, rank) for name, weight in self.line.items()]
+            [weight * LINE_FEATURES[name](line, rank, best) for name, weight in self.line.items()]
         )
 
 
@@ -129,43 +141,56 @@ def apply_floor(
     hits: Sequence[Hit],
     *,
     bar: float = 0.0,
-    asker: str = "",
+    in_sight: Sequence[Hit] = (),
 ) -> Judged:
     """Return the hits that are worth showing.
 
     Args:
         bar: how likely the block must be at least, whatever the level.
-        asker: the sender, if the prompt is about themselves, else "".  What they said about
-            themselves answers it even in other words: "What's my job?".
+        in_sight: what was found and stands in the conversation already: other lines are worth
+            showing only beside it.
 
-    A hit without evidence (a plugin's, or one that the index has not read yet) is not judged, and
-    shown; so is a summary or a timeline that the query asks for.
+    A hit without evidence (a plugin's) is not judged, and shown; so is a summary or a timeline that
+    the query asks for.
     """
     judged = [h.evidence for h in hits[:CONSIDERED] if h.evidence is not None and not _is_asked(h)]
     if level == "off" or not judged:
         return Judged(tuple(hits))
+    if query.by_time:  # the time is what it asks by, and all of these were said then
+        worded = tuple(hit for hit in hits if hit.evidence and hit.evidence.own_coverage)
+        left_out = {hit.id: "weak" for hit in hits if worded and hit not in worded}
+        return Judged(worded or tuple(hits), None, left_out)
     model = _floor_model(query.model)
-    least = {**model.levels[level]}
-    least["block"] = max(bar, least["block"])
-    if asker and any(_is_own(hit, asker) for hit in hits[:_FIRST]):
-        least["block"] = max(bar, _OWN_SHARE * least["block"])
+    least = model.levels[level]
     probability = model.block_probability(query, judged)
-    if probability < least["block"]:
+    if probability < max(bar, least["block"]):
         shown = tuple(hit for hit in hits if hit.evidence is None or _is_asked(hit))
-        silent = "" if shown else f"nothing found fits: {probability:.2f} < {least['block']:.2f}"
+        bar = max(bar, least["block"])
+        silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
         return Judged(shown, probability, dict.fromkeys((hit.id for hit in hits), "floor"), silent)
-    covering = [line.cosine for line in judged[:_FIRST] if line.own_coverage >= _COVERED]
-    weak = {hit.id: "weak" for hit in hits if covering and _is_elsewhere(hit, max(covering))}
-    of_lines = [_probability(model, hit, rank) for rank, hit in enumerate(hits)]
-    lines = [(hit, line) for hit, line in zip(hits, of_lines, strict=True) if hit.id not in weak]
-    bar = least["line"] * max(line or 0.0 for _, line in lines)
-    weak |= {hit.id: "weak" for hit, line in lines if line is not None and line < bar}
+    best = best_of([*judged, *(hit.evidence for hit in in_sight if hit.evidence is not None)])
+    before = [sum(seen.score > hit.score for seen in in_sight) for hit in hits]
+    lines = [(h, _probability(model, h, n + before[n], best)) for n, h in enumerate(hits)]
+    seen = [_probability(model, hit, rank, best) for rank, hit in enumerate(in_sight)]
+    # What is only told gets at most what it is about, not all that was said that day.
+    share = max(least["line"], _STATED * query.kinds.states)
+    bar = share * max(line or 0.0 for line in (*seen, *(line for _, line in lines)))
+    weak = {hit.id: "weak" for hit, line in lines if line is not None and line < bar}
     shown = tuple(
         hit if line is None else hit.with_probability(line)
         for hit, line in lines
         if hit.id not in weak
     )
-    return Judged(shown, probability, weak)
+    return Judged(shown, probability, weak, "" if shown else "what fits stands in sight")
+
+
+def best_of(lines: Sequence[Evidence]) -> Evidence:
+    """Return the most that any of these lines has of each kind of evidence."""
+    return Evidence(
+        coverage=max(line.coverage for line in lines),
+        own_coverage=max(line.own_coverage for line in lines),
+        cosine=max(line.cosine for line in lines),
+    )
 
 
 def block_probability(query: QueryEvidence, lines: Sequence[Evidence]) -> float:
@@ -185,24 +210,9 @@ def mark_nearest(judged: Judged, hits: Sequence[Hit]) -> Judged:
     return Judged((*judged.hits, *nearest), judged.probability)
 
 
-def _is_own(hit: Hit, asker: str) -> bool:
-    """Tell whether a hit is what its asker said of themselves, or a line that a fact rests on."""
-    if isinstance(hit.item, Fact):
-        return hit.item.personal and hit.item.person == asker
-    return hit.item.promoted and hit.item.sender == asker
-
-
-def _is_elsewhere(hit: Hit, nearest: float) -> bool:
-    """Tell whether a hit has nothing of a query beside a line that has the query's words.
-
-    Neither it nor its neighbours have a topic word or a time of the query, and it is no nearer to
-    it in meaning than that line.  Of 162 such lines in nine data sets none was evidence.
-
-    Args:
-        nearest: the cosine of the line with the words.
-    """
-    line = hit.evidence
-    return line is not None and not (line.coverage or line.time) and line.cosine <= nearest
+def _few(query: QueryEvidence) -> float:
+    """Return how far a store is from having anything to choose among."""
+    return 1 / (1 + query.items / _FEW)
 
 
 def _is_asked(hit: Hit) -> bool:
@@ -210,11 +220,11 @@ def _is_asked(hit: Hit) -> bool:
     return isinstance(hit.item, Fact) and bool(hit.item.shelf)
 
 
-def _probability(model: FloorModel, hit: Hit, rank: int) -> float | None:
+def _probability(model: FloorModel, hit: Hit, rank: int, best: Evidence) -> float | None:
     """Return how likely a hit is part of what the query needs; None for one not judged."""
     if hit.evidence is None or _is_asked(hit):
         return None
-    return model.line_probability(hit.evidence, rank)
+    return model.line_probability(hit.evidence, rank, best)
 
 
 def _floor_model(embedder: str | None) -> FloorModel:

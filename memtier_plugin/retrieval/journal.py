@@ -8,22 +8,27 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Final
 
-from memtier_plugin.core.cause_events import Withholding
+from memtier_plugin.core.cause_events import DeliverEvent, Withholding
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.events import RankedItem, RecallEvent
 from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import INJECTING, JournalEvent
 from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.core.times import to_iso
+from memtier_plugin.retrieval.already_shown import AlreadyShown
 from memtier_plugin.retrieval.plan import RecallPlan
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.protocol import LOCK_SECONDS
+from memtier_plugin.storage.state import is_offer, settle_offers
 
 MAX_NEAR_MISSES: Final = 8  # hits without a line that are journalled, the best
 _RUNS: Final = 512  # not ended, whose recalls are kept in memory
+_ASKED: Final = 20  # recalls among which a session's questions are looked for
 
 _OWN_SIGNALS: Final = {field.name for field in fields(Weights)}
 _UNKNOWN: Final = "this agent's journal has no such recall"
+LATE: Final = "its block came late: the host never said that the prompt has it"
 _SEARCH: Final = "it was no recall with purpose='inject', so no prompt is known to have had it"
 
 _log = logging.getLogger("memtier")
@@ -40,9 +45,10 @@ class RunRecalls:
 class RecallJournal:
     """Writes recalls, and keeps those of runs that have not ended in memory; thread-safe."""
 
-    def __init__(self, store: Store, agent: str) -> None:
-        self._store = store
-        self._agent = agent
+    def __init__(self, actor: Actor, already_shown: AlreadyShown) -> None:
+        self._actor = actor
+        self._store, self._agent = actor.store, actor.agent
+        self._already_shown = already_shown
         self._by_run: dict[tuple[str, str], list[JournalEvent]] = {}
         self._mutex = Mutex()
 
@@ -52,34 +58,68 @@ class RecallJournal:
         Args:
             recall: what the event holds.
         """
-        try:
-            self._store.append_events([event], timeout=0.2)
-        except LedgerError as error:
-            _log.warning("recall %s is not in the journal: %s", event.id, error)
-        if recall.purpose == "inject":
+        self._append(event, timeout=0.2)
+        if recall.purpose in INJECTING:
             run = (event.run_id or "", recall.session_id or "")
             with self._mutex:
                 self._by_run.setdefault(run, []).append(event)
                 while len(self._by_run) > _RUNS:  # runs that never ended
                     self._by_run.pop(next(iter(self._by_run)))
+        if recall.purpose == "inject":
+            self._already_shown.record_injected(recall, event.timestamp)
+
+    def acknowledge(self, recall_id: str, sender: str | None = None) -> None:
+        """Write that a prompt has the block of an offer; it holds in this process in any case.
+
+        Args:
+            sender: who must have been asked for, if somebody was.
+        """
+        with self._mutex:
+            made = [e for events in self._by_run.values() for e in events if e.id == recall_id]
+        for offer in filter(is_offer, made or self._written(None, [recall_id])):
+            if _is_of_another(offer, sender):
+                continue
+            delivery = self._actor.event(DeliverEvent(recall=recall_id), run=offer.run_id)
+            self._append(delivery, timeout=LOCK_SECONDS)
+            with self._mutex:
+                for run, events in self._by_run.items():
+                    self._by_run[run] = settle_offers(events, [delivery])
+            self._already_shown.record_injected(RecallEvent.of(offer), offer.timestamp)
+
+    def _append(self, event: JournalEvent, timeout: float) -> None:
+        try:
+            self._store.append_events([event], timeout=timeout)
+        except LedgerError as error:
+            _log.warning("%s %s is not in the journal: %s", event.kind, event.id, error)
 
     def recalls_of_run(
-        self, run_id: str | None, session_id: str, recall_ids: Collection[str] | None
+        self,
+        run_id: str | None,
+        session_id: str,
+        recall_ids: Collection[str] | None,
+        sender: str | None = None,
     ) -> RunRecalls:
         """Return the recalls whose block a run had in its prompt, wherever they were made.
 
         Args:
+            sender: whose run it is; what was recalled for another counts as unknown.
             recall_ids: only these, whatever run or session they named; by default those of the
                 run, or without a run those of the session since its last run.
         """
-        recalls = {event.id: event for event in self._take(run_id, session_id, recall_ids)}
+        recalls = {event.id: event for event in self._take(run_id, session_id, recall_ids, sender)}
         try:
-            recalls |= {event.id: event for event in self._written(run_id, recall_ids)}
+            written = self._written(run_id, recall_ids)
+            recalls |= {e.id: e for e in written if e.id not in recalls or not is_offer(e)}
         except IndexProblem as problem:
             _log.warning("only this process's recalls are credited: %s", problem)
+        recalls = {i: e for i, e in recalls.items() if not _is_of_another(e, sender)}
         purposes = {event.id: RecallEvent.of(event).purpose for event in recalls.values()}
         refused = dict.fromkeys(set(recall_ids or ()) - recalls.keys(), _UNKNOWN)
-        refused |= {i: _SEARCH for i, purpose in purposes.items() if purpose != "inject"}
+        refused |= {
+            i: LATE if purpose == "offer" else _SEARCH
+            for i, purpose in purposes.items()
+            if purpose != "inject"
+        }
         return RunRecalls([e for i, e in recalls.items() if i not in refused], refused)
 
     def first_withholding(self, run_id: str, session_id: str) -> Withholding | None:
@@ -95,12 +135,28 @@ class RecallJournal:
                 return lottery
         return None
 
+    def asked_in(self, session: str, sender: str | None) -> list[str]:
+        """Return a sender's newest questions by `ask` in a session, the last one first."""
+        events = self._store.reader().events([RecallEvent.KIND], agent=self._agent, newest=_ASKED)
+        events = [*reversed(self._store.unindexed_events(self._agent)), *events]
+        recalls = [RecallEvent.of(event) for event in events if event.kind == RecallEvent.KIND]
+        own = ("ask", session, sender or "")
+        asked = (r.query for r in recalls if (r.purpose, r.session_id, r.sender or "") == own)
+        return [*dict.fromkeys(asked)]
+
     def _take(
-        self, run_id: str | None, session_id: str, recall_ids: Collection[str] | None
+        self,
+        run_id: str | None,
+        session_id: str,
+        recall_ids: Collection[str] | None,
+        sender: str | None,
     ) -> list[JournalEvent]:
         """Return what memory has of a run's recalls, and forget it; of all runs by their ids."""
+        run = run_id or "", session_id
         with self._mutex:
-            own = self._by_run.pop((run_id or "", session_id), [])
+            own = self._by_run.pop(run, [])
+            if others := [event for event in own if _is_of_another(event, sender)]:
+                self._by_run[run] = others
             if recall_ids is None:
                 return own
             others = [event for events in self._by_run.values() for event in events]
@@ -113,15 +169,24 @@ class RecallJournal:
         reader = self._store.reader()
         events = self._store.unindexed_events(self._agent)
         if recall_ids is not None:
-            events = [event for event in events if event.id in recall_ids]
             events += [event for i in recall_ids if (event := reader.event(i))]
         elif run_id:
-            events = [event for event in events if event.run_id == run_id]
             events += reader.events(agent=self._agent, run=run_id, kinds=[RecallEvent.KIND])
         else:
             return []
-        mine = (event for event in events if event.agent_id == self._agent)
-        return [event for event in mine if event.kind == RecallEvent.KIND]
+        return [
+            event
+            for event in reader.settle(events)
+            if event.agent_id == self._agent
+            and event.kind == RecallEvent.KIND
+            and (event.run_id == run_id if recall_ids is None else event.id in recall_ids)
+        ]
+
+
+def _is_of_another(recall: JournalEvent, sender: str | None) -> bool:
+    """Tell whether a recall was made for another person than the one who is named."""
+    asked = RecallEvent.of(recall).sender
+    return bool(sender and asked and sender != asked)
 
 
 def recall_event(
@@ -141,12 +206,13 @@ def recall_event(
     missed = [*islice(others, MAX_NEAR_MISSES)]
     return RecallEvent(
         query=query,
-        purpose=request.purpose,
+        purpose=request.purpose if recall.injected or request.purpose != "offer" else "inject",
         profile=profile,
         weights=weights,
         session_id=request.session_id,
         at=to_iso(asked.viewer.at) if request.at else "",
         sender=request.sender,
+        everybody=asked.viewer.asker is None or None,
         k=asked.k,
         token_budget=asked.token_budget,
         repeats=plan.already_shown,
@@ -182,6 +248,7 @@ def _ranked_item(hit: Hit, rank: int, weights: Mapping[str, float] | None = None
             if name in weights or name not in _OWN_SIGNALS  # else it counts for nothing
         },
         note=hit.note or None,
+        proof=hit.proof or None,
     )
 
 

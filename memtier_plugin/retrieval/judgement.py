@@ -6,20 +6,19 @@ Each rule is a module of its own (`prompt_kind`, `replacement`, `non_answers`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import FloorLevel, Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import Judged, apply_floor, block_bar, mark_nearest, refuse_all
 from memtier_plugin.retrieval.non_answers import (
-    find_empty,
     find_non_answers,
     keep_answering,
     leave_out_letters,
@@ -27,24 +26,28 @@ from memtier_plugin.retrieval.non_answers import (
     let_replies_answer,
 )
 from memtier_plugin.retrieval.plan import Candidates, Query, Selection
-from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
+from memtier_plugin.retrieval.prompt_kind import SHORT_PROMPT_WORDS, PromptKinds
+from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.replacement import (
     CONSIDERED,
     Replacement,
     find_replacements,
+    mark_replaced,
+    newest_first,
     put_current_first,
 )
 from memtier_plugin.retrieval.routing import RoutedHits
 from memtier_plugin.retrieval.session_lines import newest_of_session, select_last
 from memtier_plugin.retrieval.standing import read_standing, select_standing
+from memtier_plugin.retrieval.succession import Rarity, rarity_among
 from memtier_plugin.retrieval.working_memory import NOTE, is_left_behind, read_working
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.lexicon import lexicon
 
 ASKED_LEVEL: Final[FloorLevel] = (
     "quiet"  # of what answers a question: a wrong answer is worse than none
 )
+_FIRST: Final = 3  # of the hits, by which is told whether what was found is the asker's own
 
 
 class Judge:
@@ -82,29 +85,36 @@ class Judge:
         candidates: Candidates,
         lines: RoutedHits,
         replaced: Mapping[str, Replacement],
+        already_shown: Collection[str] = (),
     ) -> Judged:
-        """Return the lines that are worth showing; a search shows the others after them, marked."""
+        """Return the lines that are worth showing; a search shows the others after them, marked.
+
+        Args:
+            already_shown: the ids of what was found and stands in the conversation.
+        """
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
         if self._is_published and not asking:
             return Judged(lines.hits)
-        current = put_current_first(lines.hits, replaced)
+        # A question about a time has what was said then where it is found.
+        of_then = any(hit.signals.get("time") for hit in lines.hits)
+        current = (mark_replaced if of_then else put_current_first)(lines.hits, replaced)
         level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
         terms, words = candidates.result.terms, self._store.tokenizer.words
         no_answers, rivals = dict[str, str](), candidates.hits
-        if not query.kinds.assistant:  # where its own words are asked for, any of them may answer
-            no_answers = find_empty(current, terms, words, rivals=rivals)
         if not searching:
-            no_answers |= find_non_answers(
+            no_answers = find_non_answers(
                 current, terms, words, rivals=rivals, all_questions=asking
             )
         hits = tuple(hit for hit in current if hit.id not in no_answers)
         if asking:
             hits = let_replies_answer(hits, [hit for hit in current if hit.id in no_answers])
         if self.applies(query.request):
-            judged = self._judge_by_kind(query, evidence, hits)
+            in_sight = [hit for hit in candidates.hits if hit.id in already_shown]
+            judged = self._judge_by_kind(query, evidence, hits, in_sight)
         else:
             judged = apply_floor(level, evidence, hits)
-        judged = leave_out_letters(judged, terms, words)
+        if not _asks_of_oneself(query.kinds):
+            judged = leave_out_letters(judged, terms, words)
         judged = mark_nearest(judged, hits) if searching else leave_out_restated(judged, words)
         if asking:
             judged = keep_answering(judged)
@@ -113,26 +123,30 @@ class Judge:
         return replace(judged, left_out={**judged.left_out, **no_answers})
 
     def _judge_by_kind(
-        self, query: Query, evidence: QueryEvidence, hits: tuple[Hit, ...]
+        self,
+        query: Query,
+        evidence: QueryEvidence,
+        hits: tuple[Hit, ...],
+        in_sight: Sequence[Hit],
     ) -> Judged:
         """Return what of the hits a prompt of this kind needs, after its own session's lines."""
-        kinds, asking = query.kinds, query.request.purpose == "ask"
-        level, bar = self._settings.retrieval.floor, kinds.bar
-        if asking:
-            bar = max(bar, block_bar(ASKED_LEVEL, evidence))
+        kinds, asking = query.own_kinds, query.request.purpose == "ask"
+        level = self._settings.retrieval.floor
+        bar = block_bar(ASKED_LEVEL, evidence) if asking else 0.0
         if kinds.silence:
             return refuse_all(hits, "talk", kinds.silence)
         if kinds.is_empty:
             why = "the prompt means this conversation alone" if hits else ""
             judged = refuse_all(hits, "follow_up", why)
         else:
-            evidence = replace(evidence, kinds=kinds)
-            sender = query.request.sender or ""
-            asker = sender if sender and _asks_of_oneself(query) else ""
-            judged = apply_floor(level, evidence, hits, bar=bar, asker=asker)
+            own = is_about_asker(kinds, hits, query.request.sender or "")
+            evidence = replace(evidence, kinds=kinds, own=own)
+            judged = apply_floor(level, evidence, hits, bar=bar, in_sight=in_sight)
+            if not any(hit.signals.get("time") for hit in judged.hits):
+                judged = replace(judged, hits=newest_first(judged.hits))
         if asking:  # answered by what is found alone
             return judged
-        vague = bool(kinds.follow_up)
+        vague = bool(query.kinds.follow_up)
         if vague or (kinds.is_short and not judged.hits):
             first = self._session_lines(query)
         else:
@@ -143,7 +157,7 @@ class Judge:
         """Return the standing instructions that hold for a task, and are not in sight."""
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             hits = self._allowed(query, read_standing(self._store.reader(), query.viewer))
-            suited = select_standing(query.searched, hits)
+            suited = select_standing(query.searched, hits, query.token_budget)
             shown = self._find_shown(query, suited)
             return [hit for hit in suited if hit.id not in shown][: query.k]
         return []
@@ -182,23 +196,41 @@ class Judge:
         return []
 
     def find_replaced(
-        self, candidates: Candidates, selection: Selection, lines: RoutedHits
+        self, query: Query, candidates: Candidates, selection: Selection, lines: RoutedHits
     ) -> Mapping[str, Replacement]:
-        """Return, by id, the lines that a later one, perhaps in the prompt already, replaces."""
+        """Return, by id, the lines that a later one, perhaps in the prompt already, may replace."""
         if self._is_published or not lines.hits:
             return {}
         shown = [hit for hit in candidates.hits if hit.id in selection.already_shown]
         hits = [*lines.hits[:CONSIDERED], *shown]
         entries = [hit.id for hit in hits if isinstance(hit.item, Entry)]
         superseded = self._store.reader().superseded_entries(entries)
-        terms, tokenizer = candidates.result.terms, self._store.tokenizer
-        return find_replacements(hits, terms, tokenizer, superseded)
+        reader, viewer = self._store.reader(), query.viewer
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+
+        def rarity(words: Collection[str]) -> Rarity:
+            items = candidates.result.query_evidence.items
+            return rarity_among(reader.word_frequencies(scopes, words), items)
+
+        return find_replacements(hits, candidates.result.terms, rarity, superseded)
 
 
-def _asks_of_oneself(query: Query) -> bool:
-    """Tell whether a prompt speaks of its sender: "my", "I"."""
-    classes = lexicon(likeliest_language(query.text, split_words(query.text)))
-    own = (classes.first_person | classes.first_possessive) - classes.first_plural
-    if classes.unspaced:
-        return any(word in query.text for word in own)
-    return not own.isdisjoint(split_words(query.text))
+def is_about_asker(kinds: PromptKinds, hits: Sequence[Hit], asker: str) -> bool:
+    """Tell whether a prompt asks about whoever asks, who said one of the first hits of themselves.
+
+    Args:
+        asker: the sender; "" where there is only one person.
+    """
+    return _asks_of_oneself(kinds) and any(_is_own(hit, asker) for hit in hits[:_FIRST])
+
+
+def _asks_of_oneself(kinds: PromptKinds) -> bool:
+    return bool(kinds.personal and not kinds.states and kinds.words <= SHORT_PROMPT_WORDS)
+
+
+def _is_own(hit: Hit, asker: str) -> bool:
+    """Tell whether a hit is what its asker said of themselves: "My sister ...", "I ..."."""
+    item = hit.item
+    if isinstance(item, Fact):
+        return item.personal and (item.person or "") == asker
+    return item.role == "user" and (item.sender or "") == asker and speaks_of_oneself(item.content)

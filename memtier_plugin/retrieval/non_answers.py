@@ -16,7 +16,6 @@ from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.duplicates import find_restated
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.replacement import standing_for
-from memtier_plugin.retrieval.topic_words import count_content
 from memtier_plugin.text.speech import only_asks
 from memtier_plugin.text.tokenizer import ngrams, plain_words
 from memtier_plugin.text.traits import is_standing_instruction
@@ -27,8 +26,6 @@ MIN_COSINE: Final = 0.25  # below it meaning is no evidence
 _REPEATED: Final = 0.6  # of a question's words that the prompt has, for it to repeat the prompt
 _SIMILAR: Final = 0.65  # of the n-grams of two words (Dice), for one to be a form of the other
 _MIN_LETTERS: Final = 5  # of a word that others are compared with
-_MAX_EMPTY: Final = 60  # characters of a line that may say nothing
-_QUESTION_MARKS: Final = frozenset("?？؟")
 
 Split = Callable[[str], Sequence[str]]
 
@@ -53,7 +50,7 @@ def find_non_answers(
     questions: list[Hit] = []
     for hit in hits[:CONSIDERED]:
         missing = missing_statement(hit.item)
-        if missing in ("call", "receipt"):
+        if missing == "receipt":
             reasons[hit.id] = missing
         elif missing == "question":
             questions.append(hit)
@@ -61,50 +58,6 @@ def find_non_answers(
     if questions and (all_questions or any(map(_competes, (*hits, *rivals)[: 2 * CONSIDERED]))):
         reasons.update((hit.id, "question") for hit in repeated)
     return reasons
-
-
-def find_empty(
-    hits: Sequence[Hit], terms: Collection[str], words: Split, *, rivals: Sequence[Hit] = ()
-) -> dict[str, str]:
-    """Return, by id, which hits say nothing beside the statements that compete: "empty".
-
-    "I'm listening." and "One more thing before lunch." come up by the lines next to them, or by a
-    word of the prompt.  They have one word of content at most, and it is the prompt's own or far
-    from it in meaning.  The reply to a question ("Heron.") is none of them.
-
-    Args:
-        terms, words, rivals: as for `find_non_answers`.
-    """
-    turns = {_turn(hit): hit for hit in (*hits, *rivals)}
-    empty: dict[str, str] = {}
-    for hit in hits[:CONSIDERED]:
-        before = turns.get(_turn(hit, -1))
-        replies = before is not None and not _QUESTION_MARKS.isdisjoint(before.text)
-        if not replies and _is_empty(hit, terms, words):
-            empty[hit.id] = "empty"
-    others = (hit for hit in (*hits, *rivals)[: 2 * CONSIDERED] if hit.id not in empty)
-    return empty if empty and any(map(_competes, others)) else {}
-
-
-def _turn(hit: Hit, step: int = 0) -> tuple[str, int] | None:
-    item = hit.item
-    return (item.session_id, item.turn + step) if isinstance(item, Entry) else None
-
-
-def _is_empty(hit: Hit, terms: Collection[str], words: Split) -> bool:
-    text = hit.text
-    if missing_statement(hit.item) == "receipt":
-        return True
-    if _turn(hit) is None or hit.evidence is None or len(text) > _MAX_EMPTY:
-        return False
-    asks = not _QUESTION_MARKS.isdisjoint(text)  # `find_non_answers` has a rule for questions
-    if asks or any(map(str.isdigit, text)) or is_standing_instruction(text):
-        return False
-    count, content = count_content(text)
-    if count > 1:
-        return False
-    of_prompt = all(word in terms for text in content for word in words(text))
-    return of_prompt or not _has_own_evidence(hit)
 
 
 def _competes(hit: Hit) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Route, Step
 from memtier_plugin.retrieval.block import BlockPlan
@@ -12,8 +12,13 @@ from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.hypothetical import Hypothesis
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
 from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.routing import RoutedHits
+from memtier_plugin.retrieval.routing import RoutedHits, asks_several
 from memtier_plugin.retrieval.search import SearchResult
+
+
+def with_subject(text: str, subject: str) -> str:
+    """Return a prompt with what it leaves to its session."""
+    return f"{text} ({subject})" if subject else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Query:
         until: the deadline, a moment of ``time.monotonic()``.
         by_meaning: whether vectors are compared, too.
         kinds: what kinds of prompt it is; of a search, none.
+        subject: what its session named last, if it only points at that.
         hypothesis: the made-up answer whose like is searched for, too.
     """
 
@@ -36,12 +42,33 @@ class Query:
     until: float | None
     by_meaning: bool
     kinds: PromptKinds = NO_KINDS
+    subject: str = ""
     hypothesis: Hypothesis | None = None
+
+    @property
+    def asked(self) -> str:
+        """The prompt, with what it leaves to its session."""
+        return with_subject(self.text, self.subject)
 
     @property
     def searched(self) -> str:
         """The text that is searched for."""
-        return self.kinds.query or self.text
+        return with_subject(self.kinds.query or self.text, self.subject)
+
+    @property
+    def own_kinds(self) -> PromptKinds:
+        """Its kinds by what is searched for: with a subject it leans on nothing any more."""
+        return replace(self.kinds, follow_up=0.0) if self.subject else self.kinds
+
+    @property
+    def several(self) -> bool:
+        """Whether it has several answers, which lie in as many lines."""
+        return bool(self.kinds.several) or asks_several(self.text[:2000])
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is to be answered by what is found alone."""
+        return self.request.purpose == "ask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +82,11 @@ class Candidates:
     hits: tuple[Hit, ...]
     result: SearchResult
     degradations: tuple[str, ...]
+
+    @property
+    def by_time(self) -> bool:
+        """Whether only what was said in a time answers."""
+        return self.result.query_evidence.by_time
 
 
 @dataclass(frozen=True, slots=True)

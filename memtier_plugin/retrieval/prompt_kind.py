@@ -40,8 +40,7 @@ _MAX_CONTENT: Final = 3  # words of its own that a follow-up may have
 _MAX_COMMAND_WORDS: Final = 5  # of a slash command; with more it says what it is about
 _MAX_HEAD: Final = 60  # words by which a prompt is judged
 _MAX_QUESTION: Final = 40  # words of a question for the assistant's words
-_LOG_BAR: Final = 0.75
-_FOLLOW_UP_BAR: Final = 0.5
+_MAX_STATEMENT: Final = 24  # words; what tells more says what it is about
 _MAX_CHARS: Final = 2_000  # of a prompt, that are read for its kind
 
 _COMMAND: Final = regex.compile(r"\s*(?:/[a-z][\w:-]*(?=\s|$)|![a-z][\w./-]*(?=\s|$))", regex.I)
@@ -70,6 +69,7 @@ class PromptKinds:
         assistant: it asks for the assistant's own words.
         time: it asks when.
         several: it asks for several things.
+        states: it tells something, and neither asks nor orders anything.
         words: how many it has outside of what is pasted.
         query: what is to be searched for: the words around what is pasted, or all of it.
     """
@@ -84,6 +84,7 @@ class PromptKinds:
     assistant: float = 0.0
     time: float = 0.0
     several: float = 0.0
+    states: float = 0.0
     words: int = 0
     query: str = ""
 
@@ -96,13 +97,6 @@ class PromptKinds:
     def is_short(self) -> bool:
         """Whether it may mean what this session said although it does not say so."""
         return self.words <= SHORT_PROMPT_WORDS and not (self.task or self.general or self.log)
-
-    @property
-    def bar(self) -> float:
-        """How likely what is found must hold what it needs, where that is more than usual."""
-        if self.log and self.words < MIN_PASTED_LINES:
-            return _LOG_BAR
-        return _FOLLOW_UP_BAR if self.follow_up > _FOLLOW_UP_BAR else 0.0
 
     @property
     def silence(self) -> str:
@@ -170,6 +164,7 @@ def _classify(text: str) -> PromptKinds:
         assistant=float(reading.assistant),
         time=float(reading.opens("time_openers")),
         several=float(reading.opens("list_openers")),
+        states=float(reading.states),
     )
 
 
@@ -184,6 +179,7 @@ class _Reading:
     units: Sequence[str]  # its words, or its letters where these are not separated
     tokens: Sequence[Token]
     asks: bool  # it ends with a question mark
+    questions: bool  # or has one somewhere
     sentences: int
 
     def opens(self, name: str, *, polite: bool = True) -> bool:
@@ -236,6 +232,19 @@ class _Reading:
         words = lexicon(self.language)
         first = self.units[self._start : self._start + 1]
         return self.asks or any(unit in words.question_openers for unit in first)
+
+    @property
+    def states(self) -> bool:
+        """Whether it opens with a subject that is known, and neither asks nor orders anything."""
+        long = len(self.units) > _MAX_STATEMENT
+        if long or self.questions or self._is_question or self.task or self.general:
+            return False
+        words = lexicon(self.language)
+        subjects = words.definite | words.clause_subjects | words.first_person
+        subjects |= words.first_possessive
+        if words.unspaced:
+            return "".join(self.units).startswith(tuple(subjects))
+        return not subjects.isdisjoint(self.units[self._start : self._start + 1])
 
     def _has(self, name: str) -> bool:
         """Tell whether a phrase of a class stands anywhere in it."""
@@ -398,4 +407,5 @@ def _read(text: str, words: Sequence[str]) -> _Reading | None:
     units = [*"".join(head)] if lexicon(language).unspaced else head
     tokens = tokenize(units, vocabulary(language))
     sentences = sum(bool(part.strip()) for part in _STOP.split(text))
-    return _Reading(language, units, tokens, text.rstrip().endswith(("?", "？")), sentences)
+    asks, questions = text.rstrip().endswith(("?", "？")), "?" in text or "？" in text
+    return _Reading(language, units, tokens, asks, questions, sentences)

@@ -21,6 +21,7 @@ _CLASSES: Final = (
     "edit_verbs", "degrees", "answer_parts",
 )  # fmt: skip
 _OPENERS: Final = ("politeness", "task_verbs", "general_openers", "thanks_for")
+_HEAD: Final = 400  # characters of a text that tell whether it is about who says it
 _NO_CLASS: Final = frozenset[str]()
 FUNCTION: Final = "function"
 Token = tuple[str, frozenset[str]]  # a word or phrase, and its classes; none: it has content
@@ -122,6 +123,17 @@ def likeliest_language(text: str, words: Sequence[str], among: Collection[str] =
             if name in among:
                 counts[name] = counts.get(name, 0) + weight
     return max(counts, key=lambda name: (counts[name], name == "english"))
+
+
+def speaks_of_oneself(text: str) -> bool:
+    """Tell whether a text has "my", "I" or the like, near its beginning."""
+    text = text[:_HEAD]
+    words = split_words(text)
+    classes = lexicon(likeliest_language(text, words))
+    own = classes.first_person | classes.first_possessive
+    if classes.unspaced:
+        return any(word in text for word in own)
+    return not own.isdisjoint(words)
 
 
 def tokenize(units: Sequence[str], known: Vocabulary) -> list[Token]:

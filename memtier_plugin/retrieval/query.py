@@ -15,7 +15,7 @@ from typing import Final
 
 import regex
 
-from memtier_plugin.core.records import Fact
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.retrieval.project_names import weigh_names, without_names
 from memtier_plugin.retrieval.topic_words import query_language, ranking_terms, topic_terms
 from memtier_plugin.retrieval.visibility import Asker, is_visible
@@ -37,7 +37,7 @@ _ASKING_WORDS: Final = """
     remember recall remind mention discuss discussion talk tell say said speak ask question answer
     conversation chat session topic aspect summary summarize summarise overview list describe
     explain comprehensive detail order sequence various different specific overall show give
-    provide know think please help bring item thing
+    provide know think please help bring item thing told spoke spoken gave given knew known brought
 """
 # A request for what was, not for what is put before the reader ("summarise this article").
 _HERE: Final = (
@@ -96,6 +96,7 @@ class Viewer:
     """The viewer and the time of a query, which decide the visibility and age of rows.
 
     ``linked`` is what else the sender is called, ``read_people`` grants everybody's personal facts.
+    Who reads all and is no agent ("") is the person at the machine.
     """
 
     agent: str
@@ -106,19 +107,26 @@ class Viewer:
     read_people: bool = False
 
     @property
-    def asker(self) -> Asker:
-        """Return the viewer as one that asks for facts."""
+    def asker(self) -> Asker | None:
+        """Return the viewer as one that asks for facts; None for the person at the machine."""
+        if self.read_all and not self.agent:
+            return None
         people = self.linked | {self.sender or ""}
         return Asker(self.agent, people, self.read_all or self.read_people)
 
-    def may_see(self, fact: Fact) -> bool:
-        """Tell whether it may see a fact; ``read_all`` opens all summaries, but no confidence."""
-        return is_visible(fact, self.asker) or (self.read_all and bool(fact.shelf))
+    def may_see(self, item: Entry | Fact) -> bool:
+        """Tell whether it may see an item; ``read_all`` opens all summaries, but no confidence."""
+        asker = self.asker
+        if asker is None:
+            return True
+        if isinstance(item, Entry):
+            return self.read_all or asker.hears(item)
+        return is_visible(item, asker) or (self.read_all and bool(item.shelf))
 
     @property
     def people(self) -> frozenset[str] | None:
         """The people whose personal facts it may see; None for everybody's."""
-        return self.asker.readable_people
+        return asker.readable_people if (asker := self.asker) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,7 @@ class ParsedQuery:
         topic_terms: those of them that say what it is about.
         spans: the times that it names.
         project_names: those of its words that name the project.
+        by_time: whether it asks for what was said in its spans, and for hardly anything else.
     """
 
     text: str
@@ -150,6 +159,7 @@ class ParsedQuery:
     spans: Sequence[TimeSpan]
     tokenizer: Tokenizer
     project_names: Collection[str] = ()
+    by_time: bool = False
 
     @property
     def topic(self) -> str:

@@ -19,7 +19,7 @@ from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.garbage import delayed_collection
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import FOR_PROMPTS, count_tokens
-from memtier_plugin.core.results import Hit, Recall, RecallRequest, Signal, Step
+from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
 from memtier_plugin.core.settings.schema import AgentRights, Paper, Retrieval, Rrf, Settings
 from memtier_plugin.core.times import aware
 from memtier_plugin.providers.reranking import NO_RERANKER
@@ -35,6 +35,7 @@ from memtier_plugin.retrieval.contradictions import (
 )
 from memtier_plugin.retrieval.contributions import profile_weights
 from memtier_plugin.retrieval.duplicates import collapse_duplicates, find_copies
+from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.follow_up import FollowUp, follow_up
 from memtier_plugin.retrieval.hits import read_hits, with_added
 from memtier_plugin.retrieval.hypothetical import HypothesisWriter, with_step
@@ -54,21 +55,23 @@ from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
 from memtier_plugin.retrieval.replacement import mark_replaced
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
-from memtier_plugin.retrieval.search import PluginSignals, Search, SearchResult
+from memtier_plugin.retrieval.search import Search, SearchResult, plugin_signals
+from memtier_plugin.retrieval.session_lines import refresh_for
+from memtier_plugin.retrieval.subject import SubjectFinder
 from memtier_plugin.retrieval.tiers import TierName
 from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.retrieval.withholding import Withholder
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.sessions import DeadlineExceeded
+from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.text.passages import select_passage
+from memtier_plugin.text.traits import find_orders
 
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are looked for
 _TRIES: Final = 2  # hits that are tried for a line, for each line requested
 RERANKED: Final = 100  # the best hits, which a reranker orders (True Memory, stage 10)
 _RERANK_SECONDS: Final = 5.0  # for that, where a recall has no deadline
-_REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
 _DEFAULTS: Final = RecallRequest()
 
 
@@ -86,14 +89,15 @@ class Recaller:
             actor.store, self._settings, self._allowed, self._find_shown, was_injected
         )
         self._writer = HypothesisWriter(actor, self._settings)
-        self.journal = RecallJournal(actor.store, actor.agent)
+        self.journal = RecallJournal(actor, self._already_shown)
+        self.subjects = SubjectFinder(actor.store, self.journal)
         self._withholder = Withholder(self.journal, actor.agent, self._settings.causes.withhold)
 
     @property
     def reads_all(self) -> bool:
-        """True if the project grants this agent every agent's entries."""
+        """True if this agent may read every agent's entries."""
         rights = self._settings.agents.get(self._actor.agent)
-        return rights is not None and rights.read_all
+        return self._actor.everybody or (rights is not None and rights.read_all)
 
     def viewer(self, sender: str | None, at: datetime, *, searches: bool = True) -> Viewer:
         """Return this agent as it asks for a sender, with what the project grants it.
@@ -106,6 +110,8 @@ class Recaller:
         linked = frozenset[str]()
         if searches and not self._store.paused:
             linked = linked_people(self._store.reader(), sender or "")
+        if self._actor.everybody:
+            return Viewer("", sender, True, at, linked)
         return Viewer(self._actor.agent, sender, rights.read_all, at, linked, rights.read_people)
 
     @property
@@ -117,6 +123,7 @@ class Recaller:
         """True for a profile that ranks as a paper has it, without what `recall_first` adds."""
         return self._settings.retrieval.profile != "recall_first"
 
+    @from_new_index
     def recall(
         self,
         text: str,
@@ -179,6 +186,8 @@ class Recaller:
         """
         started = time.monotonic() if started is None else started
         query = self._understand(text, viewer, request, by_meaning, started)
+        if query.kinds is not NO_KINDS:
+            query = replace(query, subject=self.subjects.find(text, viewer, request, query.until))
         if writer is not None:
             query = replace(query, hypothesis=writer.write(query.searched, viewer, query.until))
         needless = query.kinds.silence and not search_talk
@@ -186,8 +195,10 @@ class Recaller:
         searched = time.monotonic()
         selection = self._select(query, candidates)
         routed = self._route(query, candidates, selection, searched)
-        replaced = self._judge.find_replaced(candidates, selection, routed.lines)
-        judged = self._judge.judge(query, candidates, routed.lines, replaced)
+        replaced = self._judge.find_replaced(query, candidates, selection, routed.lines)
+        judged = self._judge.judge(
+            query, candidates, routed.lines, replaced, selection.already_shown
+        )
         read = candidates.result.postings + candidates.result.vectors
         search_step = Step(name="search", ms=(searched - started) * 1000, read=read)
         return RecallPlan(
@@ -196,13 +207,13 @@ class Recaller:
             candidates.result,
             candidates.degradations + routed.degradations,
             selection.values,
-            self._block(query, candidates.result.terms, judged.hits),
+            self._block(query, candidates.result.terms, judged),
             routed.route,
             {**routed.lines.left_out, **judged.left_out},
             with_step(query.hypothesis, (search_step, *candidates.result.tiers, *routed.steps)),
             selection.already_shown,
             judged,
-            frozenset(current.by.id for current in replaced.values()),
+            frozenset(now.by.id for now in replaced.values() if now.is_proven),
         )
 
     # -- understand ----------------------------------------------------------------------------
@@ -254,9 +265,8 @@ class Recaller:
     ) -> tuple[list[Hit], SearchResult]:
         """Search for a text; what makes the result less than it should be is added to a list."""
         store, viewer, until = self._store, query.viewer, query.until
-        agent, read_all = self._actor.agent, viewer.read_all
-        build = store.reader().build_id()
-        behind = store.refresh(agent, wait_ms=_REFRESH_MS, read_all=read_all, leave_recalls=True)
+        agent, build = self._actor.agent, store.reader().build_id()
+        behind = refresh_for(store, viewer)
         # Before the index is searched: what it takes in meanwhile is seen twice, not never.
         unindexed = read_unindexed(store, agent, viewer) if behind else None
         degradations += [behind] if behind else []
@@ -281,7 +291,7 @@ class Recaller:
             with suppress(DeadlineExceeded), store.deadline(until):
                 own = query.hypothesis if text == query.searched else None
                 alike = own.vector if own else None
-                result = search.rank(text, vector, self._plugin_signals(), alike, self.reach)
+                result = search.rank(text, vector, plugin_signals(store), alike, self.reach)
             result = result or search.rank_by_words()
             limit = self._settings.retrieval.candidates
             hits = read_hits(reader, result.ranked[:limit], viewer, result.evidence)
@@ -318,16 +328,6 @@ class Recaller:
             elif paper.weights.semantic:
                 yield "no embedding model for the semantic signal"
 
-    def _plugin_signals(self) -> PluginSignals | None:
-        if not plugins.manager().hook.memtier_signals.get_hookimpls():
-            return None
-
-        def collect(query: str, rows: Sequence[int]) -> Sequence[Signal]:
-            stored = self._store.reader().items_by_row(rows)
-            return plugins.collect_signals(query, [stored[row].item for row in rows])
-
-        return collect
-
     def _rerank(self, query: Query, hits: list[Hit], degradations: list[str]) -> list[Hit]:
         """Return the hits as a plugin orders the first of them; not as published by MemTier."""
         if self._is_paper or not plugins.may_rerank(self._settings):
@@ -347,6 +347,8 @@ class Recaller:
 
     def _select(self, query: Query, candidates: Candidates) -> Selection:
         hits = self._allowed(query, candidates.hits)
+        if candidates.by_time and self._judge.applies(query.request):
+            hits = [hit for hit in hits if hit.evidence is None or hit.evidence.time == 1]
         already_shown: tuple[str, ...] = ()
         if shown := self._find_shown(query, hits):
             if not self._is_published:  # and what says the same in another line
@@ -403,7 +405,7 @@ class Recaller:
         ms = (time.monotonic() - started) * 1000
         routed = Routed(lines, route, (Step(name="route", ms=ms, read=len(selection.hits)),))
         # What further searches find has no evidence for this question, so that it answers none.
-        if route.action == "R" and not self._is_published and query.request.purpose != "ask":
+        if route.action == "R" and not (self._is_published or candidates.by_time or query.asks):
             return self._follow_up(query, candidates, question, routed)
         return routed
 
@@ -437,17 +439,19 @@ class Recaller:
 
     # -- pack ----------------------------------------------------------------------------------
 
-    def _block(self, query: Query, terms: Mapping[str, float], hits: tuple[Hit, ...]) -> BlockPlan:
+    def _block(self, query: Query, terms: Mapping[str, float], judged: Judged) -> BlockPlan:
         k, budget, guarded = query.k, query.token_budget, self._settings.trust.defence
         if self._is_paper:
-            return BlockPlan(hits, k, budget, guarded=guarded)
+            return BlockPlan(judged.hits, k, budget, guarded=guarded)
         most = self._settings.retrieval.passage_tokens
         select = partial(select_passage, weights=terms, words=self._store.tokenizer.words)
+        rules = {hit.text: find_orders(hit.text) for hit in judged.added if query.kinds.task}
 
         def excerpt(text: str, index: int) -> str:
-            return select(text, size=4 * passage_size(index, most, k, budget))
+            text = rules.get(text) or text  # the order alone
+            return select(text, size=4 * passage_size(index, most, k, budget, even=query.several))
 
-        return BlockPlan(hits, k, budget, excerpt, _TRIES * k, guarded)
+        return BlockPlan(judged.hits, k, budget, excerpt, _TRIES * k, guarded)
 
     def _pack(self, plan: RecallPlan, recall_id: str, started: float) -> Recall:
         packing, result = time.monotonic(), plan.result
@@ -482,16 +486,12 @@ class Recaller:
         event = recall_event(
             recall,
             plan,
-            query=self.redact(recall.query[:2000]),
+            query=self.redact(plan.query.asked[:2000]),
             profile=settings.retrieval.profile,
             weights=profile_weights(settings, plan.result.model),
         )
         written = self._actor.event(event, run=request.run_id, at=now, event_id=recall.id)
         self.journal.write(written, event)
-        if request.purpose == "inject" and request.session_id:
-            self._already_shown.record_injected(
-                request.session_id, [hit.item.id for hit in recall.injected], now
-            )
 
     def redact(self, text: str) -> str:
         """Return a text as it may be kept."""

@@ -149,6 +149,12 @@ def question_kinds(question: RoutingInput, best: Hit) -> list[str]:
     return kinds[:1]  # one doubt, however many words give it away
 
 
+def asks_several(query: str) -> bool:
+    """Tell whether an English question has several answers, which lie in as many lines."""
+    query = query.casefold()
+    return any(_KINDS[kind].search(query) for kind in SEVERAL_ANSWERS)
+
+
 def covered_share(question: RoutingInput, *hits: Hit) -> float:
     """Return the share of the question's words, by their weights, that these hits say."""
     total = sum(question.terms.values())

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from memtier_plugin.core import allowance, plugins
 from memtier_plugin.core.results import Evidence, Signal, Step
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval import ranking
@@ -23,9 +24,11 @@ from memtier_plugin.retrieval.paper_search import PaperSearch
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, QueryVector, Viewer, parse_query
 from memtier_plugin.retrieval.signals import score_signals
 from memtier_plugin.retrieval.tiers import TIERS, TierName, is_sufficient, is_tiered, tier_rows
+from memtier_plugin.retrieval.time_questions import words_beside_time
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
+from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import Tokenizer
 
 PluginSignals = Callable[[str, Sequence[int]], Sequence[Signal]]
@@ -55,6 +58,18 @@ class SearchResult:
     query_evidence: QueryEvidence = field(default_factory=QueryEvidence)
     evidence: Mapping[int, Evidence] = field(default_factory=dict)
     tiers: tuple[Step, ...] = ()
+
+
+def plugin_signals(store: Store) -> PluginSignals | None:
+    """Return what asks the plugins for their signals; None without such a plugin."""
+    if not plugins.manager().hook.memtier_signals.get_hookimpls():
+        return None
+
+    def collect(query: str, rows: Sequence[int]) -> Sequence[Signal]:
+        stored = store.reader().items_by_row(rows)
+        return plugins.collect_signals(query, [stored[row].item for row in rows])
+
+    return collect
 
 
 class Search:
@@ -147,10 +162,12 @@ class Search:
         """Rank by words alone, as far as these were read: what a late recall serves."""
         if self._builder is None:
             return SearchResult(late=True, partly_embedded=self._partly_embedded)
-        candidates, scores = self._builder.lexical
-        values = ranking.scale_by_max([scores.get(candidate.row, 0.0) for candidate in candidates])
-        ranked = self._order(candidates, {"words": values}, {"words": 1.0})
-        return self._result(self._builder, ranked, late=True)
+        pool = self._builder.lexical_pool()
+        values = ranking.scale_by_max(pool.bm25)
+        ranked = self._order(pool.candidates, {"words": values}, {"words": 1.0})
+        query_evidence, evidence = gather_evidence(pool, [row for row, _, _ in ranked])
+        result = self._result(self._builder, ranked, late=True)
+        return replace(result, query_evidence=query_evidence, evidence=evidence)
 
     def _rank_recall_first(
         self,
@@ -160,6 +177,10 @@ class Search:
         earlier: PoolBuilder | None = None,
     ) -> SearchResult:
         parsed = parse_query(query, self._viewer.at, self._tokenizer, self._project_names)
+        beside = words_beside_time(parsed.text, parsed.spans)
+        if beside is not None:
+            topic = {*self._tokenizer.words(" ".join(beside))}
+            parsed = replace(parsed, by_time=True, topic_terms=topic)
         model = self._vector.model if self._vector else None
         own_weights = ranking_weights(self._settings.retrieval.weights, model)
         self._builder = builder = PoolBuilder(
@@ -245,5 +266,6 @@ class Search:
         return self._reader.vectors.is_covered(model, [*self._scopes, *self._shared])
 
     def _check(self) -> None:
+        allowance.require()
         if self._until is not None and time.monotonic() > self._until:
             raise DeadlineExceeded("the deadline has passed")

@@ -13,9 +13,18 @@ from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.hits import entry_hit
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Store
 
 MAX_LINES: Final = 4  # of a session that lead a block: two exchanges
+_REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
 _READ: Final = 12  # entries of it that are read; some may not stand in a prompt
+
+
+def refresh_for(store: Store, viewer: Viewer) -> str | None:
+    """Bring the index up to date for a viewer; return why some lines are still missing."""
+    return store.refresh(
+        viewer.agent, wait_ms=_REFRESH_MS, read_all=viewer.read_all, leave_recalls=True
+    )
 
 
 def newest_of_session(reader: Reader, viewer: Viewer, session: str) -> list[Hit]:

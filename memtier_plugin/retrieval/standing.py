@@ -8,24 +8,62 @@ or an aspect that any work of that domain has (naming, comments), or how to answ
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import accumulate
 from typing import Final
 
 import regex
 
+from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.hits import entry_hit
 from memtier_plugin.retrieval.prompt_words import split_words
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.lexicon import Words, lexicons, words_of
+from memtier_plugin.text.tokenizer import Tokenizer
+from memtier_plugin.text.traits import find_orders
 
-MAX_LINES: Final = 4  # of standing instructions in a block
-_READ: Final = 64  # instructions that are looked at, the newest
-_MAX_CHARS: Final = 2_000  # of a text that is looked at
-_NAMED, _ASPECT = 2, 1  # how well an instruction suits
-# Somebody's promise to follow an instruction, not the instruction.
-_PROMISE: Final = regex.compile(r"(?i)\b(?:I|we)(?:['’]ll| will)\b(?! (?:need|want|ask|expect))")
+MAX_LINES: Final = 8  # of standing instructions in a block
+_PARTS: Final = 3  # of a block's tokens, of which they have one
+_READ: Final = 48  # instructions that are looked at, the newest
+_MAX_CHARS: Final = 2_000  # of a task that are looked at
+_HEAD: Final = 12  # tokens of a line before its words
+_ASPECT: Final = 1  # how well an instruction suits that names no word of the task
+_SAME: Final = 0.25  # of the words of two orders for the same thing
+# What an order sets: a quoted word or a name with a sign, or a number.
+_VALUE: Final = regex.compile(
+    r"""(?P<name>(?<!\w)['"‘“`«「][^\s'"’”`»」]+['"’”`»」]|\w*_\w*|@\w+)|(?P<number>\b\d+\b)"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    words: Words
+    topic: Words  # those of them that name a kind of work, or an aspect of it
+    sets: Words  # the kinds of values in it
+    forbids: bool
+
+    @classmethod
+    @lru_cache(256)
+    def of(cls, text: str) -> _Order:
+        """Read an order."""
+        words = stems(text)
+        sets = frozenset(match.lastgroup or "" for match in _VALUE.finditer(text))
+        forbids = not words_of("negations").isdisjoint(split_words(text))
+        return cls(words, words & _topics(), sets, forbids)
+
+    def replaces(self, older: _Order) -> bool:
+        """Tell whether it sets a value of the same thing as an older one.
+
+        Two prohibitions hold together, and so do orders without a value: nothing proves that one
+        is instead of the other.
+        """
+        if not (self.topic and self.sets) or (self.forbids and older.forbids):
+            return False
+        alike = len(self.words & older.words) >= _SAME * len(self.words | older.words)
+        return alike and (self.topic, self.sets) == (older.topic, older.sets)
 
 
 def read_standing(reader: Reader, viewer: Viewer) -> list[Hit]:
@@ -36,42 +74,74 @@ def read_standing(reader: Reader, viewer: Viewer) -> list[Hit]:
     return [entry_hit(stored[row], 0.0, {}) for row in rows if row in stored]
 
 
-def select_standing(prompt: str, hits: Iterable[Hit]) -> list[Hit]:
-    """Return the few instructions that hold for a task, the best suited first, then the newest.
+def select_standing(prompt: str, hits: Iterable[Hit], budget: int) -> list[Hit]:
+    """Return the few instructions that suit a task best, the newest first.
+
+    One that a newer one replaces is none, and all together leave most of the block to the answer.
 
     Args:
         hits: the newest first.
+        budget: the tokens of the block.
     """
-    words = frozenset(split_words(prompt[:_MAX_CHARS]))
-    suited = [(suits(words, hit.text), hit) for hit in hits if not _PROMISE.search(hit.text)]
-    suited = [(degree, hit) for degree, hit in suited if degree]
-    suited.sort(key=lambda pair: -pair[0])
-    return [hit for _, hit in suited[:MAX_LINES]]
+    task = stems(prompt[:_MAX_CHARS])
+    newer: list[_Order] = []
+    suited: list[tuple[int, int, Hit]] = []
+    for hit in hits:
+        text = find_orders(hit.text)
+        order = _Order.of(text)
+        if not text or any(other.replaces(order) for other in newer):
+            continue
+        newer.append(order)
+        if degree := suits(task, order.words):
+            suited.append((degree, count_tokens(text) + _HEAD, hit))
+    best = sorted(suited, key=lambda each: -each[0])[:MAX_LINES]
+    used = accumulate(tokens for _, tokens, _ in best)
+    fitting = [each for each, total in zip(best, used, strict=True) if total <= budget // _PARTS]
+    return [each[-1] for each in suited if each in fitting]
 
 
-def suits(task: Words, instruction: str) -> int:
-    """Return how well an instruction suits the words of a task; 0 if it does not."""
-    words = frozenset(split_words(instruction[:_MAX_CHARS]))
+def suits(task: Words, words: Words) -> int:
+    """Return how well the words of an instruction suit those of a task; 0 if they do not."""
     degree, named = 0, False
     for domain, own in _domains("domains").items():
         aspects = _domains("style_words").get(domain, frozenset())
         named = named or not words.isdisjoint(own | aspects)
         if task.isdisjoint(own):
             continue
-        if not words.isdisjoint(own & task):
-            degree = _NAMED
+        if both := words & own & task:
+            degree = _ASPECT + len(both)
         elif not words.isdisjoint(aspects):
             degree = max(degree, _ASPECT)
-    if not degree and not named and not words.isdisjoint(words_of("answering")):
+    if not degree and not named and not words.isdisjoint(_answering()):
         return _ASPECT
     return degree
+
+
+def stems(text: str) -> Words:
+    """Return the words of a text by which tasks and instructions are compared."""
+    return frozenset(_tokenizer().words(text))
+
+
+@cache
+def _tokenizer() -> Tokenizer:
+    return Tokenizer("english")  # the language of the lists, whatever the project's
+
+
+@cache
+def _topics() -> Words:
+    return _answering().union(*_domains("domains").values(), *_domains("style_words").values())
+
+
+@cache
+def _answering() -> Words:
+    return stems(" ".join(words_of("answering")))
 
 
 @cache
 def _domains(name: str) -> dict[str, Words]:
     """Return the words of each domain over all languages."""
-    domains: dict[str, set[str]] = {}
+    domains: dict[str, list[str]] = {}
     for words in lexicons():
         for domain, own in getattr(words, name).items():
-            domains.setdefault(domain, set()).update(own)
-    return {domain: frozenset(own) for domain, own in domains.items()}
+            domains.setdefault(domain, []).extend(own)
+    return {domain: stems(" ".join(own)) for domain, own in domains.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final, Literal, NamedTuple
@@ -15,9 +15,11 @@ from typing import Final, Literal, NamedTuple
 from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.text.grammar import common_words
 from memtier_plugin.text.languages import detect_language
-from memtier_plugin.text.lexicon import lexicons, words_of
+from memtier_plugin.text.lexicon import LANGUAGES, Words, lexicon, lexicons, words_of
+from memtier_plugin.text.phrases import Words as Phrases
 from memtier_plugin.text.phrases import phrase_end
 from memtier_plugin.text.tokenizer import Tokenizer
+from memtier_plugin.text.traits import opens_imperative
 
 SHORT_CHARS: Final = 140  # characters up to which a message is one statement
 _MAX_SENTENCE: Final = 400  # characters; longer ones are code, tables and lists
@@ -25,9 +27,18 @@ _MAX_CHARS: Final = 4_000  # of a message that are looked at
 _MAX_STATEMENTS: Final = 8  # of a message
 _SENTENCE_END: Final = re.compile(r"[.!?;]\s+|[。！？；]|\n+")
 _TOKEN: Final = re.compile(r"\w+")
-_NUMBER: Final = re.compile(r"\d+(?:[.,:/-]\d+)*")
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
-_NAME: Final = re.compile(r"(?<![.!?。]\s)(?<!^)(?<!\w)[A-ZÄÖÜÀÉÈ][\w-]+")
+_WORD: Final = re.compile(
+    r"\d+(?:[.,:/-]\d+)*|[\u3040-\u30ff\u3400-\u9fff]+|[^\W\d_]+(?:[-_.][\w-]+)*\d*|\w+"
+)
+_IDENTIFIER: Final = re.compile(r"(?!v\d)[^\W\d_]")  # "m6", "eu-west-1"; "v2.1" is a version
+_OPENS: Final = re.compile(r"[.!?。！？:]")  # after it a capital is no sign of a name
+_STEMS: Final = Tokenizer()
+_QUOTED: Final = re.compile(
+    r"[\"“„«][^\"”“»„«\s]*+\s[^\"”“»„«]*+[\"”“»]"
+)  # more than a word or a name
+_OPENING: Final = 3  # words that tell whether a statement only supposes
+_OF_CLOCK: Final = frozenset(["am", "pm", "uhr", "h"])
 _QUESTION_MARKS: Final = ("?", "？", "吗", "か。", "吗。")
 CueClass = Literal["change", "present", "ending", "unsettled", "former"]
 _CUE_CLASSES: Final[Mapping[CueClass, str]] = {
@@ -39,59 +50,66 @@ _CUE_CLASSES: Final[Mapping[CueClass, str]] = {
 }
 
 
+WordKind = Literal["number", "name", "word", "function"]  # a day of the calendar is a number
+
+
+class Word(NamedTuple):
+    """A word of a statement by its stem."""
+
+    stem: str
+    kind: WordKind
+
+    @property
+    def is_content(self) -> bool:
+        """True if it is no function word."""
+        return self.kind != "function"
+
+    @property
+    def is_unspaced(self) -> bool:
+        """True for a pair of letters of a script that does not separate words."""
+        return _WIDE.match(self.stem) is not None
+
+
+_NOTHING: Final = Word("", "function")
+
+
 @fast_init
 @dataclass(frozen=True, slots=True)
 class Statement:
     """What one sentence says, or a short message as a whole.
 
     Attributes:
-        order, terms: its index words; ``content`` those that are not themselves signs of a change.
-        names: the index words of names and of what is written with digits.
-        numbers: as they are written.
-        cues: the classes of change that it has a word of.
+        words: all of them, in order; ``content`` the stems that are no function words.
+        names: of these, of names; ``numbers`` as they are written; ``units`` what stands by them.
+        negated: whether it denies something.
         own: whether it speaks of its speaker ("I live"), ``possessive`` of what is theirs.
+        pronoun: whether it speaks of somebody or something by a pronoun.
+        cues: whether it plans or supposes ("unsettled"), tells of the past ("former"), of a change.
+        supposes: whether it opens with what is not settled ("if", "maybe"), or quotes somebody.
+        requests: whether it tells somebody what to do, which is not done by that.
     """
 
     text: str
-    order: tuple[str, ...]
-    terms: frozenset[str]
+    words: tuple[Word, ...]
     content: frozenset[str]
     names: frozenset[str]
     numbers: frozenset[str]
-    cues: frozenset[CueClass]
+    units: frozenset[str]
+    negated: bool
     own: bool
     possessive: bool
-
-    @property
-    def may_change(self) -> bool:
-        """True if it may replace an older one: it is neither a plan nor of the past."""
-        if "unsettled" in self.cues:
-            return False
-        by_now = bool(self.cues & {"change", "ending", "present"})
-        return by_now or (bool(self.numbers) and "former" not in self.cues)
-
-    @property
-    def states_change(self) -> bool:
-        """True if it says that something is otherwise, or no more."""
-        return "change" in self.cues or "ending" in self.cues
+    pronoun: bool
+    cues: frozenset[CueClass]
+    supposes: bool
+    requests: bool
 
 
-def statements(
-    text: str, tokenizer: Tokenizer, about: Collection[str] | None = None
-) -> tuple[Statement, ...]:
+def statements(text: str) -> tuple[Statement, ...]:
     """Return what a message states: as a whole where it is short, else sentence by sentence.
 
     Questions are left out.
-
-    Args:
-        about: only messages, and of a long message only sentences, in which one of these is found.
     """
-    if about is not None and not _has_any(text[:_MAX_CHARS], about):
-        return ()
-    stating = _stating(text[:_MAX_CHARS])
-    if about is not None and len(text) > SHORT_CHARS:
-        stating = tuple(part for part in stating if _has_any(part, about))
-    return tuple([_statement(part, tokenizer) for part in stating[:_MAX_STATEMENTS]])
+    return tuple([_statement(part) for part in _stating(text[:_MAX_CHARS])[:_MAX_STATEMENTS]])
 
 
 @lru_cache(1024)
@@ -119,47 +137,117 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 @lru_cache(4096)
-def _statement(text: str, tokenizer: Tokenizer) -> Statement:
-    tokens = _TOKEN.findall(text.casefold())
-    numbers = frozenset(_NUMBER.findall(text))
-    named = " ".join([*_NAME.findall(text), *numbers])
-    present = set(tokens)
-    order = tuple(tokenizer.words(text))
+def _statement(text: str) -> Statement:
+    words = tuple(_read_words(text))
+    tokens = frozenset(_TOKEN.findall(text.casefold()))
+    own, possessive, third, negations = _classes()
+    wide = not text.isascii() and _WIDE.search(text) is not None
     return Statement(
         text,
-        order,
-        frozenset(order),
-        frozenset(order) - _cue_terms(tokenizer),
-        frozenset(tokenizer.words(named)),
-        numbers,
-        frozenset(_find_cues(text, tokens)),
-        own=not present.isdisjoint(_first_person()),
-        possessive=not present.isdisjoint(_first_possessive()),
+        words,
+        frozenset([word.stem for word in words if word.is_content]),
+        frozenset([word.stem for word in words if word.kind == "name"]),
+        frozenset([word.stem for word in words if word.kind == "number"]),
+        frozenset(_units(words)),
+        negated=not tokens.isdisjoint(negations) or (wide and _has_any(text, _wide(negations))),
+        own=not tokens.isdisjoint(own) or (wide and _has_any(text, _wide(own))),
+        possessive=not tokens.isdisjoint(possessive),
+        pronoun=not tokens.isdisjoint(third),
+        cues=find_cues(text),
+        requests=opens_imperative(Phrases.of(text, detect_language(text) or "english")),
+        supposes="unsettled" in find_cues(" ".join(_TOKEN.findall(text)[:_OPENING]))
+        or _QUOTED.search(text) is not None,
+    )
+
+
+def _read_words(text: str) -> Iterator[Word]:
+    """Yield the words of a text, pairs of letters where words are not separated."""
+    function = _function_words(detect_language(text) or "english")
+    opens = True
+    for match in _WORD.finditer(text):
+        written = match[0]
+        if _WIDE.match(written):
+            yield from (Word(written[i : i + 2], "name") for i in range(max(1, len(written) - 1)))
+            continue
+        folded = written.casefold()
+        kind: WordKind = "word"
+        if any(map(str.isdigit, written)):
+            kind = "name" if _IDENTIFIER.match(folded) else "number"
+        elif folded in function or len(folded) == 1 or folded in _cue_words():
+            kind = "function"
+        elif (written[0].isupper() and not opens) or folded in _calendar():
+            kind = "name"
+        stems = () if kind == "number" else _STEMS.words(folded)
+        stem = stems[0] if stems else folded
+        yield Word(stem, "number" if kind == "name" and stem in _calendar() else kind)
+        opens = _OPENS.match(text, match.end()) is not None
+
+
+@cache
+def _function_words(language: str) -> Words:
+    """Return the function words of a language; of one without a list those of all."""
+    if language in LANGUAGES:
+        return common_words(language) | lexicon(language).stop_words
+    return frozenset[str]().union(*(common_words(words.language) for words in lexicons()))
+
+
+def _units(words: Sequence[Word]) -> Iterator[str]:
+    """Yield of what the numbers of a statement are: the word that follows, or a day or an hour."""
+    for number, following in zip(words, [*words[1:], _NOTHING], strict=False):
+        if number.kind != "number" or number.stem in _calendar():
+            continue
+        if ":" in number.stem or following.stem in _OF_CLOCK:
+            yield "hour"
+        elif following.stem in _calendar():
+            yield "day"
+        elif following.kind in ("word", "name") or following.stem in _spans():
+            yield following.stem
+
+
+@cache
+def _spans() -> Words:
+    """Return the stems of what time is measured in."""
+    forms = (form for words in lexicons() for of in words.units.values() for form in of)
+    return frozenset(stem for form in forms for stem in _STEMS.words(form) or [form])
+
+
+@cache
+def _cue_words() -> Words:
+    """Return the words of change: they tell neither what a statement is about nor a value of it."""
+    names: tuple[CueClass, ...] = ("change", "present", "ending")
+    return frozenset(
+        word
+        for words in lexicons()
+        for name in names
+        for phrase in getattr(words, _CUE_CLASSES[name])
+        if not words.unspaced
+        for word in _TOKEN.findall(phrase)
     )
 
 
 @cache
-def _cue_terms(tokenizer: Tokenizer) -> frozenset[str]:
-    """Return the index words of all signs of a change that are one word."""
-    attributes = [_CUE_CLASSES[name] for name in ("change", "present", "ending")]
-    words = {
-        phrase
-        for language in lexicons()
-        for attribute in attributes
-        for phrase in getattr(language, attribute)
-        if not language.unspaced and " " not in phrase
-    }
-    return frozenset(tokenizer.words(" ".join(sorted(words))))
+def _calendar() -> Words:
+    """Return the stems of the names of months and weekdays."""
+    names = {
+        name for words in lexicons() for month in words.months for name in month.split()
+    }.union(*(words.weekday_forms for words in lexicons()))
+    return frozenset(stem for name in names if len(name) > 2 for stem in _STEMS.words(name))
 
 
 @cache
-def _first_person() -> frozenset[str]:
-    return words_of("first_person") - words_of("first_plural")
+def _classes() -> tuple[Words, Words, Words, Words]:
+    """Return the words of the first person, of what is its own, of the third, and of denial."""
+    return (
+        words_of("first_person") - words_of("first_plural"),
+        words_of("first_possessive") - words_of("first_plural"),
+        words_of("third_person"),
+        words_of("negations"),
+    )
 
 
 @cache
-def _first_possessive() -> frozenset[str]:
-    return words_of("first_possessive")
+def _wide(words: Words) -> tuple[str, ...]:
+    return tuple(sorted(word for word in words if _WIDE.match(word)))
 
 
 class _Cue(NamedTuple):

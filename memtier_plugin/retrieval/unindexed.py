@@ -10,7 +10,7 @@ from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import ForgetEvent, WithdrawEvent, payload_of
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import Entry
-from memtier_plugin.core.results import Hit
+from memtier_plugin.core.results import Evidence, Hit
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.storage.store import Store
 
@@ -60,5 +60,8 @@ def add_unindexed(store: Store, query: str, unindexed: Unindexed, hits: Sequence
         if shared and entry.id not in seen and not reader.state(entry.id).forgotten:
             share = len(shared) / len(terms)
             signals, sources = {"words": share}, (entry.source,)
-            merged.append(Hit(item=entry, score=share, signals=signals, sources=sources))
+            evidence = Evidence(coverage=share, own_coverage=share)
+            merged.append(
+                Hit(item=entry, score=share, signals=signals, sources=sources, evidence=evidence)
+            )
     return sorted(merged, key=lambda hit: (-hit.score, hit.id))

@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
-from memtier_plugin.core.records import Fact
+from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.state import State
+from memtier_plugin.storage.state import describe_state
 from memtier_plugin.trust.confidences import SENSITIVE
+
+# The states of facts that a person, or the rules, let stand, and of what stands nowhere.
+_DECIDED: Final = ("active", "superseded", "forgotten")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,14 @@ class Asker:
     def readable_people(self) -> frozenset[str] | None:
         """The people whose personal facts it may see; None for everybody's."""
         return None if self.reads_people else self.people
+
+    def hears(self, entry: Entry) -> bool:
+        """Tell whether a line was said to this agent by the person for whom it asks."""
+        return entry.agent_id == self.agent and (entry.sender or "") in self.people
+
+    def may_hide(self, entry: Entry) -> bool:
+        """Tell whether a line is this asker's to hide; of all senders' where it asks for nobody."""
+        return entry.agent_id == self.agent and ("" in self.people or self.hears(entry))
 
 
 def linked_people(reader: Reader, person: str) -> frozenset[str]:
@@ -61,11 +75,38 @@ def is_visible(fact: Fact, asker: Asker | None) -> bool:
     return not fact.personal or asker.reads_people or (fact.person or "") in asker.people
 
 
-def is_withheld(fact: Fact, state: State, viewer: str | None) -> bool:
-    """Tell whether a sensitive fact waits for review, and rests on no line of this viewer."""
-    if viewer is None or state.reviewed == "accepted" or fact.status == "active":
+def is_withheld(reader: Reader, asker: Asker | None, stored: Stored) -> bool:
+    """Tell whether an item is a fact on which nobody has decided, kept from this asker.
+
+    No other person is shown it before, and what is sensitive no other agent.
+    """
+    fact, state = stored.item, stored.state
+    if asker is None or isinstance(fact, Entry):
         return False
-    return fact.reason.startswith(SENSITIVE) and all(s.agent != viewer for s in fact.sources)
+    if describe_state(state, fact.status == "active") in _DECIDED:
+        return False
+    sensitive = fact.reason.startswith(SENSITIVE)
+    if sensitive and all(source.agent != asker.agent for source in fact.sources):
+        return True
+    return not is_own(reader, asker, fact)
+
+
+def is_own(reader: Reader, asker: Asker | None, fact: Fact) -> bool:
+    """Tell whether a fact is an asker's own, or rests on their lines alone.
+
+    All are the person's at the machine, and an agent's that asks for nobody in particular.
+    """
+    if asker is None or "" in asker.people or (fact.person or "") in asker.people:
+        return True
+    return rests_on(reader, fact, asker.hears)
+
+
+def rests_on(reader: Reader, fact: Fact, is_such: Callable[[Entry], bool]) -> bool:
+    """Tell whether all lines of a fact are there, and each is such a line."""
+    entries = {source.entry for source in fact.sources}
+    lines = [stored.item for stored in reader.items(entries).values()]
+    such = (isinstance(line, Entry) and is_such(line) for line in lines)
+    return len(lines) == len(entries) and all(such)
 
 
 def redact_for(fact: Fact, asker: Asker | None) -> Fact:

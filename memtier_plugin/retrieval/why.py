@@ -16,7 +16,7 @@ from memtier_plugin.core.records import FOR_PROMPTS, Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.retrieval.block import is_injectable, keep_injectable
+from memtier_plugin.retrieval.block import keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
 from memtier_plugin.retrieval.contributions import (
     describe_withheld,
@@ -27,6 +27,7 @@ from memtier_plugin.retrieval.contributions import (
     report_lead,
 )
 from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
+from memtier_plugin.retrieval.journal import LATE
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
 from memtier_plugin.retrieval.query_vector import embed_query
@@ -34,6 +35,7 @@ from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
 from memtier_plugin.retrieval.visibility import is_withheld
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import ngrams
 
 WIDE_CANDIDATES: Final = 10_000  # of the second search, for what is not among the first ones
@@ -52,8 +54,6 @@ _REASONS: Final = {
     "weak": "it is not likely enough to be part of what is asked (`retrieval.floor`)",
     "question": "it is an earlier question that repeats the prompt, and answers nothing",
     "receipt": "it only acknowledges what was said",
-    "empty": "it says nothing beside the statements found",
-    "call": "it is a call of MemTier's own tools, or what one answered",
     "letters": "it shares letters with the prompt, but no word, and is not near it in meaning",
     "restated": "another line of the block says all that it says",
     "far": "its score is too far below the best one's to be worth a line of a routed recall",
@@ -112,14 +112,15 @@ class ItemExplainer:
 
         Texts and numbers are there only for who may see the item.
         """
-        stored = self._store.reader().items([item_id]).get(item_id)
+        reader = self._store.reader()
+        stored = reader.items([item_id]).get(item_id)
         if stored is None:
             unindexed = {entry.id for entry in self._store.unindexed_entries(event.agent_id)}
             if item_id in unindexed:
                 return _verdict(item_id, "unindexed", "the index has not read it yet")
             return _verdict(item_id, "unknown", _REASONS["unknown"])
         viewer = self.viewer_of(event)
-        if not _may_see(viewer, stored):
+        if not _may_see(reader, viewer, stored):
             # The same answer as for what does not exist: that it does would tell of others.
             return _verdict(item_id, "unknown", _REASONS["unknown"])
         then = find_journalled(event, item_id)
@@ -137,10 +138,12 @@ class ItemExplainer:
         hidden = self._hidden(event, case.stored)
         if hidden and hidden.since_recall:  # it could be found when the recall was made
             case.details["differences"].append(f"since then: {hidden.message}")
+        recall = RecallEvent.of(event)
         if then and then["injected"]:
             message = f"it was injected, on line {then['place']}, from rank {then['rank']}"
+            if recall.purpose == "offer":
+                message = f"{message}; but {LATE}"
             return case.verdict("injected", message)
-        recall = RecallEvent.of(event)
         if recall.withheld and recall.withheld.item == case.id:
             return case.verdict("withheld", describe_withheld(recall.withheld))
         if case.id in recall.repeats:
@@ -253,7 +256,7 @@ class ItemExplainer:
         if position_of(plan.hits, case.id) is not None:
             return self._report_rank(case, plan, plan)
         wide_settings = replace(settings.retrieval, candidates=WIDE_CANDIDATES)
-        recaller = self._recaller(event.agent_id, replace(settings, retrieval=wide_settings))
+        recaller = self._recaller(event, replace(settings, retrieval=wide_settings))
         wide = recaller.plan(data["query"], case.viewer, request)
         if position_of(wide.hits, case.id) is not None:
             return self._report_rank(case, plan, wide)
@@ -271,15 +274,17 @@ class ItemExplainer:
     def viewer_of(self, event: JournalEvent) -> Viewer:
         """Return who made the recall of an event, as of then."""
         recall = RecallEvent.of(event)
-        return self._recaller(event.agent_id).viewer(recall.sender, from_iso(recall.at))
+        return self._recaller(event).viewer(recall.sender, from_iso(recall.at))
 
     def plan_again(self, event: JournalEvent, viewer: Viewer) -> RecallPlan:
         """Return what the recall of an event would be now."""
-        recaller = self._recaller(event.agent_id)
+        recaller = self._recaller(event)
         return recaller.plan(event.data["query"], viewer, _request_of(event))
 
-    def _recaller(self, agent: str, settings: Settings | None = None) -> Recaller:
-        return Recaller(replace(self._actor, agent=agent), settings)
+    def _recaller(self, event: JournalEvent, settings: Settings | None = None) -> Recaller:
+        everybody = self._actor.everybody and bool(RecallEvent.of(event).everybody)
+        actor = replace(self._actor, agent=event.agent_id, everybody=everybody)
+        return Recaller(actor, settings)
 
     def _report_rank(self, case: _Case, plan: RecallPlan, wide: RecallPlan) -> dict[str, Any]:
         """Report an item that is ranked now.
@@ -383,25 +388,23 @@ def _verdict(item_id: str, reason: str, message: str, **details: Any) -> dict[st
     }
 
 
-def _may_see(viewer: Viewer, stored: Stored) -> bool:
-    item = stored.item
+def _may_see(reader: Reader, viewer: Viewer, stored: Stored) -> bool:
+    if viewer.asker is None:
+        return True
     if stored.is_confided_to_another(viewer.agent):
         return False
-    if isinstance(item, Fact) and is_withheld(item, stored.state, viewer.agent):
+    if is_withheld(reader, viewer.asker, stored):
         return False
-    if isinstance(item, Fact):
-        return viewer.may_see(item)
-    own = (viewer.agent, viewer.sender or "")
-    return viewer.read_all or (item.agent_id, item.sender or "") == own
+    return viewer.may_see(stored.item)
 
 
 def _left_out(
     plan: RecallPlan, item_id: str, event: JournalEvent
 ) -> tuple[str, str, dict[str, Any]]:
     """Return why a ranked hit has no line: reason, message, and the numbers behind."""
-    hit = next(hit for hit in plan.hits if hit.id == item_id)
     purpose = RecallEvent.of(event).purpose
-    if purpose in FOR_PROMPTS and not is_injectable(hit, guarded=plan.block.guarded):
+    allowed = keep_injectable(plan.hits, guarded=plan.block.guarded)
+    if purpose in FOR_PROMPTS and position_of(allowed, item_id) is None:
         return "origin", _REASONS["origin"], {}
     index = position_of(plan.block.hits, item_id)
     if index is None and item_id in plan.left_out:

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.cause_events import Withholding
-from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.core.records import INJECTING, Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.text.traits import is_standing_instruction
 
@@ -50,7 +50,8 @@ class Withholder:
         """
         injected, block = plan.block.fill(recall_id)
         request = plan.query.request
-        if not self._share or not request.run_id or request.purpose != "inject" or not injected:
+        prompted = injected and request.purpose in INJECTING
+        if not self._share or not request.run_id or not prompted:
             return injected, block, None
         exempt = tuple(hit.id for hit in injected if not may_be_withheld(hit, plan))
         lines = [hit.id for hit in injected if hit.id not in exempt]

@@ -24,11 +24,12 @@ from memtier_plugin.storage.shared.store import shared_name
 METHODS: Final = frozenset(
     {
         *("hook", "tool", "command", "recall", "ask", "explain", "record", "end_run", "remember"),
-        *("forget", "unforget", "facts", "fact", "review", "status", "ping"),
+        *("forget", "unforget", "facts", "fact", "review", "status", "ping", "acknowledge"),
     }
 )
-_OF_CONTEXTS: Final = frozenset({"hook", "tool", "command"})  # they say who in a context
-_WITHOUT_SENDER: Final = frozenset({"explain", "status"})  # they show what all senders said
+# They say who in a context.
+_OF_CONTEXTS: Final = frozenset({"hook", "tool", "command", "acknowledge"})
+_WITHOUT_SENDER: Final = frozenset({"status"})  # it is of all senders
 # The payloads of other hosts name files of their machine.
 _HOSTS: Final = (None, "openclaw", "hermes")
 _FOLDERS: Final = ("home", "workspace", "workspaceDir", "cwd")

@@ -47,6 +47,11 @@ class Listener:
         self._thread = threading.Thread(target=self._accept, name="memtier-accept", daemon=True)
         self._thread.start()
 
+    def count(self) -> int:
+        """Return how many connections are open."""
+        with self._guard:
+            return len(self._connections)
+
     def close(self) -> None:
         """Refuse new connections, and answer running calls."""
         self._waker.close()

@@ -35,7 +35,7 @@ from memtier_plugin.server.parameters import BadParams, check_fields, parse_time
 METHODS: Final = (
     *("hook", "tool", "command", "recall", "ask", "explain", "record", "end_run", "remember"),
     *("forget", "unforget", "facts", "fact", "review", "status", "ping"),
-    *("offers", "complete"),
+    *("acknowledge", "offers", "complete"),
 )
 HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "before_prompt_build": PromptEvent,
@@ -65,6 +65,7 @@ class Methods:
 
     def __init__(self, home: Path, served: Callable[[RunContext], None]) -> None:
         self.socket: str | None = None
+        self.count_clients: Callable[[], int] = lambda: 1
         self.host_models = HostModels()
         self.access: Access | None = None  # None: the home's own user
         self._home = str(home)
@@ -91,7 +92,7 @@ class Methods:
         return admitted
 
     def ping(self) -> dict[str, Any]:
-        """Return the version, process and socket of the server."""
+        """Return the version, process, socket and number of clients of the server."""
         if self.access:
             return {"version": __version__}
         return {
@@ -99,6 +100,7 @@ class Methods:
             "pid": os.getpid(),
             "home": self._home,
             "socket": self.socket,
+            "clients": self.count_clients(),
         }
 
     def hook(
@@ -117,10 +119,16 @@ class Methods:
         """
         if host is not None:
             base = RunContext(agent_id="", home=home or self._home, project=project)
-            call = self._translator(host, project).translate(name, event or {}, context, base)
+            translator = self._translator(host, project)
+            try:
+                call = translator.translate(name, event or {}, context, base)
+            except (TypeError, AttributeError, LookupError, ValueError) as error:
+                raise BadParams(f"no {name} of {host} looks like that: {error}") from error
             if call is None:
                 return None
             call = replace(call, context=self._admit(call.context))
+            if isinstance(call.event, PromptEvent) and (event or {}).get("acknowledges") is True:
+                call = replace(call, event=replace(call.event, acknowledges=True))
             with watch_failures() as errors:
                 answer = self._call_hook(call.hook, call.context, call.event)
             if errors and call.hook in STORING_HOOKS:
@@ -214,6 +222,20 @@ class Methods:
 
         return {"text": answer_command(text, run)}
 
+    def acknowledge(
+        self,
+        recall_id: str,
+        context: dict[str, Any],
+        host: str | None = None,
+        home: str | None = None,
+        project: str | None = None,
+        agent: str | None = None,
+    ) -> None:
+        """Take note that a prompt has the block that was offered to it, as its host promised."""
+        run = self._run_context("the context of acknowledge", context, host, home, project, agent)
+        with memory_pool.use(run) as memory:
+            memory.acknowledge(recall_id, sender=run.sender)
+
     def _run_context(
         self,
         name: str,
@@ -255,17 +277,26 @@ class Methods:
         sender: str | None = None,
         at: datetime | None = None,
         write_back: bool | None = None,
+        session_id: str | None = None,
         **scope: Unpack[_Scope],
     ) -> Any:
         """Answer a question, with the ledger lines that the answer rests on."""
-        with self._memory(**scope) as memory:
-            answer = memory.ask(question, sender=sender, at=at, write_back=write_back)
+        with self._memory(session_id, **scope) as memory:
+            answer = memory.ask(
+                question, sender=sender, at=at, write_back=write_back, session_id=session_id
+            )
         return answer.to_document()
 
-    def explain(self, recall_id: str, why: str | None = None, **scope: Unpack[_Scope]) -> Any:
+    def explain(
+        self,
+        recall_id: str,
+        why: str | None = None,
+        sender: str | None = None,
+        **scope: Unpack[_Scope],
+    ) -> Any:
         """Return why a recall chose what it chose, or why an entry or fact is not among it."""
         with self._memory(**scope) as memory:
-            return to_jsonable(memory.explain(recall_id, why))
+            return to_jsonable(memory.explain(recall_id, why, sender=sender))
 
     def record(
         self,
@@ -410,7 +441,7 @@ class Methods:
             decided = [*knowledge.accept(accept or ()), *knowledge.reject(reject or (), why)]
             for item, text in (edit or {}).items():
                 knowledge.fact(item)  # what the agent may not see it cannot edit
-                decided.append(memory.edit_fact(item, str(text)))
+                decided.append(memory.edit_fact(item, str(text), sender=sender))
             waiting = knowledge.review_queue()
         return {
             "decided": to_jsonable(decided),

@@ -18,6 +18,9 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.core.times import from_iso, to_iso
 
+MAX_TEXT_CHARS: Final = 200_000  # of a text that is asked or stated; runs have limits of their own
+_OF_RUNS: Final = frozenset({"messages", "event"})
+
 _JSON_NAMES: Final = {type(None): "null", datetime: "str"}  # of types that JSON writes otherwise
 
 
@@ -44,7 +47,27 @@ def check_arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]
     kinds = _parameter_kinds(function)
     if unexpected := params.keys() - kinds.keys():
         raise BadParams(f"got an unexpected keyword argument {min(unexpected)!r}")
+    for name, value in params.items():
+        if name not in _OF_RUNS and (size := _longest_text(value)) > MAX_TEXT_CHARS:
+            raise BadParams(
+                f"{name} has a text of {size} characters; {MAX_TEXT_CHARS} at most: record a "
+                "document as a message of a run"
+            )
     return {name: check_value(name, value, kinds[name]) for name, value in params.items()}
+
+
+def _longest_text(value: Any) -> int:
+    """Return the characters of the longest text in a JSON value."""
+    longest, left = 0, [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            longest = max(longest, len(part))
+        elif isinstance(part, dict):
+            left += [*part, *part.values()]
+        elif isinstance(part, list):
+            left += part
+    return longest
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound, NotGranted, SettingsError
 from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_home, write_private_file
@@ -179,7 +180,7 @@ class Tokens:
 
     def _load(self) -> dict[str, tuple[bytes, Grant]]:
         try:
-            document = json.loads(self.path.read_text("utf-8"))
+            document = parse_json_text(self.path.read_text("utf-8"))
             return {record["id"]: _parse(record) for record in document["tokens"]}
         except FileNotFoundError:
             return {}

@@ -1,4 +1,4 @@
-"""The Unix socket of `memtier serve`: its path, its permissions, one thread a connection."""
+"""The Unix socket of `memtier serve`: who may speak there, one thread a connection."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ import logging
 import os
 import select
 import socket
-import stat
 import struct
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import IO, Final
 
-from memtier_plugin.core import locks
-from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.paths import check_ownership, make_socket_folder
+from memtier_plugin.core.resident_socket import Claim
 from memtier_plugin.server.listener import Listener
 
-MAX_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 256
 SEND_SECONDS: Final = 10  # how long a client may read nothing before its connection ends
 REQUEST_SECONDS: Final = 10.0  # how long one may take for its first line
 MAX_SILENT: Final = 32  # connections without a line
@@ -46,35 +41,29 @@ def peer_uid(connection: socket.socket) -> int:
 
 
 class SocketListener:
-    """Listens on a home's socket and hands every connection of the same user to ``talk``.
+    """Hands every connection of the same user on a home's socket to ``talk``."""
 
-    Raises:
-        LedgerError: another server of this home is alive, or the folder is not ours.
-        OSError: the socket cannot be made.
-    """
-
-    def __init__(self, home: Path, talk: ConnectionHandler) -> None:
-        self.path = make_socket_folder(home)
+    def __init__(self, claim: Claim, talk: ConnectionHandler) -> None:
+        self.path = claim.path
+        self._claim = claim
         self._talk = talk
-        self._lock = _take(self.path)
-        try:
-            listening = _bind(self.path)
-        except BaseException:
-            locks.release_lock(self._lock)
-            raise
         self._listener = Listener(
-            listening,
+            claim.listening,
             self._attend,
             most=MAX_CONNECTIONS,
             most_silent=MAX_SILENT,
             is_welcome=_is_own,
         )
+        claim.note(ready=True)
+
+    def count_clients(self) -> int:
+        """Return how many connections are open."""
+        return self._listener.count()
 
     def close(self) -> None:
         """Refuse new connections, answer running calls, and remove the socket."""
         self._listener.close()
-        self.path.unlink(missing_ok=True)
-        locks.release_lock(self._lock)
+        self._claim.end()
 
     def _attend(self, connection: socket.socket, heard: Callable[[], None]) -> None:
         timeout = struct.pack("ll", SEND_SECONDS, 0)
@@ -116,31 +105,3 @@ def _wait_for_request(connection: socket.socket) -> bool:
             return True
         time.sleep(0.05)  # a part of a line
     return False
-
-
-def _take(path: Path) -> int:
-    """Lock the socket's path, so that the socket of a dead process is recognised."""
-    fd = locks.try_acquire_lock(path.with_suffix(".lock"))
-    if fd is None:
-        raise LedgerError(f"another `memtier serve` listens on {path} already")
-    with suppress(OSError):  # for clients that must end a hanging server
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
-    return fd
-
-
-def _bind(path: Path) -> socket.socket:
-    try:
-        check_ownership(path, path.lstat(), stat.S_IFSOCK)
-        path.unlink()  # we hold the lock, so its process is dead
-    except FileNotFoundError:
-        pass
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(str(path))
-        path.chmod(0o600)  # until now the folder's 0700 protects it
-        listener.listen()
-    except BaseException:
-        listener.close()
-        raise
-    return listener

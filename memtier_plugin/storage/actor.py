@@ -15,12 +15,16 @@ from memtier_plugin.trust.redaction import Redactor
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """An agent at work on a project, with the clock and the redactor in use."""
+    """An agent at work on a project, with the clock and the redactor in use.
+
+    ``everybody``: it is the person at the machine, who reads what every agent recorded.
+    """
 
     store: Store
     agent: str
     clock: Clock
     redactor: Redactor
+    everybody: bool = False
 
     def mask_name(self, name: str | None) -> str | None:
         """Return the name of a session, run or sender as it is written: without secrets."""

@@ -162,6 +162,11 @@ class CandidateReader(RecordReader, Protocol):
     ) -> list[int]:
         """Return all visible rows, of some sessions or (None) of all."""
 
+    def rows_between(
+        self, scopes: Sequence[int], start: float, end: float, limit: int
+    ) -> list[int]:
+        """Return the newest visible rows of each scope said between two moments."""
+
     def newest_in_session(
         self, agent: str, session: str, scopes: Sequence[int], limit: int
     ) -> list[int]:
@@ -331,6 +336,12 @@ class JournalReader(Protocol):
 
     def event(self, identity: str) -> JournalEvent | None:
         """Return a journal event by its id."""
+
+    def settle(self, events: Sequence[JournalEvent]) -> list[JournalEvent]:
+        """Return events, the offers among them that a host acknowledged as injected.
+
+        All that a reader returns is settled; ``events`` may be ones that the index has not read.
+        """
 
     def recalls_ending(self, end: str) -> list[JournalEvent]:
         """Return the journalled recalls whose ids end so."""

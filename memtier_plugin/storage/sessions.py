@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from memtier_plugin.core.errors import IndexProblem
+from memtier_plugin.core.errors import IndexProblem, IndexReplaced
 from memtier_plugin.core.paths import index_path
 from memtier_plugin.storage.index.connection import (
     Index,
@@ -29,12 +31,29 @@ from memtier_plugin.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import apsw
 
+_log = logging.getLogger("memtier")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 REFRESH_BYTES: Final = 512 * 1024  # of ledger indexed before a recall; the rest comes later
 _STEPS: Final = 20_000  # SQLite steps between two checks of the clock
 
 
 class DeadlineExceeded(Exception):
     """The deadline of a read has passed; the caller returns its partial result."""
+
+
+def from_new_index(read: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let what only reads go on with the new index when the old one breaks under it."""
+
+    @wraps(read)
+    def again(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return read(*args, **kwargs)
+        except IndexReplaced:
+            return read(*args, **kwargs)
+
+    return again
 
 
 class _OpenSessions(threading.local):
@@ -53,6 +72,8 @@ class IndexSessions:
         self._fingerprint = self.tokenizer.fingerprint  # compared at every read of the index
         self._open = _OpenSessions()
         self.stale_tokenizer: str | None = None  # the index's, if it differs from the settings'
+        self._last_warning = ""
+        self._renewed = False  # whether the index was begun anew and has taken in nothing yet
         self.incomplete = False  # whether the index is new and may lack older ledger files
 
     def reader(self) -> Reader:
@@ -146,10 +167,22 @@ class IndexSessions:
 
     def _handle_error(self, error: apsw.Error) -> IndexProblem:
         """Return the problem to report; a damaged index is set aside, to be rebuilt."""
+        import apsw
+
         problem = index_problem(self.index.path, error)
-        if self.index.replace_broken(error):
-            return IndexProblem(f"{problem}; it was set aside and is being rebuilt: try again")
+        # A connection is closed under its reader when the index is set aside.
+        if isinstance(error, apsw.ConnectionClosedError) or self.index.replace_broken(error):
+            return IndexReplaced(f"{problem}; it was set aside and is being rebuilt: try again")
         return problem
+
+    def _begins_anew(self, error: Exception) -> bool:
+        """Log what keeps the index behind; tell whether a new one is begun, and to be tried."""
+        if str(error) != self._last_warning:  # once, not at every recall
+            self._last_warning = str(error)
+            _log.warning("the index in %s is behind: %s", self._folder, error)
+        # A new one that breaks at once is no remedy.
+        self._renewed = not self._renewed and self.index.replace_broken(error)
+        return self._renewed
 
     def _check_tokenizer(self, connection: apsw.Connection) -> None:
         """Use the tokenizer that built the index; changing it takes a reindex."""

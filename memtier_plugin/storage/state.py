@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from memtier_plugin.core.cause_events import UpliftEvent
+from memtier_plugin.core.cause_events import DeliverEvent, UpliftEvent
 from memtier_plugin.core.event_payload import EventPayload, StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
@@ -21,6 +21,7 @@ from memtier_plugin.core.events import (
     ForgetEvent,
     GateEvent,
     PromoteEvent,
+    RecallEvent,
     ReinstateEvent,
     RejectEvent,
     RestoreEvent,
@@ -35,6 +36,7 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.times import to_iso
 
 # The kinds that undo a recorded run, in this order.
 UNDO_KINDS: Final[Mapping[str, type[UndoEvent]]] = {
@@ -102,7 +104,31 @@ def touched_items(event: JournalEvent) -> list[str]:
         if not math.isfinite(payload.delta):
             raise ValueError("a credit needs a finite delta")
         return [payload.item]
+    if isinstance(payload, DeliverEvent):
+        return [payload.recall]
     return [*payload.items] if isinstance(payload, StateEvent) else []
+
+
+def is_offer(event: JournalEvent) -> bool:
+    """Tell whether an event is a recall that no host acknowledged, as far as it is settled."""
+    return event.kind == RecallEvent.KIND and event.data.get("purpose") == "offer"
+
+
+def settle_offers(
+    events: Sequence[JournalEvent], deliveries: Iterable[JournalEvent]
+) -> list[JournalEvent]:
+    """Return events, the offers among them that their agent's host acknowledged as injected."""
+    delivered = {
+        (event.agent_id, event.data.get("recall")): to_iso(event.timestamp)
+        for event in deliveries
+        if event.kind == DeliverEvent.KIND
+    }
+    return [
+        replace(event, data={**event.data, "purpose": "inject", "delivered": when})
+        if is_offer(event) and (when := delivered.get((event.agent_id, event.id)))
+        else event
+        for event in events
+    ]
 
 
 def update_weight(weight: float, delta: float) -> float:

@@ -6,7 +6,6 @@ ledger itself is read instead.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING
 from memtier_plugin.core import plugins
 from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.errors import IndexProblem, LedgerError
-from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.locks import hold_lock, release_lock, try_acquire_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
@@ -45,7 +43,7 @@ from memtier_plugin.storage.index.writer import (
 from memtier_plugin.storage.ledger import jsonl, transaction
 from memtier_plugin.storage.ledger.group_sync import sync_file
 from memtier_plugin.storage.ledger.log import FileLog, MendedFile
-from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files, parse_entries
+from memtier_plugin.storage.ledger.segments import LATER, LedgerFile, ledger_files, parse_entries
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.protocol import LOCK_SECONDS
@@ -59,8 +57,6 @@ if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import Embedder
     from memtier_plugin.storage.index.vectors import Vectors
     from memtier_plugin.storage.protocol import LogSegments, Storage
-
-_log = logging.getLogger("memtier")
 
 
 def open_log(folder: Path) -> LogSegments:
@@ -77,7 +73,6 @@ class Store(IndexSessions):
         self.settings = settings
         super().__init__(self.project_folder.path, settings.language)
         self.log = FileLog(self._folder)
-        self._last_warning = ""
 
     @cached_property
     def embedder(self) -> Embedder | None:
@@ -136,6 +131,7 @@ class Store(IndexSessions):
                 return None
             connection.set_busy_timeout(wait_ms)
             _, complete = self._writer(connection).catch_up(behind, budget=budget, ours=ours)
+            self._renewed = False
             return None if complete else "index behind"
         except apsw.BusyError:
             return "index locked"
@@ -144,9 +140,8 @@ class Store(IndexSessions):
         except apsw.FullError:
             return "disk full"
         except (apsw.Error, IndexProblem, LedgerError) as error:
-            if str(error) != self._last_warning:  # once, not at every recall
-                self._last_warning = str(error)
-                _log.warning("the index of %s is behind: %s", self.project, error)
+            if self._begins_anew(error):  # what is forgotten is known before anything is shown
+                return self.catch_up(files, wait_ms=wait_ms, budget=budget, ours=ours)
             return f"index: {error}"
 
     def catch_up_all(self, progress: Callable[[int], None] | None = None) -> int:
@@ -372,7 +367,7 @@ class Store(IndexSessions):
         folder = make_ledger_folder(self.project_folder.home, self.project, "journal", owner)
         path = jsonl.day_file(folder, events[0].timestamp)
         records = [event.to_json() for event in events]
-        if events[0].kind == RecallEvent.KIND:  # a prompt waits: neither for the disk nor the index
+        if events[0].kind in LATER:  # a prompt waits: neither for the disk nor the index
             self._append_later(path, records, timeout)
         else:
             self._append(path, records, timeout)

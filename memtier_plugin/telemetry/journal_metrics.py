@@ -12,6 +12,7 @@ from memtier_plugin.core.events import (
     HookFailedEvent,
     RecallEvent,
 )
+from memtier_plugin.core.records import INJECTING
 from memtier_plugin.storage.queued_runs import count_queued_runs
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
@@ -60,7 +61,7 @@ class JournalMetrics:
         for measure in measures_of(self._store.project, fresh):
             self._counted.add(measure)
         for event in fresh:
-            if event.kind == RecallEvent.KIND and event.data.get("purpose") == "inject":
+            if event.kind == RecallEvent.KIND and event.data.get("purpose") in INJECTING:
                 self._turns.setdefault(event.agent_id, []).append(event.timestamp)
         if events:
             self._since = max(event.timestamp for event in events)

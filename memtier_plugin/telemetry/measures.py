@@ -31,7 +31,7 @@ from memtier_plugin.core.events import (
     UnforgetEvent,
     WithdrawEvent,
 )
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import INJECTING, Entry, Fact, JournalEvent
 
 Record = Entry | Fact | JournalEvent
 Attributes = Mapping[str, str | int | float]
@@ -183,7 +183,7 @@ def turns_after(records: Sequence[Record], turns: Mapping[str, int]) -> dict[str
         if isinstance(record, Entry):
             after[record.agent_id] = 0
         elif isinstance(record, JournalEvent) and record.kind == RecallEvent.KIND:
-            injected = record.data.get("purpose") == "inject"
+            injected = record.data.get("purpose") in INJECTING
             after[record.agent_id] = after.get(record.agent_id, 0) + injected
     return after
 
@@ -269,7 +269,7 @@ def _measure_recall(base: Attributes, recall: RecallEvent) -> Iterator[Measure]:
         "memtier.recall.label": recall.label.partition(":")[0],
     }
     yield Measure(RECALL_DURATION, recall.ms / 1000, how)
-    if recall.purpose != "inject":
+    if recall.purpose not in INJECTING:
         return
     yield Measure(TOKENS, recall.tokens if recall.injected else 0, base)
     yield Measure(LINES, len(recall.injected), base)

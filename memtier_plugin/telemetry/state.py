@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.times import to_iso
@@ -51,7 +52,7 @@ class ExportState:
 def describe_export(home: Path) -> str | None:
     """Return what is wrong with the export, for `status`; None if nothing is."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        note = json.loads((home / "hosts" / STATE_FILE).read_text("utf-8"))
+        note = parse_json_text((home / "hosts" / STATE_FILE).read_text("utf-8"))
         if note["error"]:
             return f"telemetry: {note['endpoint']} gets nothing since {note['at']}: {note['error']}"
     return None

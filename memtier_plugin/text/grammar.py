@@ -36,12 +36,6 @@ def verb_forms(language: str) -> Mapping[str, str]:
 
 
 @cache
-def auxiliary_forms(language: str) -> Mapping[str, str]:
-    """Return the third person of auxiliaries by their first person."""
-    return dict(form.split(">") for form in lexicon(language).auxiliary_forms)
-
-
-@cache
 def verb_endings(language: str) -> tuple[tuple[str, str], ...]:
     """Return the endings of the first person, each with that of the third."""
     pairs = (pair.partition(">") for pair in lexicon(language).verb_endings)

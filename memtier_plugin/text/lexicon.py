@@ -66,7 +66,6 @@ class Lexicon:
     nonfactual_classes: Mapping[str, WordList]  # those that say the same
     pro_drop: bool  # a statement may lack its subject
     verb_endings: WordList  # "first>third": the first person and the third
-    auxiliary_forms: WordList  # the same of auxiliaries
     speech_verbs: Mapping[str, str]  # how somebody is quoted who "says" or "asks" something
     verb_forms: WordList  # the same of whole verbs, where endings do not tell
     irregular_verbs: Phrases  # the forms of a verb, the past ones after the bar
@@ -86,8 +85,12 @@ class Lexicon:
     months: Phrases  # from January, the full name first
     ambiguous_months: Words  # also words of another meaning
     weekdays: Phrases  # from Monday, the full name first
-    weekday_steps: Mapping[str, int]  # "last", "this" and "next" before a weekday, in weeks
-    units: Mapping[str, WordList]  # forms of day, week, month and year
+    steps: Mapping[str, WordList]  # "last", "this" and "next" before a unit or a weekday, by number
+    steps_after: Mapping[str, WordList]  # the same behind it
+    units: Mapping[str, Phrases]  # forms of day, week, month, year, weekend and the seasons
+    nth: Phrases  # "first" to "fifth" of several weeks
+    parts: Mapping[str, Phrases]  # beginning, middle and end of a period, as fractions of it
+    vague_numbers: Mapping[str, int]  # "a few", "a couple of"
     relative_times: Mapping[str, Phrases]  # by unit and distance ("day -1": yesterday)
     not_tomorrow_after: WordList  # after these the word for tomorrow means the morning
     ago_before: Phrases  # this and the next three stand around a count of units
@@ -150,12 +153,9 @@ class Lexicon:
     order_openers: Phrases  # open an order that holds for good if it says where
     idle_orders: Words  # after "don't" they are no order: "don't worry"
     pointing_words: Words  # point at what was said or shown before
-    weak_openers: Words  # open an order only of what is specific: "no", "only"
     general_words: Words  # make an order or a statement one for good: "every", "always"
     standing_words: Words  # of these, the ones that make it so in passing, too
     moment_cues: Phrases  # make an order one for the moment: "right now"
-    idle_decisions: Words  # after "let's move" and the like they decide nothing
-    stance_words: Words  # comment on what is at hand: "clearly", "definitely"
     loose_ends: Words  # a sentence that ends in one was cut off
     intending: Words  # after "I" they tell of the moment: "I will", "I need"
     rule_cues: Phrases  # say that something must be so, or must not

@@ -12,9 +12,17 @@ import regex
 
 from memtier_plugin.text.languages import detect_language
 from memtier_plugin.text.tokenizer import plain_words
+from memtier_plugin.trust.external_text import function_words
 
 _SAME: Final = 0.6  # of what a text says, by its words, that must stand in the other
-_FIGURES: Final = regex.compile(r"\p{N}[\p{N}.,:/-]*\p{N}|\p{N}|[\w.+-]+@[\w.-]+|https?://\S+")
+_FIGURES: Final = regex.compile(
+    r"\p{N}[\p{N}.,:/-]*\p{N}|\p{N}|(?<![\w.+-])[\w.+-]++@[\w.-]+|https?://\S+"
+)
+# A quantity, a version, a time of day; nothing by which somebody or something is reached.
+_VALUE: Final = regex.compile(
+    r"(?<![\p{Latin}\p{N}.,:/@+#-])\p{N}{1,6}(?:[.,:]\p{N}{1,4}){0,2}(?![.,:/@-]?[\p{Latin}\p{N}])",
+)
+_MARKS: Final = regex.compile(r"[\p{N}@/\\+=#<>]|\p{N}\s+\p{N}")
 _END: Final = regex.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 _ASKED: Final = regex.compile(r"[?？]\W*$")
 _DENIALS: Final = frozenset(
@@ -79,6 +87,34 @@ def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequen
         )
         for sentence in claims
     )
+
+
+def find_other_values(texts: Iterable[str], others: Sequence[str]) -> frozenset[str]:
+    """Return the texts that say what another one says, with another value.
+
+    Every word that means something stands there, with the same denials and as many values; so all
+    that whoever wrote it could bring in is a quantity.
+    """
+    frames = [_VALUE.subn("", other.casefold()) for other in others]
+    return frozenset(text for text in texts if _fits(text, frames))
+
+
+def _fits(text: str, frames: Sequence[tuple[str, int]]) -> bool:
+    rest, count = _VALUE.subn("", text)
+    if not count or _MARKS.search(rest):
+        return False
+    words = _meaning(rest)
+    for frame, values in frames if words else ():
+        if values == count and all(word in frame for word in words):  # as hardly ever
+            theirs = _meaning(frame)
+            if words <= theirs and words & _DENIALS == theirs & _DENIALS:
+                return True
+    return False
+
+
+def _meaning(text: str) -> frozenset[str]:
+    """Return the words of a text that mean something, its denials among them."""
+    return frozenset(plain_words(text)) - (function_words(detect_language(text)) - _DENIALS)
 
 
 def _sentences(text: str, *, asked: bool = False) -> Iterable[str]:

@@ -70,8 +70,8 @@ _CLOSE: Final = regex.compile(rf"[{_CLOSING}]")
 _ENCODED: Final = regex.compile(
     r"""(?xi) & (?:amp;|\#0*38;|\#x0*26;)* (?P<entity>\#\d{1,9}|\#x[0-9a-f]{1,9}|[a-z]{2,24})
       (?: ; | (?![\w=]) )
-      | \\+ (?:u\{0*|u00|U0{6}|x) (?P<hex>[2-7][0-9a-f]) \}?
-      | \\+ 0?(?P<octal>1?[3-7][0-7])(?![0-9])
+      | (?<!\\)\\++ (?:u\{0*|u00|U0{6}|x) (?P<hex>[2-7][0-9a-f]) \}?
+      | (?<!\\)\\++ 0?(?P<octal>1?[3-7][0-7])(?![0-9])
     """
 )
 _MARKS_OF: Final = frozenset("[]{}|:`~")  # what markup and templates are made of, beside angles
@@ -120,7 +120,7 @@ _ROLE: Final = regex.compile(
       | [^\S\n]*[*_\])=\#-]*(?=\n) )
     """
 )
-_APART: Final = r"\p{L}(?:[\s._*\u00b7-]\p{L}){3,}"
+_APART: Final = r"\p{L}(?:[\s._*\u00b7-]\p{L}){3,60}"
 # Labels that no list need know: letters set apart, as nobody writes but to be read otherwise;
 # words of Latin letters and of others that only look so; and all in scripts of which few roles are
 # listed, where a quote costs a reader nothing.
@@ -143,10 +143,10 @@ _KEYED: Final = regex.compile(
     """
 )
 _SPEAKING: Final = re.compile(rf"[{_COLONS}{_ENDS}\u203a=\n]")  # in all of them
-_OWN: Final = regex.compile(r"(?i)[\u2039\u203a\[({/]\s*/?\s*(?P<role>memtier-[\w-]+)")
+_OWN: Final = regex.compile(r"(?i)[\u2039\u203a\[({/]\s*+(?:/\s*+)?(?P<role>memtier-[\w-]+)")
 _TOKEN: Final = regex.compile(
-    rf"""(?xi)(?![(\{{])\p{{Ps}} (?P<inside> \s*/?\s*(?:inst|sys|{_WORD}|system_prompt|tool_calls?
-      |tool_results?|available_tools|begin|end|eos|bos|control|memtier[\w-]*)\b
+    rf"""(?xi)(?![(\{{])\p{{Ps}} (?P<inside> \s*+(?:/\s*+)?(?:inst|sys|{_WORD}|system_prompt
+      |tool_calls?|tool_results?|available_tools|begin|end|eos|bos|control|memtier[\w-]*)\b
       [^\p{{Ps}}\p{{Pe}}\n]{{0,40}} ) \p{{Pe}}"""
 )
 _HEAD: Final = regex.compile(

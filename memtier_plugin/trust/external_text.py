@@ -170,7 +170,7 @@ class ExternalText:
     def _content(self, text: str) -> set[str]:
         """Return the words that mean something, with their endings removed."""
         language = detect_language(text)
-        common = _function_words(language)
+        common = function_words(language)
         plain = [word for word in plain_words(_UNSPACED.sub(" ", text)) if word not in common]
         content = {*self._words_of(" ".join(plain))} if plain else set()
         for run in _IDEOGRAPHS.findall(text):
@@ -230,9 +230,10 @@ def _language(text: str) -> str | None:
 
 
 @cache
-def _function_words(language: str | None) -> frozenset[str]:
+def function_words(language: str | None) -> frozenset[str]:
+    """Return the words of a language that mean nothing by themselves; of all where it is None."""
     if language is None:
-        return frozenset().union(*map(_function_words, LANGUAGES))
+        return frozenset().union(*map(function_words, LANGUAGES))
     if language not in LANGUAGES:
         return frozenset()
     words = lexicon(language)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from memtier_plugin.core import allowance
 from memtier_plugin.trust.secret_formats import Span, find_formats
 from memtier_plugin.trust.secret_names import find_assigned
 from memtier_plugin.trust.secret_statements import find_statements
@@ -69,6 +70,7 @@ class Redactor:
         kinds: dict[str, None] = {}
         changed = self._enabled
         while changed:
+            allowance.require()
             # Text between markers only ever shrinks, so this ends; nearly always in round two.
             pieces = _MARKER.split(text)
             changed = False

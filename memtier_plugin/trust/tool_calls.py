@@ -10,7 +10,7 @@ import regex
 
 # The tools that MemTier offers, whatever a host puts before their names ("mcp__memtier__").
 _OWN: Final = regex.compile(
-    r"(?:.*[^\p{L}\p{N}])?(?:memory|memtier)_(?:search|get|store|forget|status)"
+    r"(?:.*[^\p{L}\p{N}])?(?:memtier_[a-z]+|memory_(?:search|get|store|forget|status))"
 )
 # The tools by which a host calls any tool, whatever it puts before their names.
 _WRAPPER: Final = regex.compile(
@@ -32,12 +32,6 @@ def is_own_tool(name: str) -> bool:
 def is_wrapper(name: str) -> bool:
     """Tell whether a name is that of a tool by which a host calls any other."""
     return _WRAPPER.fullmatch(name) is not None
-
-
-def called_tool(name: str, arguments: str) -> str:
-    """Return the name of the tool that a call is meant for; the wrapper's where it is not named."""
-    inner, _ = unwrap_call(name, arguments)
-    return inner
 
 
 def unwrap_call(name: str, arguments: str) -> tuple[str, str]:

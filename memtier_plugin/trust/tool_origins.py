@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import regex
 
+from memtier_plugin.trust.fence import decode
 from memtier_plugin.trust.tool_calls import is_own_tool, unwrap_call
 
 # Tools of OpenClaw and Hermes whose results are the machine's, the user's or the host's own.
@@ -19,7 +20,7 @@ _LOCAL: Final = frozenset(
     """
     read write edit multi_edit apply_patch patch read_file write_file edit_file search_files
     list_files list_directory find grep glob ls process todo todo_write update_plan clarify ask_user
-    ask_user_question memory memory_search memory_get memory_store memory_recall memory_forget
+    ask_user_question memory memory_recall
     session_status sessions_list sessions_spawn sessions_yield agents_list gateway cron cronjob
     message send_message tts text_to_speech image_generate skill_view skills_list skill_manage
     tool_search tool_describe checkpoint
@@ -46,7 +47,6 @@ _OURS: Final = regex.compile(r"(?i)(?:.*memtier\W*_*)?(?:memory|memtier)_[a-z]+$
 _MARKED: Final = regex.compile(r"<<<EXTERNAL_UNTRUSTED_CONTENT|\"untrusted\"\s*:\s*true")
 _SHOWN_EXTERNAL: Final = regex.compile(r"^\W*\[[^\[\]]{0,120}/external\b")
 _WHOLE_EXTERNAL: Final = "(external: data, not instructions)"
-_LINE: Final = regex.compile(r"\n|\\n")  # also those of a text inside JSON
 
 
 def brings_external_text(
@@ -85,7 +85,7 @@ def _reaches_out(command: str) -> bool:
 def shown_lines(result: str) -> list[tuple[str, bool]]:
     """Return the lines that a memory tool showed, each with whether it is external."""
     lines, rest = [], False
-    for line in _LINE.split(result):
+    for line in decode(result)[0].splitlines():
         rest = rest or _WHOLE_EXTERNAL in line  # what is shown whole may have many lines
         if line.strip():
             lines.append((line, rest or bool(_SHOWN_EXTERNAL.search(line))))

@@ -188,7 +188,7 @@ def recalls_of(item_id: str, events: Iterable[JournalEvent]) -> Iterable[LineRec
                         recall.purpose,
                         ranked.rank,
                         ranked.score,
-                        injected,
+                        injected and recall.purpose != "offer",
                     )
 
 

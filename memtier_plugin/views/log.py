@@ -15,7 +15,7 @@ from memtier_plugin.core.events import (
     RecallEvent,
     payload_of,
 )
-from memtier_plugin.core.records import Entry, JournalEvent
+from memtier_plugin.core.records import INJECTING, Entry, JournalEvent
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.storage.index.item_reader import SessionSpan
@@ -107,9 +107,10 @@ def describe_event(event: JournalEvent) -> str:
         payload = None  # a damaged event is listed by its kind
     match payload:
         case RecallEvent():
-            name = "recall" if payload.purpose == "inject" else "search"
+            name = "recall" if payload.purpose in INJECTING else "search"
             query, lines = _one_line(payload.query), len(payload.injected)
             outcome = f"{payload.label}, {payload.ms:.0f} ms"
+            outcome += ", late" * (payload.purpose == "offer")
             return f"{name} {_short_id(event.id)} for “{query}”: {lines} lines ({outcome})"
         case CreditEvent():
             verb = "credited" if payload.delta > 0 else "blamed"

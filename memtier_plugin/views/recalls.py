@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from memtier_plugin.retrieval.contributions import RECOMPUTED
+from memtier_plugin.retrieval.journal import LATE
 
 Document = Mapping[str, Any]
 
@@ -50,6 +51,7 @@ class RankedRow:
     weight: float
     weight_now: float
     note: str
+    proof: str
     bars: tuple[Bar, ...]
     behind: float | None
     recomputed: bool
@@ -61,7 +63,7 @@ class RecallView:
     """A recall as a person reads it.
 
     Attributes:
-        silence: why no line was injected; "" where there was one.
+        silence: why the prompt got no line; "" where it got one.
         depth: its depth, its route and the time of each step, where there is something to tell.
         withheld: the line left out to measure what it changes: its id, text, and why.
         block: what the prompt got: ``text``, its ``tokens``, and whether this is ``exact``.
@@ -119,6 +121,7 @@ def recall_view(document: Document) -> RecallView:
             weight=row["weight"],
             weight_now=row.get("weight_now", row["weight"]),
             note=row.get("note") or "",
+            proof=row.get("proof") or "",
             bars=tuple(bars_of(row, weights, largest)),
             behind=None if least is None else round(least - row["score"], 6),
             recomputed=row["signals_from"] == RECOMPUTED,
@@ -177,7 +180,9 @@ def bars_of(row: Document, weights: Mapping[str, float], largest: float) -> Sequ
 
 
 def why_silent(document: Document) -> str:
-    """Return why a recall injected nothing, in words; "" where it injected a line."""
+    """Return why a prompt got nothing of a recall, in words; "" where it got a line."""
+    if document["purpose"] == "offer":
+        return LATE
     if document["injected"]:
         return ""
     if reason := document.get("silent"):

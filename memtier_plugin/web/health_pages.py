@@ -7,6 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.hosts.silence import describe_silent_hosts
 from memtier_plugin.memory import MemTier
 from memtier_plugin.telemetry.journal_metrics import CONTENT_TYPE, JournalMetrics
 from memtier_plugin.web.rendering import PagePart, Pages
@@ -33,6 +34,8 @@ class HealthPages(PagePart):
     def health(self, request: Request) -> Response:
         """Show what `memtier status` does."""
         status = self._memory.status()
+        now = self._memory.actor.clock()
+        status["degraded"] += describe_silent_hosts(self._memory.home, now)
         noted, waits = status["hooks"], status["waits"]
         latency = []
         for agent in sorted({*noted, *waits}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -12,11 +13,12 @@ from starlette.routing import Route
 
 from memtier_plugin.core.errors import MessageError, NotFound
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import INJECTING, Entry
 from memtier_plugin.core.results import Hit, RecallRequest
-from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.core.times import to_iso
 from memtier_plugin.lifecycle.history import History
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.text.dates.typed import read_typed_time
 from memtier_plugin.views.reading import read_recall
 from memtier_plugin.web.forms import Form, read_form
 from memtier_plugin.web.rendering import PagePart
@@ -39,14 +41,14 @@ class RecallPages(PagePart):
         ]
 
     def list_recalls(self, request: Request) -> Response:
-        """Show the newest recalls; by default those whose block went to a prompt."""
+        """Show the newest recalls; by default those for prompts."""
         everything = request.query_params.get("all") == "yes"
         self._memory.store.catch_up_all()
         events = self._memory.events(kinds=[RecallEvent.KIND], limit=5 * RECALLS)
         rows = []
         for event in reversed(events):
             recall = RecallEvent.of(event)
-            if everything or recall.purpose == "inject":
+            if everything or recall.purpose in INJECTING:
                 rows.append(
                     {
                         "id": event.id,
@@ -70,19 +72,26 @@ class RecallPages(PagePart):
         return self._search_page(request, {}, None)
 
     async def search(self, request: Request) -> Response:
-        """Recall for a query, as a prompt of the agent would get it, now or as of a time."""
+        """Recall for a query, now or as of a time, as a prompt of the agent would get it.
+
+        Without an agent all that was recorded is searched, whoever said it.
+        """
         return await self._pages.in_thread(self._search, request, await read_form(request))
 
     def _search(self, request: Request, form: Form) -> Response:
         query, sender = form.text("query"), form.get("sender") or None
         if not query:
             return self._search_page(request, form, None)
-        agent = form.text("agent") or self._memory.agent_id
-        if agent not in self._agents():
+        agent = form.get("agent", self._agent)
+        if agent and agent not in self._agents():
             raise NotFound(f"there is no agent {agent!r} in this project")
-        actor = replace(self._memory.actor, agent=agent)
+        own = self._memory.actor
+        actor = replace(own, agent=agent or own.agent, everybody=not agent)
         if as_of := form.text("as_of"):
-            moment, history = parse_moment(as_of), History(actor, self._memory.knowledge.person)
+            moment, history = (
+                parse_moment(as_of, own.clock()),
+                History(actor, self._memory.knowledge.person),
+            )
             recall = history.recall(query, moment, sender=sender, purpose="preview")
         else:
             request_of_person = RecallRequest(purpose="preview", sender=sender)
@@ -101,6 +110,11 @@ class RecallPages(PagePart):
             request, form, {"recall": recall, "hits": hits, "journalled": not as_of}
         )
 
+    @property
+    def _agent(self) -> str:
+        """The agent that is chosen at first; "" for every agent."""
+        return "" if self._memory.actor.everybody else self._memory.agent_id
+
     def _agents(self) -> set[str]:
         with self._memory.store.session() as reader:
             return {span.agent for span in reader.session_spans()} | {self._memory.agent_id}
@@ -111,8 +125,8 @@ class RecallPages(PagePart):
         self._memory.store.catch_up_all()
         with self._memory.store.session() as reader:
             people = reader.people()
-        chosen = {name: form.get(name, "") for name in ("query", "agent", "as_of")}
-        chosen["agent"] = chosen["agent"] or self._memory.agent_id
+        chosen = {name: form.get(name, "") for name in ("query", "as_of")}
+        chosen["agent"] = form.get("agent", self._agent)
         speaks_most = max(people, key=lambda person: people[person], default="")
         return self._pages.page(
             request,
@@ -132,13 +146,13 @@ def _hit(hit: Hit) -> dict[str, Any]:
     return {"item": item, "score": hit.score, "at": to_iso(when), "tier": hit.tier}
 
 
-def parse_moment(text: str) -> Any:
+def parse_moment(text: str, now: datetime) -> datetime:
     """Return the time that a text names.
 
     Raises:
         MessageError: it names none.
     """
     try:
-        return from_iso(text)
-    except ValueError:
-        raise MessageError("a time is written as 2026-11-23 or 2026-11-23T09:00 (UTC)") from None
+        return read_typed_time(text, now)
+    except ValueError as error:
+        raise MessageError(str(error)) from None

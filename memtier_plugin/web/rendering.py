@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
@@ -49,7 +50,9 @@ class Pages:
             "day": long_day,
             "size": format_bytes,
             "signed": lambda number: f"{number:+.3f}".replace("-", "−"),
-            "query": urlencode,
+            # A name may hold what UTF-8 has not.
+            "query": partial(urlencode, errors="replace"),
+            "urlencode": partial(quote, errors="replace"),
         }
         self._templates.globals |= {
             "project": memory.project,

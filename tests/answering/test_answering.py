@@ -235,7 +235,7 @@ def test_a_page_too_long_is_read_in_halves(home: Path, day: Day) -> None:
     with Loopback() as server, opened(home, server) as memory:
         record_dog(memory, day)
         for n in range(4):
-            long = f"the dog of {n} " + "barked loudly " * 150
+            long = f"the dog Rex was born in {n} " + "and barked loudly " * 150
             memory.record([{"role": "user", "content": long}], session_id=f"s{n}")
         server.context = 9_000
         integrated = {"findings": [FOUND], "missing": ""}

@@ -61,12 +61,12 @@ class Conversation:
 
     def user(self, text: str) -> dict[str, Any]:
         """Return what a user says."""
-        return {"role": "user", "content": text, **self._now()}
+        return {"role": "user", "content": text}
 
     def assistant(self, text: str) -> dict[str, Any]:
         """Return what the assistant says."""
         parts = [{"type": "text", "text": text}] if self._host == "openclaw" else text
-        return {"role": "assistant", "content": parts, **self._now()}
+        return {"role": "assistant", "content": parts}
 
     def call(self, tool: str, arguments: Mapping[str, Any], result: str) -> list[dict[str, Any]]:
         """Return the call of a tool and what it brought."""
@@ -77,8 +77,8 @@ class Conversation:
             answer = {"role": "toolResult", "toolCallId": key, "toolName": tool, "isError": False}
             answer |= {"content": [{"type": "text", "text": result}], "details": {}}
             return [
-                {"role": "assistant", "content": [asked], "stopReason": "toolUse", **self._now()},
-                answer | self._now(),
+                {"role": "assistant", "content": [asked], "stopReason": "toolUse"},
+                answer,
             ]
         function = {"name": tool, "arguments": json.dumps(arguments)}
         asked = {"id": key, "type": "function", "function": function}
@@ -86,7 +86,8 @@ class Conversation:
         return [{"role": "assistant", "content": "", "tool_calls": [asked]}, answer]
 
     def _translate(self, run: str, messages: Sequence[dict[str, Any]]) -> HookCall:
-        self._messages += messages
+        # Each is said after the one before it, however early a case has made it.
+        self._messages += [message | self._now() for message in messages]
         fields = self._context(run)
         if self._host == "openclaw":
             event: dict[str, Any] = {"messages": self._messages, "success": True, "runId": run}

@@ -336,7 +336,12 @@ class World:
             mark = str(case.known["mark"])
             with self.memory(case, **case.known.get("who", {})) as memory:
                 return [e for e in memory.entries() if mark.casefold() in e.content.casefold()]
-        texts = {case.known.get("said"), *([] if case.path == "echoed" else [case.text])}
+        # Lines in the form of ours are taken out of what people say: ``left`` is the rest.
+        texts = {
+            case.known.get("said"),
+            case.known.get("left"),
+            *([] if case.path == "echoed" else [case.text]),
+        }
         if case.path.endswith("turns") or case.path == "flood":
             texts |= {*case.known["text"]}
         if case.path == "named":

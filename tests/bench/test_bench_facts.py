@@ -81,7 +81,7 @@ def test_facts_are_counted_and_drawn_with_their_lines(tmp_path: Path) -> None:
         "subject": "Ann",
         "relation": "allergic_to",
         "text": "Ann is allergic to nuts.",
-        "quote": "I'm allergic to nuts",
+        "quote": "I'm allergic to nuts.",
         "said_on": "2023-05-08",
         "valid_from": "2023-05-08",
         "valid_to": None,

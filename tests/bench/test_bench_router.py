@@ -81,7 +81,7 @@ def test_a_run_measures_every_arm_on_every_question(tmp_path: Path) -> None:
 
 def test_epochs_write_back_what_escalations_showed(tmp_path: Path) -> None:
     """Table 5 of TierMem: an epoch is frozen; then gold lines become facts, each once."""
-    path = locomo(tmp_path, (1, "Who grows beans?", "D1:1"), (2, "Who has a cello?", "D1:3"))
+    path = locomo(tmp_path, (1, "Who says see you soon?", "D2:3"), (2, "Who has a cello?", "D1:3"))
     report = run_router("locomo", path, facts="extracted", epochs=3)
     first, second, third = report["epochs"]
     asked = report["per_question"]

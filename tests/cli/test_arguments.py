@@ -39,6 +39,16 @@ def test_every_number_has_a_range() -> None:
             assert ranged and option.type.min is not None, f"{command}: {option.name}"
 
 
+def test_no_number_is_nan_or_infinite() -> None:
+    """A number that no clock and no limit can be set to is refused, whatever the option."""
+    for command, option in numeric_options():
+        if isinstance(option.type, click.types.FloatParamType):
+            for value in ("nan", "inf"):
+                with pytest.raises(click.BadParameter):
+                    option.type.convert(value, option, None)
+                    pytest.fail(f"{command}: {option.name} takes {value}")
+
+
 @pytest.mark.parametrize("command", ["recall", "facts search"])
 @pytest.mark.parametrize("limit", ["-3", "0"])
 def test_a_limit_below_one_is_refused(command: str, limit: str) -> None:

@@ -224,8 +224,8 @@ def test_log_reads_like_a_log(run_recorded: Run) -> None:
 
 
 def test_log_is_chosen(run_recorded: Run) -> None:
-    """`--session`, `--date` and `--agent` choose; what does not exist is an empty log."""
-    for args in (["--session", "none"], ["--date", "2001-01-01"], ["--agent", "nobody"]):
+    """`--session`, `--date` and `--agent` choose; a day without lines is an empty log."""
+    for args in (["--date", "2001-01-01"], ["--agent", "nobody"]):
         assert document(run_recorded("log", *args, "--json"))["lines"] == []
     assert (
         len(document(run_recorded("log", "--session", "trip", "--date", "all", "--json"))["lines"])
@@ -269,7 +269,7 @@ def test_log_marks_tools_and_weights(run: Run) -> None:
 
 def test_explain_why(run_recorded: Run) -> None:
     """`explain --why` says why a line is not there, with ranks and the words of both sides."""
-    for n, words in enumerate(("boat", "ferry ferry timetable", "a horn of the ferry")):
+    for n, words in enumerate(("boat", "a horn of the ferry", "ferry ferry timetable")):
         message = {"role": "user", "content": words}
         run_recorded("record", "-", "--session", f"s{n}", input=json.dumps([message]))
     recall = document(run_recorded("recall", "ferry", "--k", "1", "--json"))

@@ -174,7 +174,7 @@ def test_diff(world: World, run: Run) -> None:
     assert "added 2, superseded 1" in shown
     since = document(run("diff", "2d", "1h", "--json"))["since"]
     assert since.endswith("Z")
-    assert "neither a time" in run("diff", "lately", code=2).stderr
+    assert "is not a time" in run("diff", "lately", code=2).stderr
     assert "earlier one first" in run("diff", "1h", "2d", code=1).stderr
 
 

@@ -104,8 +104,9 @@ def test_only_the_own_keys_of_a_yaml_file_are_shown(hosts: Path, text: str) -> N
     path = hosts / "hermes/config.yaml"
     path.parent.mkdir()
     path.write_text(text)
-    shown = run_install("hermes", "--no-canary").output
-    shown += run_install("hermes", "--uninstall").output
+    shown = run_install("hermes", "--dry-run").output
+    run_install("hermes", "--no-canary")
+    shown += run_install("hermes", "--uninstall", "--dry-run").output
     assert "-  provider: x\n+  provider: memtier\n" in shown
     assert "hunter22" not in shown and "api_key" not in shown
 
@@ -120,7 +121,7 @@ def test_a_secret_among_the_own_keys_is_masked(hosts: Path) -> None:
     config = json.loads(path.read_text())
     config["plugins"]["entries"]["memtier"]["config"]["more"] = {"accessToken": "xyzzy"}
     path.write_text(json.dumps(config))
-    shown = run_install("openclaw", "--uninstall").output
+    shown = run_install("openclaw", "--uninstall", "--dry-run").output
     assert "[masked]" in shown
     assert not any(secret in shown for secret in ("hunter22", "rosebud", "xyzzy"))
 
@@ -278,7 +279,7 @@ def test_the_canarys_configuration_has_nothing_of_the_users(hosts: Path, tmp_pat
         "plugins": {"allow": ["x"], "entries": {"x": {"config": {"key": "secret"}}}},
     }
     path.write_text(json.dumps(theirs))
-    run_install("openclaw", code=1)
+    assert "not proven to work" in run_install("openclaw", code=1).output
     assert "secret" not in seen.read_text()
     plugins = json.loads(seen.read_text())["plugins"]
     assert plugins["allow"] == ["x", "memtier"]
@@ -329,8 +330,9 @@ def test_doctor_has_the_hosts(hosts: Path, home: Path) -> None:
 
 def test_the_host_s_model_by_consent(hosts: Path, home: Path) -> None:
     """What is consented to stands there with its caps, and is undone with the rest."""
-    shown = run_install("hermes", "--use-host-model", "--no-canary").stdout
+    shown = run_install("hermes", "--use-host-model", "--dry-run").stdout
     assert "+  model: host" in shown
+    run_install("hermes", "--use-host-model", "--no-canary")
     assert '+ "host_model": true' in shown
     assert "at most 200 calls, 2000000 tokens and 0 of money a day" in " ".join(shown.split())
     assert document("hermes", "--no-canary")["host_model"], "it stays consented to"

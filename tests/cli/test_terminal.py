@@ -26,7 +26,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMTIER_PROJECT", "default")
 
 
-def on_a_terminal(*arguments: str, pager: str = "sed s/^/paged:/") -> str:
+def on_a_terminal(*arguments: str, pager: str = "sed s/^/paged:/", typed: str = "") -> str:
     """Run the real command on a terminal of 24 lines, and return what it shows."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
@@ -40,6 +40,7 @@ def on_a_terminal(*arguments: str, pager: str = "sed s/^/paged:/") -> str:
         env=child_environment(PAGER=pager, TERM="xterm"),
     )
     os.close(slave)
+    os.write(master, typed.encode())
     shown = b""
     while True:
         try:
@@ -112,3 +113,21 @@ def test_a_line_is_explained_with_its_curve(home: Path) -> None:
     assert "credits" in text and recall[-8:] in text and "injected" in text and "▅" not in text
     assert "▅" in on_a_terminal("explain", recall, "--no-pager", "--agent", "main")
     assert "no recall" in run_memtier("explain", "ZZZZZZZZ", code=1).stderr
+
+
+def test_each_host_is_offered(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`install` alone asks for each host that has no MemTier yet, and sets up the chosen ones."""
+    programs, user = tmp_path / "programs", tmp_path / "user"
+    programs.mkdir()
+    user.mkdir()
+    for name in ("cursor", "gemini"):
+        (programs / name).write_text("#!/bin/sh\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("HOME", str(user))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "HERMES_HOME", "OPENCLAW_CONFIG_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    shown = on_a_terminal("install", "--no-canary", typed="y\nn\n")
+    assert "Set up cursor?" in shown and "Set up gemini?" in shown
+    assert (user / ".cursor/mcp.json").exists() and not (user / ".gemini").exists()
+    assert "Set up cursor?" not in on_a_terminal("install", typed="n\n")

@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from memtier_plugin import MemTier
+from memtier_plugin import FactDraft, MemoryPool, MemTier, RecallRequest, Selection
 from memtier_plugin.core.errors import Closed, MemTierError, MessageError
 from memtier_plugin.core.records import Entry, Message
 from memtier_plugin.server.rpc import _Server
@@ -35,7 +36,11 @@ MOMENTS: list[Any] = [
     *(NOW, NOW.replace(tzinfo=None), datetime.min, datetime.max),
     *(datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))),
 ]
+DEEP: dict[str, Any] = {}
+for _ in range(3_000):
+    DEEP = {"a": DEEP}
 ODD: list[Any] = [
+    *(DEEP, [DEEP], 10**5_000, -(2**70), "../../../x", "/dev/null/x", "a\x00b", "\udcff"),
     *(None, True, 0, 1, -1, 3, 10**30, 0.0, -1.5, math.nan, math.inf, "", "x", "\x00", "\ud800"),
     *(
         "x" * 500,
@@ -75,6 +80,9 @@ MESSAGES: list[Any] = [
     [{"role": "user", "content": "x", "timestamp": 10**18}],
     [{"role": "user", "content": "x", "name": ["a"], "origin": "nobody"}],
     [{"role": "robot", "content": "x"}],
+    [{"role": "assistant", "content": "x", "tool_calls": [{"function": {"arguments": DEEP}}]}],
+    [{"role": "tool", "content": "x", "exit_code": 10**5_000}],
+    [{"role": DEEP, "content": [DEEP]}],
     [Message(role="user", content="I like tea.")],
     [Message(role="user", content=5, speaker=[1])],  # type: ignore[arg-type]
     [Message(role="user", content="x", observed_at="now")],  # type: ignore[arg-type]
@@ -99,11 +107,29 @@ FITTING: Mapping[str, list[Any]] = {
     "question": ["Where do I live?"],
     "extractor": ["rules"],
     "kinds": [["recall"], ["credit", "forget"]],
-    "context": [{"agent_id": "main", "session_id": "s1"}, {"agent_id": 5}, {"agent_id": "a"}],
-    "event": [{"prompt": "Where do I live?"}, {"messages": MESSAGES[0]}, {"prompt": 5}],
+    "context": [
+        {
+            "platform": {},
+            "sessionKey": [],
+            "agentId": 5,
+            "session_id": {},
+            "workspaceDir": "/dev/zero",
+        },
+        {"agent_id": "main", "session_id": "s1"},
+        {"agent_id": 5},
+        {"agent_id": "a"},
+    ],
+    "event": [
+        {"platform": [], "messages": 5, "history": {"a": 1}, "usage": "x", "tool_input": [{}]},
+        {"prompt": "Where do I live?"},
+        {"messages": MESSAGES[0]},
+        {"prompt": 5},
+        {"messages": [5]},
+    ],
     "name": ["agent_end", "before_prompt_build", "memory_search", "memory_store", "memory_forget"],
     "arguments": [{"query": "x"}, {"text": "x"}, {"id": "x"}, {"query": 5}],
     "edit": [{"x": "y"}, {"x": 5}],
+    "host": ["openclaw", "hermes"],
     "k": [1, 5],
     "limit": [1, 5],
     "token_budget": [100, 600],
@@ -115,6 +141,9 @@ LEFT_OUT = frozenset(
         *("record_again", "catch_up", "repair", "as_of"),
     }
 )
+
+
+RECORDS: tuple[Callable[..., Any], ...] = (FactDraft, Selection, RecallRequest, MemoryPool)
 
 
 def methods_of(thing: object) -> list[tuple[str, Callable[..., Any]]]:
@@ -137,6 +166,8 @@ def arguments(draw: st.DrawFn, method: Callable[..., Any]) -> dict[str, Any]:
             fitting = FITTING.get(name)
             odd = draw(st.integers(0, 3)) == 0 or not fitting
             drawn[name] = draw(st.sampled_from(ODD if odd or fitting is None else fitting))
+    if draw(st.integers(0, 19)) == 0:
+        drawn["nosuch"] = 1
     return drawn
 
 
@@ -168,6 +199,10 @@ class World:
         memory = self.memory
         things = (memory, memory.knowledge, memory.people, memory.history)
         self.methods = [pair for thing in things for pair in methods_of(thing)]
+        self.methods += [(record.__name__, record) for record in RECORDS]
+        entry = memory.record([user_message("The gate is green.")], session_id="s2")[0]
+        self.draft = {"subject": "gate", "relation": "is", "value": "green", "text": "It is green.",
+                      "sources": (entry.source,)}  # fmt: skip
         self.rpc = [
             (name, getattr(self.server.methods, name))
             for name in ("hook", "tool", "command", "recall", "ask", "explain", "record", "end_run",
@@ -193,12 +228,25 @@ class World:
         if name == "MemTier.record" or name == "MemTier.end_run":
             self.acknowledged |= {entry.id for entry in answer if isinstance(entry, Entry)}
 
+    def add_fact(self, changed: dict[str, Any]) -> None:
+        """Add a fact of a draft with these values: it is refused, or can be read."""
+        self.calls += 1
+        try:
+            facts = self.memory.add_facts([FactDraft(**{**self.draft, **changed})])
+        except MemTierError:
+            self.refused += 1
+            return
+        known = {
+            view.fact.id for view in self.memory.knowledge.person.facts(include_superseded=True)
+        }
+        assert {fact.id for fact in facts} <= known, changed
+
     def request(self, name: str, parameters: Any) -> None:
         """Make a call by JSON-RPC: it has an answer, which is no internal error."""
         self.calls += 1
         try:
             line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": name, "params": parameters})
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             return  # not JSON at all
         answer = self.server._answer(json.loads(line), self.server.methods)
         assert answer is not None
@@ -239,6 +287,10 @@ def make_calls(world: World, number: int) -> None:
         lambda pair: st.tuples(st.just("api"), st.just(pair), arguments(pair[1]))
     )
 
+    names = st.sampled_from([field.name for field in fields(FactDraft)])
+    values = st.dictionaries(names, st.sampled_from(ODD), min_size=1, max_size=2)
+    fact = st.tuples(st.just("fact"), st.just(("", None)), values)
+
     @seed(SEED)
     @settings(
         max_examples=number,
@@ -247,10 +299,12 @@ def make_calls(world: World, number: int) -> None:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.one_of(api, rpc))
+    @given(st.one_of(api, rpc, fact))
     def call(drawn: Any) -> None:
         way, (name, method), given_arguments = drawn
-        if way == "api":
+        if way == "fact":
+            world.add_fact(given_arguments)
+        elif way == "api":
             world.call(name, method, given_arguments)
         else:
             world.request(name, {"project": "p", **given_arguments, "home": None})

@@ -15,8 +15,8 @@ LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
 # Made by a call and held by nobody else, or of threads that no child of a fork has.
 EXEMPT = {
     "daemon/scheduler.py": {"Lock", "Condition"},  # its thread, and APScheduler's locks, are gone
+    "memtier_plugin/server/fair_queue.py": {"Condition"},  # its threads are gone with it
     "memtier_plugin/server/rpc.py": {
-        "BoundedSemaphore",  # the room of a thread pool
         "Lock",  # of one connection, within the call that attends it
     },
 }

@@ -185,3 +185,12 @@ def test_write_private_replaces_whole(tmp_path: Path, text: str) -> None:
     write_private_file(path, text)
     assert path.read_text("utf-8") == text
     assert [entry.name for entry in tmp_path.iterdir() if "file" in entry.name] == ["file"]
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """Only a file takes a file's place: a device or a pipe of that name stays what it is."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(LedgerWriteError, match="no regular file"):
+        write_private_file(pipe, "text")
+    assert pipe.is_fifo()

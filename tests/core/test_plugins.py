@@ -50,7 +50,8 @@ RUN = """
     hook = manager().hook
     def context(run):
         return RunContext(agent_id="test.main", session_id="s", run_id=run, project="p")
-    said = ["The harbour pole is violet.", "The harbour flag is green.",
+    said = ["The harbour flag is green.",
+            "The violet pole stands tall beside the old harbour mill.",
             "My bag is in locker 4711."]
     for number, text in enumerate(said):
         messages = (Message(role="user", content=text),)
@@ -66,7 +67,8 @@ RUN = """
 
 def run(script: str, home: Path, *paths: Path) -> Any:
     """Run a script in a process of its own, with more places to import from."""
-    write_config(home, "retrieval:\n  k: 1\n")
+    # No floor: what is ranked first is shown, whether or not it answers.
+    write_config(home, 'retrieval:\n  k: 1\n  floor: "off"\n')
     environment = child_environment(*paths, MEMTIER_HOME=str(home))
     return json.loads(run_python(script, env=environment, cwd=home))
 

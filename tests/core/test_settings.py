@@ -449,8 +449,9 @@ def test_home_path(tmp_path: Path) -> None:
     assert resolve_home(None, {"MEMTIER_HOME": str(tmp_path)}) == tmp_path
     assert resolve_home("here", {"MEMTIER_HOME": "/x"}) == Path.cwd() / "here"
     assert resolve_home() == tmp_path / "home"
-    with pytest.raises(SettingsError, match="names no folder"):
-        resolve_home("~nobody-of-that-name/x")
+    for named in ("~nobody-of-that-name/x", "a\0b", os.fsdecode(b"caf\xe9")):
+        with pytest.raises(SettingsError, match="names no folder"):
+            resolve_home(named)
 
 
 def test_languages_are_stemmers() -> None:

@@ -168,7 +168,7 @@ def test_a_server_ends_while_an_endpoint_is_slow(home: Path, server: Loopback) -
     say_in(home, PROJECT, "I live in Lisbon.")
     code = (
         "import sys; from memtier_plugin.server.rpc import serve; "
-        "sys.exit(serve(None, sys.stdin.buffer, sys.stdout.buffer, socket=False))"
+        "sys.exit(serve(None, sys.stdin.buffer, sys.stdout.buffer))"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with running(start_python("-c", code, **pipes)) as process:
@@ -459,7 +459,7 @@ def test_a_long_backlog(home: Path) -> None:
     with opened(home) as memory:
         memory.catch_up()
     with running(start_daemon("--once", "--all")) as process:
-        wait_until(lambda: status(home)["backlog"] < 0.9 * BACKLOG)
+        wait_until(lambda: status(home)["backlog"] < 0.9 * BACKLOG, seconds=600)
         most = rss_mb(process.pid)
         process.kill()
     left = status(home)["backlog"]
@@ -481,5 +481,5 @@ def test_a_long_backlog(home: Path) -> None:
 
 def _backlog() -> Iterator[str]:
     for number in range(BACKLOG):
-        talk = f"We talked of the weather for a while, and of matter {number} again."
+        talk = f"What about locker number {number}?"
         yield f"I am allergic to plant{number}. {talk}" if number % 50 == 0 else talk

@@ -210,14 +210,14 @@ def test_the_clock_jumps(home: Path, day: Day, hours: int) -> None:
 def test_an_agent_that_may_not_promote(home: Path) -> None:
     """`promote: none` reads past an agent's entries, `propose_facts` lets its facts wait."""
     rights = {"agents.silent.promote": "none", "agents.modest.promote": "propose"}
-    for agent, text in (("silent", "tea"), ("modest", "jazz"), ("open", "soup")):
+    for agent, text in (("silent", "tea"), ("modest", "chess"), ("open", "jazz")):
         with MemTier.open(home, agent_id=agent) as memory:
             say_each(memory, f"I like {text}.")
     with MemTier.open(home, settings=rights) as memory:
         report = passes(memory)
         assert (report.read, report.facts, report.proposed) == (2, 1, 1)
         assert report.rejected["agents.*.promote: none"] == 1
-        assert fact_triples(memory) == [("user", "likes", "soup")]
+        assert fact_triples(memory) == [("user", "likes", "jazz")]
         [event] = events(memory, "propose")
         [waiting] = [fact for fact in report.drafts if fact.status == "proposed"]
         assert event.data["items"] == [waiting.id] and event.run_id == report.run
@@ -298,14 +298,14 @@ def test_saying_it_again_adds_a_source(home: Path) -> None:
 def test_saying_more_updates(home: Path) -> None:
     """What says more of the same is a new fact on the sources of both; the old one is readable."""
     with MemTier.open(home) as memory:
-        say_each(memory, "I have a dog.")
+        say_each(memory, "I have two kids.")
         passes(memory)
         [old] = memory.facts()
-        say_each(memory, "I have a dog named Rex.")
+        say_each(memory, "I have two kids named Ida and Lars.")
         report = passes(memory)
         assert (report.facts, report.updated, report.superseded) == (1, 1, 1)
         [new] = memory.facts()
-        assert (new.value, len(new.sources)) == ("a dog named Rex", 2)
+        assert ("Ida and Lars" in new.value, len(new.sources)) == (True, 2)
         assert report.replaced == ((old.id, new),)
         past, _ = memory.facts(include_superseded=True)
         assert past.id == old.id and past.valid_to is not None
@@ -527,8 +527,9 @@ def test_a_plugins_facts_are_held_to_proof(
         facts = [fact for fact in report.drafts if fact.extractor == "finds"]
         assert status == "active" or all(fact.status == "proposed" for fact in facts)
         if status:
-            assert [(fact.status, fact.quote) for fact in facts] == [(status, quote)]
-            assert message["content"][slice(*facts[0].span or ())] == quote
+            facts = [fact for fact in report.drafts if quote in fact.quote]
+            assert status in {fact.status for fact in facts}  # the rules may find it, too
+            assert quote in message["content"][slice(*facts[0].span or ())]
 
 
 # -- the command ------------------------------------------------------------------------------
@@ -611,7 +612,7 @@ def test_a_full_disk(home: Path) -> None:
     with MemTier.open(home) as memory:
         say_each(
             memory,
-            *(f"I like fox number {n} and its den." for n in range(20)),
+            *(f"I prefer fox number {n} to the others." for n in range(20)),
             "I live in Rome.",
             "I live in Oslo.",
         )

@@ -84,19 +84,20 @@ DATED = [
 
 # A plan or a state, what ends it, and a word by which the older fact is known.
 ENDED = [
-    ("Go-live is planned for December 1.", "Go-live slipped to January 15.", "December"),
+    ("Go-live of the shop is planned for December 1.", "Go-live of the shop slipped to January 15.",
+     "December"),
     ("The picnic is on Saturday 9 May.", "The picnic is cancelled.", "9 May"),
-    ("The beta starts on 4 May.", "The beta has been called off.", "4 May"),
+    ("The beta test starts on 4 May.", "The beta test has been called off.", "4 May"),
     ("The workshop is on 12 June.", "The workshop was postponed to 19 June.", "12 June"),
     ("The standup is at 9:30.", "We moved the standup to 10:15.", "9:30"),
     ("The choir rehearsal is on Mondays at 19:00.",
      "The choir rehearsal moved to Wednesdays at 19:00.", "Mondays"),
     ("The audit is due on 14 April.", "The audit got pushed to 28 April.", "14 April"),
-    ("The plumber comes on 20 March at nine.", "The plumber's visit on 20 March fell through.",
+    ("The plumber's visit is on 20 March at nine.", "The plumber's visit on 20 March fell through.",
      "at nine"),
     ("The farewell party is on 3 July.", "The farewell party has been moved to 10 July.", "3 July"),
-    ("Our board meeting is on 2 April.", "Our board meeting was brought forward to 30 March.",
-     "2 April"),
+    ("Our quarterly board meeting is on 2 April.",
+     "Our quarterly board meeting was brought forward to 30 March.", "2 April"),
     ("The launch is scheduled for 1 September.", "The launch is off.", "1 September"),
     ("We're flying to Lisbon on 8 August.", "We're no longer flying to Lisbon.", "8 August"),
     ("We plan to open a shop in Ghent in May.", "We gave up the plan to open a shop in Ghent.",
@@ -111,18 +112,19 @@ ENDED = [
      "tollgate"),
     ("The mail relay listens on port 2525.", "The mail relay moved to port 2526.", "2525"),
     # German
-    ("Das Sommerfest ist am 4. Juli.", "Das Sommerfest wurde abgesagt.", "4. Juli"),
+    ("Das Sommerfest der Schule ist am 4. Juli.", "Das Sommerfest der Schule wurde abgesagt.",
+     "4. Juli"),
     ("Die Prüfung ist am 12. Mai.", "Die Prüfung wurde auf den 26. Mai verschoben.", "12. Mai"),
-    ("Der Umzug ist am 1. April.", "Der Umzug fällt aus.", "1. April"),
+    ("Der Umzug nach Graz ist am 1. April.", "Der Umzug nach Graz fällt aus.", "1. April"),
     # Spanish
     ("La entrega es el 8 de mayo.", "La entrega se aplazó al 22 de mayo.", "8 de mayo"),
-    ("La cena es el 3 de junio.", "La cena se canceló.", "3 de junio"),
+    ("La cena de empresa es el 3 de junio.", "La cena de empresa se canceló.", "3 de junio"),
     # French
     ("La livraison est le 9 avril.", "La livraison est repoussée au 16 avril.", "9 avril"),
-    ("Le pique-nique est le 5 mai.", "Le pique-nique est annulé.", "5 mai"),
+    ("Le pique-nique de l'école est le 5 mai.", "Le pique-nique de l'école est annulé.", "5 mai"),
     # Chinese
     ("会议是周三下午三点。", "会议改到周四下午三点。", "周三"),
-    ("聚餐定在5月9日。", "聚餐取消了。", "5月9日"),
+    ("部门聚餐是5月9日。", "部门聚餐改到5月16日。", "5月9日"),
     ("上线时间是6月1日。", "上线时间推迟到6月15日。", "6月1日"),
 ]  # fmt: skip
 

@@ -61,7 +61,7 @@ def test_a_fact_holds_on_the_whole_of_its_last_day(tmp_path: Path) -> None:
             [user_message("I'm in Ljubljana until Friday.")], session_id="s", observed_at=SAID
         )
         memory.consolidate()
-        text = "The user is in Ljubljana until Friday (said on 2026-03-18)."
+        text = "The user is in Ljubljana until Friday (2026-03-20)."
         notes = [_notes(memory, SAID + timedelta(days=days))[text] for days in (1, 2, 3)]
     assert notes == ["", "", "held until 2026-03-20"]
 

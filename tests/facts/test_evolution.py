@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -168,6 +169,25 @@ def test_an_old_value_learned_late(day: Day) -> None:
     middle = fact(day, "lives_in", "Rome", "Ann lives in Rome.", at=3)
     decision = decide(middle, [oldest, newest], SINGLE, day(100))
     assert decision.target == newest and decision.late and decision.others == (oldest,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("is", "on May 1", "Ann's birthday is on May 1."),
+         ("birthday", "on May 5", "Ann's birthday is on May 5.")),
+        (("states", "is with Rosa", "The spare key is with Rosa."),
+         ("states", "is with Ivo now", "The spare key is with Ivo now.")),
+    ],
+)  # fmt: skip
+def test_the_order_of_learning_makes_no_difference(day: Day, old: Any, new: Any) -> None:
+    """Of two values in different relations the older is over, whichever of them is learned last."""
+    first, second = fact(day, *old), fact(day, *new, at=5)
+    in_order = decided(day, first, second)
+    assert (in_order.action, in_order.target, in_order.late) == ("supersede", first, False)
+    first = replace(first, timestamp=day(9))
+    late = decided(day, second, first)
+    assert (late.action, late.target, late.late) == ("supersede", second, True)
 
 
 def test_a_time_to_come_proves_nothing(day: Day) -> None:

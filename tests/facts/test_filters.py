@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.facts.filters import apply_filters, is_code_or_dump, is_question, is_small_talk
+from memtier_plugin.retrieval.contradictions import DENIES
 from tests.facts.claims import conversation
 
 
@@ -175,6 +176,15 @@ def test_cap() -> None:
     drafts, rejected = apply_filters([spared, *many], cap=4)
     assert drafts == [spared, *many[-3:]] and rejected == {"cap": 9}
     assert apply_filters(many, cap=0) == ([], {"cap": 12})
+
+
+def test_denials_take_no_facts_place() -> None:
+    """What only says that something is not so becomes no fact, and counts for none."""
+    denials = [draft(f"Ann never eats dish {n}.", f"dish {n}", relation=DENIES) for n in range(5)]
+    facts = [draft(f"Ann likes film number {n}.", f"film number {n}") for n in range(4)]
+    passed, rejected = apply_filters([*denials, *facts], cap=3)
+    assert [each for each in passed if each.relation != DENIES] == facts[:3]
+    assert rejected == {"cap": 1}
 
 
 @given(

@@ -42,7 +42,7 @@ NONE = [
 @pytest.mark.parametrize(("text", "kind"), STATED)
 def test_a_stated_experience_has_a_kind(text: str, kind: str) -> None:
     """How a thing is best done, how to do it, what fails, what was done once and how it went."""
-    [draft] = extract_lessons(make_entry(text, id="e"), ())
+    [draft] = extract_lessons(make_entry(text, id="e"))
     assert (KINDS[draft.relation], draft.tier, draft.status) == (kind, "procedural", "active")
     assert draft.quote in text
 
@@ -50,14 +50,14 @@ def test_a_stated_experience_has_a_kind(text: str, kind: str) -> None:
 @pytest.mark.parametrize("text", NONE)
 def test_what_is_no_experience(text: str) -> None:
     """A phrase, a doubt, a question, what leans on something else, and what is about a person."""
-    assert [*extract_lessons(make_entry(text, id="e"), ())] == []
+    assert [*extract_lessons(make_entry(text, id="e"))] == []
 
 
 def test_only_the_users_own_words_count() -> None:
     """Neither an assistant nor text from outside teaches anything by saying so."""
     text = STATED[0][0]
     for more in ({"role": "assistant", "origin": "assistant"}, {"tainted": True}):
-        assert [*extract_lessons(make_entry(text, id="e", **more), ())] == []
+        assert [*extract_lessons(make_entry(text, id="e", **more))] == []
 
 
 def test_a_stated_experience_is_found(tmp_path: Path) -> None:

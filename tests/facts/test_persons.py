@@ -303,10 +303,10 @@ def test_nobody_brings_back_what_they_may_not_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("Ich habe den Zug um 7:42 gebucht.", "Ann hat den Zug um 7:42 gebucht."),
-        ("Vivo en Cádiz.", "Ann vive en Cádiz."),
-        ("J'habite à Nantes depuis mai 2020.", "Ann habite à Nantes depuis mai 2020."),
-        ("我对花生过敏。", "Ann对花生过敏。"),
+        ("Ich habe den Zug um 7:42 gebucht.", "Ann sagt: Ich habe den Zug um 7:42 gebucht."),
+        ("Vivo en Cádiz.", "Ann dice: Vivo en Cádiz."),
+        ("J'habite à Nantes depuis mai 2020.", "Ann dit : J'habite à Nantes depuis mai 2020."),
+        ("我对花生过敏。", "Ann说：我对花生过敏。"),
         ("Mi hermana es alérgica al marisco.", "Ann dice: Mi hermana es alérgica al marisco."),
     ],
 )

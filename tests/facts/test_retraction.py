@@ -14,16 +14,16 @@ from tests.builders import turns, user_message
 
 SAID = datetime(2026, 3, 18, 9, tzinfo=UTC)
 
-# What is said, what takes it back, and whether a fact stands in its place.
+# What is said, and what takes it back.
 TAKEN_BACK = [
-    ("I have a dog called Rex.", "I no longer have a dog.", False),
-    ("The staging port is 7443.", "Strike that, the staging port is not 7443.", False),
-    ("I'm allergic to peanuts.", "It turned out that I'm not allergic to peanuts.", False),
-    ("I work at Siemens.", "I don't work at Siemens any more.", True),
-    ("I like jazz.", "I don't like jazz anymore.", True),
-    ("I'm learning Dutch.", "I gave up learning Dutch.", True),
-    ("I am vegetarian.", "I'm not vegetarian.", True),
-    ("We use Jenkins.", "We don't use Jenkins.", True),
+    ("I have a dog called Rex.", "I no longer have a dog."),
+    ("The staging port is 7443.", "Strike that, the staging port is not 7443."),
+    ("I'm allergic to peanuts.", "It turned out that I'm not allergic to peanuts."),
+    ("I work at Siemens.", "I don't work at Siemens any more."),
+    ("I like jazz.", "I don't like jazz anymore."),
+    ("I'm learning Dutch.", "I gave up learning Dutch."),
+    ("I am vegetarian.", "I'm not vegetarian."),
+    ("We use Jenkins.", "We don't use Jenkins."),
 ]
 
 # What takes nothing back.
@@ -58,17 +58,13 @@ def say(memory: MemTier, *texts: str, sender: str | None = None, day: int = -60)
     memory.consolidate()
 
 
-@pytest.mark.parametrize(("before", "after", "replaced"), TAKEN_BACK)
-def test_what_is_denied_holds_no_longer(
-    memory: MemTier, before: str, after: str, replaced: bool
-) -> None:
-    """The fact is gone from what holds; the denial is a fact only where it states something."""
+@pytest.mark.parametrize(("before", "after"), TAKEN_BACK)
+def test_what_is_denied_holds_no_longer(memory: MemTier, before: str, after: str) -> None:
+    """The fact is gone from what holds; that it is not so any more may be a fact of its own."""
     say(memory, before)
     [fact] = memory.facts()
     say(memory, after, day=-50)
     assert fact.id not in {other.id for other in memory.facts()}
-    assert bool(memory.facts()) is replaced
-    assert bool(memory.events(kinds=[RetractEvent.KIND])) is not replaced
 
 
 @pytest.mark.parametrize(("before", "after"), LEFT_ALONE)
@@ -89,23 +85,29 @@ def test_it_has_its_evidence_and_can_be_reverted(memory: MemTier) -> None:
     denial = next(entry for entry in memory.entries() if entry.id == event.data["entry"])
     assert denial.content == "I no longer have a dog."
     assert event.data["items"] == [fact.id]
-    [view] = memory.knowledge.person.facts(include_superseded=True)
+    views = memory.knowledge.person.facts(include_superseded=True)
+    [view] = [view for view in views if view.fact.id == fact.id]
     assert (view.fact.id, view.superseded_by) == (fact.id, denial.id)
     memory.reindex()
-    assert memory.facts() == []
+    assert fact.id not in {other.id for other in memory.facts()}
     assert event.run_id is not None
     memory.history.revert(event.run_id)
-    assert [other.id for other in memory.facts()] == [fact.id]
+    assert fact.id in {other.id for other in memory.facts()}
 
 
 def test_as_of_a_day_before_the_denial_the_fact_holds(memory: MemTier) -> None:
     """A retraction counts from when it was said."""
     say(memory, "I have a dog called Rex.", "I no longer have a dog.")
     held = [
-        len(memory.history.recall("dog Rex", SAID + timedelta(days=days), depth="facts").hits)
+        any(
+            "Rex" in hit.text
+            for hit in memory.history.recall(
+                "dog Rex", SAID + timedelta(days=days), depth="facts"
+            ).hits
+        )
         for days in (-59.5, 1)
     ]
-    assert held == [1, 0]
+    assert held == [True, False]
 
 
 def test_nobody_takes_back_what_another_person_said(memory: MemTier) -> None:

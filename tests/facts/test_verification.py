@@ -126,13 +126,10 @@ def test_the_hint_comes_first() -> None:
     assert [match.entry.id for match in find_quotes("I like tea", entries, "x")] == ["a", "b"]
 
 
-def test_our_own_block_is_no_source() -> None:
-    """What was recalled into a message proves nothing, nor does what the system says."""
-    block = '<memtier-memory recall="1">\n- I like tea\n</memtier-memory>\n'
-    assert find_quote("I like tea", [entry(block + "Hello")]) is None
-    match = find_quote("I like tea", [entry(block + "I like tea")])
-    assert match is not None and match.start == len(block)
+def test_the_system_is_no_source() -> None:
+    """What the system says proves nothing, nor does what MemTier itself showed."""
     assert find_quote("I like tea", [entry("I like tea", role="system", origin="system")]) is None
+    assert find_quote("I like tea", [entry("I like tea", role="tool", origin="system")]) is None
 
 
 # -- what becomes of a claim ---------------------------------------------------------------------

@@ -163,3 +163,32 @@ def test_a_refusal_is_an_error(home: Path) -> None:
     report = register_plugin(True, [], serve, str(home))
     assert report["refusal"].startswith("threw memtier_get failed: there is no line")
     assert report["tools"] == ["memtier_search", "memtier_get", "memtier_store", "memtier_forget"]
+
+
+@node
+def test_a_checkout_without_a_command(tmp_path: Path) -> None:
+    """The checkout's own command is run; without any, what to do is told."""
+    api = """
+      import plugin from SHIM;
+      const warned = [];
+      const hooks = {};
+      plugin.register({
+        rootDir: ROOT, pluginConfig: {}, logger: { warn: (text) => warned.push(text) },
+        on: (name, hook) => (hooks[name] = hook), registerTool() {},
+      });
+      await hooks.before_prompt_build({ prompt: "Where?" }, { sessionKey: "k" });
+      console.log(warned.join(" "));
+    """
+    shim = json.dumps(str(SHIM / "index.js"))
+    code = api.replace("SHIM", shim).replace("ROOT", json.dumps(str(tmp_path)))
+    script = tmp_path / "install.sh"
+    script.touch()
+    where = {"HOME": str(tmp_path), "MEMTIER_HOME": str(tmp_path / "home"), "PATH": "/nowhere"}
+    arguments = (shutil.which("node") or "", "--input-type=module", "-e", code)
+    output = run_command(*arguments, env=child_environment(**where)).stdout
+    assert "cannot start memtier" in output and f"run {script}" in output
+    own = tmp_path / ".venv" / "bin" / "memtier"
+    own.parent.mkdir(parents=True)
+    own.write_text("#!/bin/sh\necho not today >&2\nexit 3\n")
+    own.chmod(0o700)
+    assert "not today" in run_command(*arguments, env=child_environment(**where)).stdout

@@ -12,19 +12,23 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.resident_socket import claim_socket
+from memtier_plugin.hooks import coding_agents
 from memtier_plugin.hooks.coding_agent_payloads import CodingAgentTranslator
 from memtier_plugin.hooks.coding_agents import ABANDONED_SECONDS, AgentHooks, Turn
 from memtier_plugin.hooks.resident import ResidentClient
+from memtier_plugin.hooks.resident_connection import ResidentUnreachable
+from memtier_plugin.hosts.agent_events import EVENTS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.methods import Methods
 from tests.processes import ROOT, run_memtier, run_python
 
 HOST = "claude-code"
 AGENT = "claude-code.main"
-EVENTS: list[dict[str, Any]] = json.loads(
+TURN: list[dict[str, Any]] = json.loads(
     (ROOT / "tests/payloads/claude-code/turn.json").read_text("utf-8")
 )
-PROMPT, STOP = EVENTS[0], EVENTS[-1]
+PROMPT, STOP = TURN[0], TURN[-1]
 
 
 class ResidentHere(ResidentClient):
@@ -36,6 +40,9 @@ class ResidentHere(ResidentClient):
 
     def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
         return getattr(self._methods, method)(**params)
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        self.call(method, params, 0.0)
 
 
 @pytest.fixture
@@ -68,7 +75,7 @@ def turn_of(events: Sequence[Mapping[str, Any]], home: Path) -> RunEvent:
 
 def test_a_turn(home: Path) -> None:
     """A turn becomes what was said and how each tool fared, by its exit code where there is one."""
-    run = turn_of(EVENTS, home)
+    run = turn_of(TURN, home)
     assert run.messages[0].content == PROMPT["prompt"]
     assert run.messages[-1].content == STOP["last_assistant_message"]
     results = [m for m in run.messages if m.role == "tool"]
@@ -135,11 +142,12 @@ def test_a_compaction_forgets_what_was_shown(home: Path) -> None:
 
 def test_recall_record_and_credit(home: Path, hooks: AgentHooks) -> None:
     """A prompt gets what an earlier session said, and the run's exit codes credit it."""
-    for each in EVENTS:
+    for each in TURN:
         hooks.pass_event(each)
     assert (("user", PROMPT["prompt"])) in entries(home)
     asked = event("UserPromptSubmit", "s2", prompt="What is the staging host called?")
     printed = hooks.pass_event(asked)["hookSpecificOutput"]
+    hooks.finish()
     assert printed["hookEventName"] == "UserPromptSubmit"
     assert "heron" in printed["additionalContext"]
     tool = {"tool_name": "Bash", "tool_input": {"command": "ping heron"}, "tool_use_id": "t"}
@@ -152,7 +160,7 @@ def test_recall_record_and_credit(home: Path, hooks: AgentHooks) -> None:
 
 def test_delivered_again(home: Path, hooks: AgentHooks) -> None:
     """A compaction in a turn, and a turn that another hook sends on, store nothing twice."""
-    for each in (*EVENTS[:-1], event("PreCompact", EVENTS[0]["session_id"], trigger="auto"), STOP):
+    for each in (*TURN[:-1], event("PreCompact", TURN[0]["session_id"], trigger="auto"), STOP):
         hooks.pass_event(each)
     hooks.pass_event({**STOP, "stop_hook_active": True, "last_assistant_message": "Really all."})
     contents = [content for _, content in entries(home)]
@@ -235,6 +243,44 @@ def test_without_a_resident(home: Path) -> None:
     assert ("assistant", STOP["last_assistant_message"]) in entries(home)
 
 
+def test_a_prompt_keeps_its_deadline_after_a_broken_turn(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of a turn is delivered in a part of the prompt's time, or waits on the disk."""
+    monkeypatch.setattr(coding_agents, "PROMPT_SECONDS", 0.4)
+    claim = claim_socket(home)  # of a resident that is never loaded
+    assert claim is not None
+    claim.note(ready=False)
+    hooks = AgentHooks(ResidentClient(["none"], home), HOST, "p")
+    Turn.of(home, HOST, PROMPT["session_id"]).begin(PROMPT)
+    started = time.monotonic()
+    with pytest.raises(ResidentUnreachable, match="is being loaded"):
+        hooks.pass_event(PROMPT)
+    assert time.monotonic() - started < coding_agents.END_SECONDS / 2
+    assert len(list((home / "queue").glob("*.json"))) == 1
+    claim.end()
+
+
+@pytest.mark.parametrize("host", ["claude-code", "codex", "gemini"])
+def test_a_prompt_without_its_memory_says_why(home: Path, host: str) -> None:
+    """The host shows its user why a prompt had no memory; `status` tells how many had none."""
+    MemTier.open(home, "p").close()
+    (home / "run").write_text("no folder")
+    name = next(name for name, kind in EVENTS[host].items() if kind == "prompt")
+    arguments = ("--home", home, "--project", "p")
+    for session in ("s1", "s2"):
+        asked = json.dumps(event(name, session, prompt="Where is the blue crane?"))
+        done = run_memtier(*arguments, "hook", host, input=asked)
+    shown = json.loads(done.stdout)["systemMessage"]
+    assert "goes without its memory: no resident can be started" in shown
+    assert str(home / "run") in shown
+    (home / "run").unlink()
+    status = run_memtier(*arguments, "status").stdout
+    assert f"{host}: 2 of 2 prompts got no answer (100.0%)" in status
+    report = json.loads(run_memtier(*arguments, "--json", "status").stdout)
+    assert report["prompts"] == {host: {"prompts": 2, "unanswered": 2, "share": 1.0}}
+
+
 OTHERS: dict[str, list[dict[str, Any]]] = {
     "codex": [
         event("SessionStart", source="startup", model="gpt-5"),
@@ -294,7 +340,7 @@ def test_other_agents(home: Path, host: str) -> None:
     roles = [entry.role for entry in recorded]
     assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert [e.tool.name for e in recorded if e.role == "tool" and e.tool][1] == "memory_status"
-    assert {e.origin for e in recorded if e.role == "tool"} == {"tool"}
+    assert [e.origin for e in recorded if e.role == "tool"] == ["tool", "system"]
     name = "BeforeAgent" if host == "gemini" else "UserPromptSubmit"
     asked = event(name, "s2", prompt="Which crane's tests did we run?")
     printed = hooks.pass_event(asked)["hookSpecificOutput"]
@@ -316,6 +362,7 @@ def test_other_agents_credit(home: Path, host: str, code: int, reward: float) ->
         response = {"llmContent": f"Exit Code: {code}", "returnDisplay": "", "error": None}
     for each in (prompt, {**tool, "tool_response": response}, end):
         hooks.pass_event(each)
+        hooks.finish()
     with MemTier.open(home, "p", f"{host}.main") as memory:
         credits = memory.events(kinds=["credit"])
     assert credits and {credit.data["reward"] for credit in credits} == {reward}

@@ -72,6 +72,7 @@ def test_a_model_that_is_being_loaded_holds_no_prompt(
     wait_until(lambda: remote._loaded)
     second = ask()
     assert second is not None and LINE in second.prepend_context
+    guard.workers.drain(PATIENCE)
     cold, warm = labels(home)
     assert "the model is still being loaded" in cold
     assert warm == "hybrid"

@@ -288,7 +288,7 @@ class Wire:
 
     def named(self, name: str) -> list[dict[str, Any]]:
         """Return what was sent under a name."""
-        return [request for request in self.sent if request["name"] == name]
+        return [request for request in self.sent if request.get("name") == name]
 
     def _serve(self) -> None:
         with suppress(OSError):
@@ -303,6 +303,8 @@ class Wire:
                 self.sent.append({"method": request["method"], **request["params"]})
                 if self.hangs_up:
                     return
+                if "id" not in request:
+                    continue
                 response = {"jsonrpc": "2.0", "id": request["id"], "result": self.answer}
                 connection.sendall(json.dumps(response).encode() + b"\n")
 
@@ -477,6 +479,23 @@ def test_a_missing_command_is_told_in_the_turn(
     warnings = [line for line in (captured if hidden else warned) if "no recall" in line]
     assert len(warnings) == 1
     assert "runs wait in" in warnings[0] and "'memtier-that-is-gone' is not there" in warnings[0]
+
+
+def test_where_the_command_is_looked_for(
+    tmp_path: Path, hermes_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing names the command, it is the checkout's, one on the path, or install.sh's."""
+    (hermes_home / "memtier.json").unlink()
+    checkout = tmp_path / "plugins" / "memtier"
+    monkeypatch.setattr(hermes_settings, "__file__", str(checkout / "hooks" / "x.py"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"/nowhere:{tmp_path}/bin")
+    assert hermes_settings.read_config()["command"] == ["memtier"]
+    for folder in (tmp_path / ".local" / "bin", tmp_path / "bin", checkout / ".venv" / "bin"):
+        folder.mkdir(parents=True)
+        (folder / "memtier").write_text("#!/bin/sh\n")
+        (folder / "memtier").chmod(0o700)
+        assert hermes_settings.read_config()["command"] == [str(folder / "memtier")]
 
 
 def test_a_selected_provider_is_there(hermes_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

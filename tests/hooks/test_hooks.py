@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from importlib import import_module
@@ -17,6 +18,7 @@ from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, Ru
 from memtier_plugin.core.records import Message
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
+from memtier_plugin.operations.health.hook_marks import MAX_UNSTORED_TURNS, describe_silence
 from memtier_plugin.pool import memory_pool
 from tests.builders import write_config
 from tests.processes import PATIENCE, child_environment, held_ledger, run_python, wait_until
@@ -148,6 +150,39 @@ def test_a_late_write_is_finished(home: Path, caplog: pytest.LogCaptureFixture) 
     assert stored(home) == ["Number 0.", "Number 1.", "Number 2."]
     with MemTier.open(home, "p", AGENT) as memory:
         assert "DeadlinePassed" in str(memory.status()["hooks"][AGENT]["agent_end"])
+
+
+def test_lateness_is_noted_however_late(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status tells of a missed deadline also where the host goes on before it can be noted."""
+    write_config(home, "hooks: {end_deadline_ms: 10}\n")
+    submit, returned = guard.workers.submit, threading.Event()
+    monkeypatch.setattr(  # no worker gets to anything while the host waits for the hook
+        guard.workers,
+        "submit",
+        lambda job, line=None: submit(lambda: returned.wait() and job(), line),
+    )
+    end("Number 0.")
+    returned.set()
+    guard.workers.drain(PATIENCE)
+    with MemTier.open(home, "p", AGENT) as memory:
+        mark = memory.status()["hooks"][AGENT]["agent_end"]
+    assert "DeadlinePassed" in mark["error"] and mark["last_error"]
+    assert stored(home) == ["Number 0."]
+
+
+def test_turns_whose_runs_are_on_their_way(home: Path) -> None:
+    """While a run waits to be stored nobody says that its host stores none."""
+    write_config(home, "hooks: {end_deadline_ms: 150}\n")
+    end("Number 0.", context("r0"))
+    guard.workers.drain(PATIENCE)
+    with MemTier.open(home, "p", AGENT) as memory, held_ledger(home, AGENT):
+        for number in range(MAX_UNSTORED_TURNS):
+            ask(f"Which number after {number}?", context(f"q{number}"))
+        guard.workers.drain(PATIENCE)
+        assert describe_silence(memory.store, AGENT)
+        end("Number 1.", context("r1"))
+        wait_until(lambda: describe_silence(memory.store, AGENT) is None)
+        assert stored(home) == ["Number 0."]
 
 
 def test_every_lock_held(home: Path) -> None:

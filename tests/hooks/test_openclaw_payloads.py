@@ -282,17 +282,51 @@ def test_a_run_that_waited_belongs_to_its_own_time(translator: OpenClawTranslato
     ("key", "sender"),
     [
         (KEY, None),
-        ("agent:main:telegram:direct:42", None),
+        ("agent:main:openai:5f0c7a52-3f5e-4d36-8a53-6a4ad4d5a0f1", None),
+        ("agent:main:openai-user:ann", "http:ann"),
+        ("agent:ops:openresponses-user:Bob@Example.org:2", "http:bob@example.org:2"),
+        ("agent:main:direct:mara", "direct:mara"),
+        ("agent:main:telegram:direct:42", "telegram:direct:42"),
+        ("agent:main:slack:work:direct:u7:thread:9", "slack:work:direct:u7"),
         ("agent:main:telegram:group:-100", "telegram:42"),
         ("agent:main:discord:channel:7:thread:9", "telegram:42"),
     ],
 )
 def test_senders(translator: OpenClawTranslator, key: str, sender: str | None) -> None:
-    """On a channel that several share each sender is kept apart; alone there is nobody to part."""
+    """Whom OpenClaw tells apart is a person: by the session's key, in a group by the message."""
     context = {"sessionKey": key, "senderId": "42", "channel": "telegram"}
     call = translate(translator, "agent_end", {"messages": [USER]}, context)
     assert call is not None
     assert call.context.sender == sender
+
+
+def test_a_group_without_a_sender(translator: OpenClawTranslator) -> None:
+    """What nobody is named for in a group is the group's, and not the owner's."""
+    key = "agent:main:signal:group:g1"
+    call = translate(translator, "agent_end", {"messages": [USER]}, {"sessionKey": key})
+    assert call is not None
+    assert call.context.sender == key
+
+
+@pytest.mark.parametrize(
+    ("parent", "sender"),
+    [
+        (KEY, None),
+        ("agent:main:openai-user:ann", "http:ann"),
+        ("agent:main:signal:group:g1", "agent:main:signal:group:g1"),
+    ],
+)
+def test_the_sender_of_a_sub_agent(
+    translator: OpenClawTranslator, parent: str, sender: str | None
+) -> None:
+    """A sub-agent works for the person whose session started it."""
+    child = "agent:main:subagent:1b7e6430"
+    translate(
+        translator, "subagent_spawned", {"childSessionKey": child}, {"requesterSessionKey": parent}
+    )
+    call = translate(translator, "agent_end", {"messages": [USER]}, {"sessionKey": child})
+    assert call is not None
+    assert (call.context.parent, call.context.sender) == (parent, sender)
 
 
 def test_thinking_is_not_kept(translator: OpenClawTranslator) -> None:

@@ -21,6 +21,7 @@ from memtier_plugin.hooks.remote_memory import RemoteMemory
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ResidentUnreachable
 from tests.builders import turns
+from tests.frameworks import one_run
 from tests.processes import ROOT, run_command, run_python, wait_until
 from tests.server.tcp import Resident, make_certificate
 
@@ -140,6 +141,14 @@ def test_a_program_remembers_elsewhere(start: Start, tmp_path: Path) -> None:
     """
     printed = run_python(code, resident.address, resident.token("shop", "other"))
     assert "blue locker" in printed
+
+
+def test_message_objects_go_to_another_machine(start: Start, tmp_path: Path) -> None:
+    """What an openai client answered is recorded elsewhere as it would be here."""
+    resident = start(tmp_path / "home")
+    with RemoteMemory("shop", residents=[resident.address], token=resident.token("shop")) as memory:
+        answer = memory.end_run(one_run.responses(), session_id="s")
+        assert (len(answer["entries"]), answer["reward"]) == (4, -0.5)
 
 
 def test_a_resident_that_dies_and_one_that_is_not_shared(start: Start, tmp_path: Path) -> None:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 import pytest
 
+from memtier_plugin.core.locks import is_process_alive
 from memtier_plugin.core.paths import socket_path
+from memtier_plugin.core.resident_socket import find_owner
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import (
     MAX_REQUEST_BYTES,
@@ -34,6 +39,7 @@ from tests.processes import (
     run_in_fork,
     run_python,
     running,
+    start_python,
     wait_until,
 )
 
@@ -59,11 +65,7 @@ def pipe(home: Path) -> Iterator[Callable[..., ResidentClient]]:
 
     yield make
     for client in clients:
-        child = client._child
         client.close()
-        if child is not None:
-            child.kill()
-            child.wait()
     threads = ("memtier-read", "memtier-write")
     wait_until(lambda: not any(t.name in threads for t in set(threading.enumerate()) - before))
 
@@ -72,7 +74,7 @@ def pipe(home: Path) -> Iterator[Callable[..., ResidentClient]]:
 def server(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a `memtier serve` that is nobody's child here, and wait for its socket."""
     command = [*SERVE, "--home", str(home), "serve"]
-    with running(subprocess.Popen(command, stdin=PIPE, stdout=PIPE)) as process:
+    with running(subprocess.Popen(command)) as process:
         wait_until(lambda: socket_path(home).exists())
         yield process
 
@@ -116,23 +118,105 @@ def halt(process: int) -> None:
     )
 
 
-def test_a_child_is_started_and_ends(home: Path, pipe: Callable[..., ResidentClient]) -> None:
-    """Without a resident a child becomes it; it stores the run and ends cleanly when let go."""
-    resident = pipe()
-    assert resident.deliver(turn("r1"), PATIENCE)
-    child = resident._child
-    assert child is not None
-    resident.close()
-    assert child.wait(PATIENCE) == 0
+def test_a_resident_outlives_who_started_it(
+    home: Path, pipe: Callable[..., ResidentClient]
+) -> None:
+    """Without a resident one is started; it stores the run, and stays when the host lets go."""
+    first, second = pipe(), pipe()
+    assert first.deliver(turn("r1"), PATIENCE)
+    started = pid(first)
+    first.close()
+    assert pid(second) == started
     assert stored(home) == ["My bag is in the blue locker."]
     assert queued(home) == []
 
 
-def test_two_clients_have_one_resident(pipe: Callable[..., ResidentClient]) -> None:
-    """Whoever comes second finds the resident that runs, and starts none."""
-    first, second = pipe(), pipe()
-    assert pid(first) == pid(second)
-    assert second._child is None
+def test_a_resident_outlives_a_host_that_is_killed(
+    home: Path, pipe: Callable[..., ResidentClient]
+) -> None:
+    """The whole group of a host's processes may be killed: the home keeps its resident."""
+    code = """
+        import os, signal, sys
+        from memtier_plugin.hooks.resident import ResidentClient
+        print(ResidentClient(sys.argv[2:], sys.argv[1]).call("ping", {}, 60.0)["pid"], flush=True)
+        os.killpg(0, signal.SIGKILL)
+    """
+    command = ("-c", textwrap.dedent(code), home, *SERVE)
+    with start_python(*command, stdout=PIPE, start_new_session=True) as host:
+        started = int(host.communicate(timeout=PATIENCE)[0])
+    assert host.returncode == -signal.SIGKILL
+    assert pid(pipe()) == started
+
+
+def test_whoever_comes_first_there_is_one_resident(
+    home: Path, pipe: Callable[..., ResidentClient]
+) -> None:
+    """Clients that start at the same moment get the same resident, and start no second one."""
+    clients = [pipe() for _ in range(16)]
+    with ThreadPoolExecutor(len(clients)) as pool:
+        assert len(set(pool.map(pid, clients))) == 1
+    assert sum(client._started is not None for client in clients) == 1
+
+
+def test_a_resident_that_is_loaded_keeps_who_waits(
+    home: Path, pipe: Callable[..., ResidentClient]
+) -> None:
+    """A client that cannot wait any longer says why; the resident is not ended for it, but used."""
+    slow = """import time, runpy
+time.sleep(1.5)
+runpy.run_module("memtier_plugin", alter_sys=True)  # memtier serve
+"""
+    resident = pipe(sys.executable, "-W", "ignore", "-c", slow)
+    with pytest.raises(ResidentUnreachable, match="is being loaded"):
+        resident.call("ping", {}, 0.2)
+    started = resident._started
+    assert started is not None
+    assert pid(resident) == pid(pipe()) == started.pid
+
+
+def test_two_versions(home: Path, pipe: Callable[..., ResidentClient]) -> None:
+    """A newer version replaces the resident of an older one, which the older then uses."""
+    code = """
+        import sys, memtier_plugin
+        memtier_plugin.__version__ = "0.0.9"
+        from memtier_plugin.cli.main import main  # memtier serve
+        main()
+    """
+    older = pipe(sys.executable, "-W", "ignore", "-c", textwrap.dedent(code))
+    before = pid(older)  # it takes its own for current: this process is of our version
+    ours = pipe()
+    assert (owner := find_owner(home)) is not None
+    assert owner.version == "0.0.9" and owner.is_outdated
+    after = pid(ours)
+    assert after != before
+    assert older.call("ping", {}, PATIENCE)["pid"] == after
+    wait_until(lambda: not is_process_alive(before) or older._started.wait(0) == 0)
+
+
+def test_a_resident_that_nobody_needs_ends(
+    home: Path, pipe: Callable[..., ResidentClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays while a client is connected, and ends itself some time after the last has gone."""
+    monkeypatch.setenv("MEMTIER_RESIDENT__IDLE_MINUTES", "0.005")
+    resident = pipe()
+    started = pid(resident)
+    time.sleep(1.0)
+    assert pid(resident) == started
+    resident.close()
+    wait_until(lambda: find_owner(home) is None)
+    assert not socket_path(home).exists()
+    assert pid(resident) != started
+
+
+def test_a_resident_of_a_home_that_is_removed_ends(
+    home: Path, pipe: Callable[..., ResidentClient]
+) -> None:
+    """It does not stay for a socket that nobody finds any more."""
+    resident = pipe()
+    pid(resident)
+    shutil.rmtree(home / "run")
+    assert resident._started is not None
+    assert resident._started.wait(PATIENCE) == 0
 
 
 def test_one_pipe_for_many_threads(home: Path, pipe: Callable[..., ResidentClient]) -> None:
@@ -188,43 +272,8 @@ def test_a_forked_host_waits_for_no_thread_of_its_parent(
     assert stored(home) == ["A line of the child."]
 
 
-def test_a_forked_child_keeps_no_resident_alive(pipe: Callable[..., ResidentClient]) -> None:
-    """A resident ends with the host that started it, though a child of the host lives on."""
-    resident = pipe()
-    assert resident.call("ping", {}, PATIENCE)
-    process = resident._child
-    assert process is not None
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writer, b"up")
-        signal.pause()
-        os._exit(0)
-    try:
-        assert os.read(reader, 2) == b"up"
-        resident.close()
-        assert process.poll() == 0
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(reader)
-        os.close(writer)
-
-
-def test_the_next_resident_after_a_clean_end(
-    home: Path, pipe: Callable[..., ResidentClient]
-) -> None:
-    """When the process whose child the resident was ends, the others go on with one of theirs."""
-    first, second = pipe(), pipe()
-    pid(first), pid(second)
-    first.close()
-    assert second.deliver(turn("r1"), PATIENCE)
-    assert second._child is not None
-    assert len(stored(home)) == 1
-
-
 @pytest.mark.slow
-def test_a_child_that_hangs(home: Path, pipe: Callable[..., ResidentClient]) -> None:
+def test_a_resident_that_hangs(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """A call keeps its deadline; who does not even answer a ping is killed and started anew."""
     resident = pipe()
     halt(first := pid(resident))
@@ -262,7 +311,7 @@ def test_killed_in_the_middle_of_a_store(home: Path, pipe: Callable[..., Residen
         thread.start()
         time.sleep(0.5)
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: resident._child is None or resident._child.pid != first)
+        wait_until(lambda: resident._started is None or resident._started.pid != first)
     thread.join(PATIENCE)
     assert done == [True] or len(queued(home)) == 1
     resident.replay(PATIENCE)
@@ -288,8 +337,6 @@ def test_a_resident_that_crashes_at_start(home: Path, pipe: Callable[..., Reside
     pauses = []
     for number in range(3):
         assert not resident.deliver(turn(f"r{number}"), 5.0)
-        wait_until(lambda: resident._failures)
-        time.sleep(0.1)
         pauses.append(resident._paused_until - time.monotonic())
     assert pauses == sorted(pauses)
     started = time.monotonic()

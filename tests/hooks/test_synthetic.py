@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.host import HookCall, RunContext, RunEvent
+from memtier_plugin.hooks.hermes import Provider
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator
 from memtier_plugin.hooks.synthetic import user_words
@@ -16,12 +17,26 @@ from memtier_plugin.hooks.synthetic import user_words
 BASE = RunContext(agent_id="", project="p")
 # As the hosts themselves write them: OpenClaw 2026.9.6 and Hermes 0.19.
 OPENCLAW = (
-    "An async command completion event was triggered, but no command output was found.",
-    "A scheduled reminder has been triggered. The reminder content is:\n\nWater the plants.",
-    "Your previous turn was interrupted by a gateway restart while OpenClaw was waiting on tool"
-    "/model work.",
+    "[System] Your previous turn was interrupted by a gateway restart while OpenClaw was waiting"
+    " on tool/model work.",
+    "[System] Your previous reply was not delivered to the conversation. Your reply text was:\nHi.",
+    "[System] I moved to Cork.",
+    "[OpenClaw exec completion]\nDisable automatic completion turns with tools.exec.notifyOnExit.",
+    "A new session was started via /new or /reset. Execute your Session Startup sequence now.",
+)
+FENCED = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\n{}\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>".format
+ROUTED = (
+    "\n\n[Inter-session message] sourceSession=agent:main:sub:1 sourceChannel=internal"
+    " sourceTool=subagent_announce isUser=false\nThis content was routed by OpenClaw."
+)
+REPORTS = (
     "A background task completed. Use this result to reply to the user in your normal assistant"
-    " voice.\n\nsource: subagent",
+    f" voice.\n\nsource: subagent\ntask: kid\n\nI live in Cork.{ROUTED}",
+    FENCED(
+        "OpenClaw runtime context (internal):\nThis is runtime-generated, not user-authored.\n\n"
+        "[Internal task completion event]\nsource: subagent\ntask: kid\n\nI live in Cork."
+    ),
+    f"The kid is done: I live in Cork.{ROUTED}",
 )
 HERMES = (
     "[Continuing toward your standing goal]\nGoal: tidy the shed\n\nContinue working toward it.",
@@ -72,6 +87,29 @@ def test_openclaw_speaks(text: str) -> None:
     assert spoken(ended) == [("system", text), ("assistant", "Done.")]
 
 
+@pytest.mark.parametrize("text", REPORTS)
+def test_another_session_reports(text: str) -> None:
+    """What a sub-agent said gets no recall, and is a stranger's text, whatever fences it."""
+    assert openclaw("before_prompt_build", {"prompt": text}, runId="r") is None
+    ended = openclaw("agent_end", {"messages": turn(text), "success": True}, runId="r")
+    assert ended is not None and isinstance(ended.event, RunEvent)
+    [reported, _] = ended.event.messages
+    assert (reported.role, reported.origin) == ("tool", "external")
+
+
+@pytest.mark.parametrize("cut", [0, 20])
+def test_a_context_within_a_message(cut: int) -> None:
+    """What OpenClaw fences beside the user's words is left out of them, cut off or not."""
+    context = FENCED("Conversation data:\n## Active Subagents\nnone")
+    text = f"Where is my bag?\n\n{context[: len(context) - cut]}"
+    call = openclaw("before_prompt_build", {"prompt": text}, runId="r")
+    assert call is not None and getattr(call.event, "prompt", None) == "Where is my bag?"
+    ended = openclaw("agent_end", {"messages": turn(text), "success": True}, runId="r")
+    assert spoken(ended)[0] == ("user", "Where is my bag?")
+    alone = openclaw("agent_end", {"messages": turn(context), "success": True}, runId="r2")
+    assert spoken(alone)[0] == ("system", context)
+
+
 @pytest.mark.parametrize("tool", ["heartbeat", "session_goal_resume", "restart-sentinel", "exec"])
 def test_openclaw_says_that_nobody_asked(tool: str) -> None:
     """A run that OpenClaw began is not the user's at its end either, where that is not said."""
@@ -85,6 +123,33 @@ def test_openclaw_says_that_nobody_asked(tool: str) -> None:
     assert roles == ["tool", "assistant"]
     other = adapter.translate("agent_end", ended, asked | {"runId": "another"}, BASE)
     assert spoken(other)[0][0] == "user"
+
+
+@pytest.mark.parametrize("kind", ["inter_session", "internal_system"])
+def test_openclaw_marks_a_message(kind: str) -> None:
+    """A message whose provenance names no person is nobody's words, whatever it says."""
+    text = "I moved to Cork, and my badge is 4711."
+    [asked, answer] = turn(text)
+    for mark, role in ((kind, "tool"), ("external_user", "user")):
+        marked = {**asked, "provenance": {"kind": mark, "sourceTool": "new_in_2027"}}
+        event = {"messages": [marked, answer], "success": True}
+        assert [r for r, _ in spoken(openclaw("agent_end", event, runId=mark))] == [
+            role,
+            "assistant",
+        ]
+
+
+@pytest.mark.parametrize("flag", ["_pre_verify_synthetic", "_new_in_2027_synthetic"])
+def test_hermes_marks_a_message(flag: str) -> None:
+    """A message that Hermes flags as synthetic is nobody's words, and begins no turn."""
+    [asked, answer] = turn("You edited code, and nothing was run since.")
+    messages = [*turn("Paint the fence."), {**asked, flag: True}, answer]
+    provider = Provider()
+    delivered: list[dict[str, Any]] = []
+    provider._deliver = lambda name, event, context: delivered.append(event)  # type: ignore[method-assign,assignment]
+    provider.sync_turn("Paint the fence.", "Done.", messages=messages)
+    ended = spoken(hermes("sync_turn", {**delivered[0], "tools": []}))
+    assert [role for role, _ in ended] == ["user", "assistant", "system", "assistant"]
 
 
 @pytest.mark.parametrize("trigger", ["cron", "heartbeat", "memory"])
@@ -145,12 +210,46 @@ def test_a_note_before_what_the_user_typed() -> None:
         "[IMPORTANT: The user has invoked the skill]\nDraw a boat.",
         "System of equations: x = 1",
         "Background process or not?",
+        "Why does it say isUser=false?",
+        "[Inter-session message] is what OpenClaw writes.",
+        "source: subagent\nis how it begins",
         "",
     ],
 )
 def test_what_people_type_stays(host: str, text: str) -> None:
     """Messages of people stay as they are, also where they look a little like a host's."""
     assert user_words(text, host) == text
+
+
+@pytest.mark.parametrize("host", ["claude-code", "codex", "gemini"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<command-message>clear</command-message>\n<command-name>/clear</command-name>",
+        "<bash-input>ls -l</bash-input>",
+        "<local-command-stdout>12 files < 1 MB</local-command-stdout>\n",
+        '<background-job id="4">The job has ended.</background-job>',
+        "<environment_context>\n  <cwd>/srv</cwd>\n</environment_context>",
+    ],
+)
+def test_elements_of_a_host(host: str, text: str) -> None:
+    """A message of nothing but elements, named as hosts name theirs, is nobody's words."""
+    assert user_words(text, host) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<my-button> does not show up.",
+        "Why does <my-button>OK</my-button> not show up?",
+        "<my-button>OK</my-button> does not show up.",
+        "<b>Where is my bag?</b>",
+        "<command-name>/clear",
+    ],
+)
+def test_elements_in_words(text: str) -> None:
+    """An element that a person writes about, or marks words with, stays."""
+    assert user_words(text, "claude-code") == text
 
 
 def test_endless_notes() -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from memtier_plugin.core.errors import SettingsError, Unsupported
+import memtier_plugin
+from memtier_plugin.cli.install import _next_step
+from memtier_plugin.core.errors import LedgerWriteError, SettingsError, Unsupported
 from memtier_plugin.hosts import coding_agents, install
 from memtier_plugin.hosts.agent_canary import run_agent_canary
-from memtier_plugin.hosts.agent_doctor import try_agents
+from memtier_plugin.hosts.agent_doctor import ask_codex, check_agents, try_agents
 from memtier_plugin.hosts.agent_events import EVENTS
+from memtier_plugin.hosts.conversation import converse
 from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.memory import MemTier
-from tests.processes import run_memtier
+from tests.processes import ROOT, run_memtier
 
 SETTINGS = {
     "model": "opus",
@@ -120,6 +127,117 @@ def test_dry_run_and_the_model(folder: Path, home: Path) -> None:
         install.plan_changes("claude-code", home, "p", use_host_model=True)
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_links_stay_links(folder: Path, home: Path, tmp_path: Path, there: bool) -> None:
+    """A configuration that is a link into another folder is changed there, and stays a link."""
+    dotfiles = tmp_path / "dotfiles"
+    before = put(folder)
+    folder.rename(dotfiles)
+    folder.mkdir()
+    if not there:
+        (dotfiles / "settings.json").unlink()
+        del before["settings.json"]
+    for name in ("settings.json", ".claude.json"):
+        (folder / name).symlink_to(dotfiles / name)
+    install.install_host("claude-code", home, "shop")
+    assert (folder / "settings.json").is_symlink() and (folder / ".claude.json").is_symlink()
+    assert "memtier" in read(dotfiles, ".claude.json")["mcpServers"]
+    assert "Stop" in read(dotfiles, "settings.json")["hooks"]
+    install.uninstall_host("claude-code", home)
+    assert (folder / "settings.json").is_symlink() and files(dotfiles) == before
+    assert {path.name for path in folder.iterdir()} == {"settings.json", ".claude.json"}
+
+
+def test_what_is_missing_is_said_first(
+    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the MCP SDK nothing is written, and the refusal says what brings it."""
+    before = put(folder)
+    monkeypatch.setattr("memtier_plugin.hosts.requirements.find_spec", lambda name: None)
+    for arguments in (("claude-code",), ("claude-code", "--dry-run")):
+        refused = run_memtier("--home", home, "install", *arguments, code=1).output
+        assert "needs the MCP SDK" in refused and "./install.sh" in refused
+    assert files(folder) == before and not home.exists()
+
+
+def test_a_folder_that_cannot_be_written(folder: Path, home: Path) -> None:
+    """Where one file cannot be written none is, and the folder is named."""
+    before = put(folder)
+    (folder / "settings.json").unlink()
+    (folder / "settings.json").symlink_to("/proc/nowhere/settings.json")
+    with pytest.raises(SettingsError, match="see /proc"):
+        install.install_host("claude-code", home, "shop")
+    assert (folder / ".claude.json").read_bytes() == before[".claude.json"]
+
+
+def test_what_was_cut_off_can_be_taken_back(
+    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is to be taken back is on the disk before a host's file is changed."""
+    before = put(folder)
+    write = install.write_private_file
+
+    def full(path: Path, text: str) -> None:
+        if path.name == "settings.json":
+            raise LedgerWriteError("No space left on device")
+        write(path, text)
+
+    monkeypatch.setattr(install, "write_private_file", full)
+    with pytest.raises(LedgerWriteError):
+        install.install_host("claude-code", home, "shop")
+    assert files(folder) != before
+    monkeypatch.undo()
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder))
+    install.uninstall_host("claude-code", home)
+    after = files(folder)
+    assert after[".claude.json"] == before[".claude.json"]
+    assert json.loads(after["settings.json"]) == SETTINGS and len(after) == 2
+
+
+def test_the_hosts_of_this_machine(
+    folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`install` alone lists what is here by command or folder, and what has MemTier."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "no-hermes"))
+    monkeypatch.setenv("OPENCLAW_CONFIG_PATH", str(tmp_path / "no" / "openclaw.json"))
+
+    def listed() -> dict[str, tuple[str, str | None]]:
+        rows = json.loads(run_memtier("--home", home, "install", "--json").stdout)["hosts"]
+        return {row["host"]: (row["seen"], row["project"]) for row in rows}
+
+    assert listed() == {"claude-code": (str(folder), None)}
+    (programs / "gemini").write_text("#!/bin/sh\n")
+    (programs / "gemini").chmod(0o755)
+    install.install_host("claude-code", home, "shop")
+    assert listed() == {
+        "claude-code": (str(folder / ".claude.json"), "shop"),
+        "gemini": (str(programs / "gemini"), None),
+    }
+    shown = run_memtier("--home", home, "install").stdout
+    assert "memtier install gemini" in shown and "project shop" in shown
+    assert not (tmp_path / "user").exists()
+
+
+def test_comments_stay(tmp_path: Path, home: Path) -> None:
+    """A file with comments and trailing commas keeps them, and is read again by `doctor`."""
+    path = tmp_path / "user/Code/User/mcp.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{\n\t// mine\n\t"servers": {\n\t\t"other": {"command": "x"},\n\t},\n}\n')
+    install.install_host("vscode", home, "shop")
+    assert (
+        "\t// mine" in path.read_text() and path.read_text().count('"other": {"command": "x"}') == 1
+    )
+    assert coding_agents.read_server("vscode")[-1] == "mcp"
+    assert [finding.level for finding in check_agents(home)] == ["ok"]
+    path.write_text(path.read_text().replace("mine", "yours"))
+    install.uninstall_host("vscode", home)
+    left = path.read_text()
+    assert "// yours" in left and "memtier" not in left and '"other": {"command": "x"},' in left
+
+
 FILES = {
     "codex": {
         "config.toml": '# mine\nmodel = "gpt-5"\n\n[mcp_servers.other]\ncommand = "größer"\n',
@@ -128,7 +246,15 @@ FILES = {
     "gemini": {".gemini/settings.json": '{"ui": {"theme": "x"}, "mcpServers": {"a": {}}}\n'},
     "cursor": {".cursor/mcp.json": '{"mcpServers": {"other": {"command": "x"}}}'},
     "vscode": {"Code/User/mcp.json": '{"servers": {"other": {"command": "x"}}, "inputs": []}'},
+    "windsurf": {".codeium/windsurf/mcp_config.json": '{"mcpServers": {"other": {}}}'},
+    "zed": {"zed/settings.json": '{"theme": "One", "context_servers": {"other": {}}}\n'},
+    "opencode": {"opencode/opencode.json": '{"$schema": "x", "mcp": {"other": {}}}'},
+    "goose": {
+        "goose/config.yaml": "# mine\nGOOSE_MODEL: m\nextensions:\n  other:\n    enabled: true\n"
+    },
 }
+
+PARSERS = {".toml": tomllib.loads, ".json": json.loads, ".yaml": yaml.safe_load}
 
 
 def write_user_files(host: str, top: Path) -> dict[Path, bytes]:
@@ -137,6 +263,30 @@ def write_user_files(host: str, top: Path) -> dict[Path, bytes]:
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         (top / name).write_text(text, "utf-8")
     return {path: path.read_bytes() for path in top.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("text", "former"),
+    [
+        ("a: 1\nextensions:\n  memtier: {cmd: x}\n", "a: 1\n"),
+        ("extensions:\n  memtier: {cmd: x}\n  # mine\n  b: {}", "extensions: {b: {}}"),
+        ("extensions: {memtier: {cmd: x}}\na: 1\n", "a: 1\n"),
+        ("extensions:\n    memtier:\n        cmd: x\nlater: 1\n", "extensions: {}\n"),
+        ("extensions:\n  memtier: {cmd: x}", "extensions:\n  memtier:\n    cmd: y\n"),
+    ],
+)
+def test_goose_is_taken_back(tmp_path: Path, text: str, former: str) -> None:
+    """Of Goose's file only our extension goes, however it is written; a former one comes back."""
+    path = coding_agents.find_files("goose").servers
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    taken = coding_agents.without_memtier(path, former)
+    left = yaml.safe_load(taken) or {}
+    was = (yaml.safe_load(former).get("extensions") or {}).get("memtier")
+    assert (left.get("extensions") or {}).get("memtier") == was
+    assert ("# mine" in taken) == ("# mine" in text)
+    gone = {"extensions"} - {*yaml.safe_load(former)}
+    assert {*left} == {*yaml.safe_load(text)} - gone
 
 
 @pytest.mark.parametrize("host", FILES)
@@ -154,9 +304,9 @@ def test_other_agents(tmp_path: Path, home: Path, host: str) -> None:
         [command] = commands
         assert command.endswith(f"--project shop hook {host}")
     for path, text in before.items():  # what was there is there still
-        parse = tomllib.loads if path.suffix == ".toml" else json.loads
+        parse = PARSERS[path.suffix]
         now, then = parse(path.read_text("utf-8")), parse(text.decode())
-        for key in {*then} - {"hooks", "mcpServers", "mcp_servers", "servers"}:
+        for key in {*then} - {"hooks", "mcp_servers", coding_agents.find_files(host).key}:
             assert now[key] == then[key]
         assert "other" not in text.decode() or "other" in path.read_text("utf-8")
     assert install.install_host(host, home, "shop") == []
@@ -174,11 +324,13 @@ def test_other_agents_that_changed_since(tmp_path: Path, home: Path, host: str) 
         text = path.read_text("utf-8")
         if path.suffix == ".toml":
             path.write_text(f'{text}env = {{X = "1"}}\n\n[later]\nkept = true\n', "utf-8")
+        elif path.suffix == ".yaml":  # as Goose writes it again
+            path.write_text(yaml.safe_dump({**yaml.safe_load(text), "later": True}))
         else:
             path.write_text(json.dumps({**json.loads(text), "later": True}))
     install.uninstall_host(host, home)
     for path, text in before.items():
-        parse = tomllib.loads if path.suffix == ".toml" else json.loads
+        parse = PARSERS[path.suffix]
         later = {"kept": True} if path.suffix == ".toml" else True
         assert parse(path.read_text("utf-8")) == {**parse(text.decode()), "later": later}
 
@@ -196,14 +348,78 @@ def test_a_toml_that_cannot_be_edited(tmp_path: Path, home: Path, text: str) -> 
     assert path.read_text() == text
 
 
+def test_the_plugin_for_claude_code(folder: Path, home: Path) -> None:
+    """The plugin's manifest has the hooks and the server that `install` writes, and the version."""
+    put(folder)
+    install.install_host("claude-code", home, "default")
+    manifest = json.loads((ROOT / "hooks/claude_code/.claude-plugin/plugin.json").read_text())
+    listed = json.loads((ROOT / ".claude-plugin/marketplace.json").read_text())["plugins"]
+    assert [(each["name"], each["source"]) for each in listed] == [
+        (manifest["name"], "./hooks/claude_code")
+    ]
+    assert manifest["version"] == memtier_plugin.__version__
+    written = json.dumps(coding_agents.read_hooks("claude-code"))
+    written = written.replace(shlex.join([*launch_command(), "--home", str(home)]), "memtier")
+    groups = {event: group for event, [group] in manifest["hooks"].items()}
+    assert {
+        event: [hook["command"] for hook in group["hooks"]] for event, group in groups.items()
+    } == json.loads(written)
+    theirs = read(folder, "settings.json")["hooks"]
+    for event, group in groups.items():
+        assert group.get("matcher") == theirs[event][-1].get("matcher")
+        assert group["hooks"][0]["timeout"] == theirs[event][-1]["hooks"][0]["timeout"]
+    server = manifest["mcpServers"]["memtier"]
+    mine = [*launch_command(), "--home", str(home)]
+    started = coding_agents.read_server("claude-code")
+    assert ["memtier", *started[len(mine) :]] == [server["command"], *server["args"]]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_plugin_beside_the_files(folder: Path, home: Path, on: bool) -> None:
+    """Doctor says so where the plugin and `install` both run hooks: everything would come twice."""
+    settings = {**SETTINGS, "enabledPlugins": {"memtier@memtier": on, "other@x": True}}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    install.install_host("claude-code", home, "default")
+    twice = [f for f in check_agents(home) if "plugin" in f.what]
+    assert [f.level for f in twice] == ["warn"] * on
+
+
+def test_codex_that_cannot_be_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doctor claims nothing of hooks that Codex was not asked about, and says how to trust them."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    finding = ask_codex()
+    assert finding.level == "warn" and "could not be asked" in finding.what
+    assert "/hooks" in finding.remedy
+    assert "/hooks" in _next_step({"host": "codex", "done": True}, undo=False, failed=False)
+
+
+def test_a_program_that_tells_of_itself() -> None:
+    """What a program tells unasked is no answer to what it was asked."""
+    talks = """
+        import json, sys
+        for line in sys.stdin:
+            asked = json.loads(line)
+            if "id" in asked:
+                print(json.dumps({"method": "warning", "params": {}}))
+                print(json.dumps({"id": asked["id"], "result": asked["params"]}), flush=True)
+    """
+    with converse([sys.executable, "-c", textwrap.dedent(talks)]) as ask:
+        assert [ask(name, {"x": name})["result"] for name in ("initialize", "b")] == [
+            {"x": "initialize"},
+            {"x": "b"},
+        ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("host", FILES)
 def test_the_canary_of_others(tmp_path: Path, home: Path, host: str) -> None:
     """Each agent's own file starts a server that finds a line; its hooks, if any, work."""
     write_user_files(host, tmp_path / "user")
     install.install_host(host, home, "shop")
-    [finding] = try_agents(home)
+    [finding, *asked] = try_agents(home)
     assert finding.level == "ok" and finding.what.startswith(host), finding
+    levels = {each.level for each in asked}  # of Codex itself, which trusts none yet or is not here
+    assert levels <= {"warn", "error"} and bool(levels) == (host == "codex")
 
 
 @pytest.mark.slow

@@ -148,13 +148,13 @@ def test_copies_of_the_plugin(hosts: Path, home: Path) -> None:
     assert [what for what in levels(home)["error"] if "0.0.1" in what]
 
 
-def test_a_configuration_with_comments(hosts: Path, home: Path) -> None:
+def test_a_configuration_that_cannot_be_read(hosts: Path, home: Path) -> None:
     """What cannot be read is told where MemTier is in it, and is none of ours elsewhere."""
     path = hosts / "openclaw/openclaw.json"
     path.parent.mkdir(parents=True)
-    path.write_text("{ // mine\n}")
+    path.write_text("{ // mine\n")
     assert check_hosts(home) == []
-    path.write_text('{ // mine\n "plugins": {"slots": {"memory": "memtier"}}}')
+    path.write_text('{ // mine\n "plugins": {"slots": {"memory": "memtier"}}')
     assert "not checked" in levels(home)["warn"][0]
 
 
@@ -234,6 +234,18 @@ def test_turns_without_a_run(home: Path) -> None:
         assert any("none was stored" in finding.what for finding in memory.doctor())
         memory.note_hook(memory.agent_id, "agent_end", ok=True)
         assert memory.status()["degraded"] == []
+
+
+def test_turns_whose_mark_is_late(home: Path) -> None:
+    """A log that has the turns proves that they were stored, whatever the hooks' marks count."""
+    with MemTier.open(home, "p", "hermes.default") as memory:
+        memory.record([{"role": "user", "content": "The gate is green."}], session_id="before")
+        for turn in range(MAX_UNSTORED_TURNS + 2):
+            memory.note_hook(memory.agent_id, "before_prompt_build", ok=True)
+            memory.record([{"role": "user", "content": f"Turn {turn} it is."}], session_id="now")
+        assert describe_silence(memory.store, memory.agent_id) is None
+        assert memory.status()["degraded"] == []
+        assert not any("none was stored" in finding.what for finding in memory.doctor())
 
 
 def test_runs_without_a_recall(home: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.hosts import host_model, install
+from memtier_plugin.hosts.json_comments import parse_json
 from memtier_plugin.hosts.launch import launch_command
 from tests.builders import write_config
 
@@ -295,11 +296,50 @@ def test_the_hosts_own_memory_is_left_alone(hosts: Path, home: Path) -> None:
     assert data.is_dir()
 
 
+COMMENTED = """\
+// written by hand
+{
+  gateway: { port: 1 }, // loopback
+  "plugins": {
+    "allow": ["x"],
+    "entries": { 'x': { enabled: true } }, /* mine */
+  },
+}
+"""
+
+
+def test_comments_stay(hosts: Path, home: Path) -> None:
+    """A configuration with comments is edited in place; taken back, it is as before.
+
+    Where the user changed it since, what was added goes and the comments stay.
+    """
+    put(hosts, COMMENTED)
+    path = hosts / "openclaw/openclaw.json"
+    install.install_host("openclaw", home, "p")
+    text = path.read_text()
+    for line in COMMENTED.splitlines():
+        assert line in text or "allow" in line or "entries" in line, line
+    assert "/* mine */" in text
+    plugins = parse_json(text)["plugins"]
+    assert plugins["allow"] == ["x", "memtier"] and plugins["entries"]["memtier"]["enabled"]
+    assert install.install_host("openclaw", home, "p") == []
+    install.uninstall_host("openclaw", home)
+    assert path.read_text() == COMMENTED
+    install.install_host("openclaw", home, "p")
+    path.write_text(path.read_text().replace("port: 1 ", "port: 2 "))
+    install.uninstall_host("openclaw", home)
+    left = path.read_text()
+    assert parse_json(left) == parse_json(COMMENTED.replace("port: 1 ", "port: 2 "))
+    assert "// written by hand" in left and "// loopback" in left and "/* mine */" in left
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{ // comment\n}", "not plain JSON"),
+        ("{ // comment\n", "not JSON .*line 2"),
+        ("[" * 100_000, "nested too deeply"),
         ("[]", "expected an object"),
+        ('{"a": ' + "[" * 50_000, "nested too deeply"),
         ('{"plugins": []}', "plugins is"),
         ('{"plugins": {"deny": ["memtier"]}}', "plugins.deny names memtier"),
     ],

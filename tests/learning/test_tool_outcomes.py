@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.ingest.messages import parse_messages
+from memtier_plugin.learning.attribution import compute_reward
 from memtier_plugin.learning.tool_outcomes import judge_calls, judge_outcome
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 4'
@@ -92,6 +93,41 @@ def test_stated_outcome_wins(content: str, ok: bool) -> None:
     """What the host states of a call is not judged again by its content."""
     outcome = judge_outcome(ToolCall(name="sh", ok=ok), content)
     assert (outcome.ok, outcome.confidence) == (ok, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("memtier_serach", "Tool memtier_serach not found"),
+        ("terminl", "Tool 'terminl' does not exist. Available tools: terminal, read_file"),
+        ("Bsah", "<tool_use_error>Error: No such tool available: Bsah</tool_use_error>"),
+        ("fs.raed", '{"error": "unknown function `fs.raed`"}'),
+    ],
+)
+def test_a_mistyped_name_blames_nobody(name: str, content: str) -> None:
+    """A call of a tool that is not there counts for nothing, whatever the host states."""
+    for ok in (False, None):
+        assert judge_outcome(ToolCall(name=name, ok=ok), content).ok is None
+    messages = [
+        Message(role="tool", content=content, tool=ToolCall(name=name, ok=False)),
+        Message(role="tool", content="3 lines", tool=ToolCall(name="right", ok=True)),
+    ]
+    assert compute_reward(judge_calls(messages)[0]) == 1.0
+    assert compute_reward(judge_calls(messages[::-1])[0]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("read", "Error: tool config not found: read.json"),
+        ("exec", "Tool executor not found"),
+        ("exec", "exec: sh: 1: make: not found"),
+        ("call", "x" * 300 + " Tool call not found"),
+    ],
+)
+def test_a_tool_that_does_not_find_something(name: str, content: str) -> None:
+    """A tool that is there and misses something has failed, as its host states."""
+    assert judge_outcome(ToolCall(name=name, ok=False), content).ok is False
 
 
 def test_confidence_is_that_of_the_weakest_deciding_call() -> None:

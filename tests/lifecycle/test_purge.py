@@ -305,3 +305,39 @@ def test_an_empty_plan_changes_nothing(home: Path) -> None:
     assert receipt.gone and receipt.copies.found == 0 and not PurgePlan("x")
     after = {path: path.read_bytes() for path in files(home) if path.suffix == ".jsonl"}
     assert [path for path, data in before.items() if not after[path].startswith(data)] == []
+
+
+@pytest.mark.parametrize("wanted", ["Rita Kowalski", Selection(query="Kowalski")])
+def test_no_name_is_made_of_what_is_remembered(home: Path, wanted: Selection | str) -> None:
+    """What is remembered names its run by no word, so that a purge of it leaves none."""
+    with MemTier.open(home, "harbor", "one") as memory:
+        fact = memory.remember("My aunt Rita Kowalski waters the plants.")
+        assert memory.remember("my aunt Rita Kowalski waters the plants") == fact
+        [entry] = {memory.fact(fact.id)[1][0].run_id}
+        assert memory.purge(wanted).gone
+        assert holding(home, "kowalski") == holding(home, entry) == []
+
+
+def test_nothing_purged_is_brought_back(home: Path) -> None:
+    """`unforget` says that an item was purged, and brings back no stub beside what it does."""
+    with MemTier.open(home, "harbor", "one") as memory:
+        first, second = (
+            memory.record(
+                messages_of(f"Lina Brandt feeds cat {n}."), session_id="s", run_id=f"r{n}"
+            )[0]
+            for n in range(2)
+        )
+        memory.forget(ids=[first.id, second.id])
+        memory.purge(Selection(ids=(first.id,)))
+        for ids in ([first.id], [second.id, first.id]):
+            with pytest.raises(NotFound, match=f"{first.id} was purged"):
+                memory.unforget(ids)
+        assert memory.unforget([second.id]).ids == (second.id,)
+
+
+def test_a_name_that_an_earlier_version_made_goes_too(home: Path) -> None:
+    """A run named after the words is purged with them."""
+    with MemTier.open(home, "harbor", "one") as memory:
+        run = "remember:my-aunt-rita-kowalski-waters-the-plants"
+        memory.record(messages_of("Plants."), session_id="remembered", run_id=run)
+        assert memory.purge("Rita Kowalski").gone and holding(home, "kowalski") == []

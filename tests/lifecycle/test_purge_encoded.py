@@ -8,7 +8,7 @@ import json
 import random
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, quote_plus
@@ -28,6 +28,20 @@ def _wrapped(text: str) -> str:
     return "\n".join(text[at : at + 7] for at in range(0, len(text), 7))
 
 
+def _twice(text: str) -> str:
+    return base64.b64encode(base64.b64encode(f"say {text} ok".encode())).decode()
+
+
+def _each(text: str, before: str, after: str | None = None) -> str:
+    """Return a text with marks around each word."""
+    return " ".join(f"{before}{word}{before if after is None else after}" for word in text.split())
+
+
+def _numbers(text: str, form: str, between: str = " ") -> str:
+    """Return the bytes of a text, each written in a form."""
+    return between.join(format(byte, form) for byte in text.encode())
+
+
 FORMS: dict[str, Callable[[str], str]] = {
     "percent": quote,
     "percent, every byte, twice": lambda text: quote("".join(f"%{b:02x}" for b in text.encode())),
@@ -37,49 +51,128 @@ FORMS: dict[str, Callable[[str], str]] = {
         base64.urlsafe_b64encode(f"they say {text} often".encode()).decode()[at : at + 20]
         for at in range(0, 80, 20)
     ),
+    "base64 twice": _twice,
+    "base64 three times": lambda text: base64.b64encode(_twice(text).encode()).decode(),
+    "base64 of hexadecimal": lambda text: base64.b64encode(text.encode().hex().encode()).decode(),
+    "base64 of UTF-16": lambda text: base64.b64encode(f"x {text}".encode("utf-16")).decode(),
+    "base64 of UTF-16, big end first": lambda text: base64.b64encode(
+        text.encode("utf-16-be")
+    ).decode(),
+    "hexadecimal": lambda text: text.encode().hex(),
+    "hexadecimal of UTF-16": lambda text: text.encode("utf-16-le").hex(),
+    "hexadecimal of base64": lambda text: base64.b64encode(text.encode()).hex(),
+    "one hexadecimal number": lambda text: f"0x{text.encode().hex()}",
+    "spaced hexadecimal": lambda text: text.encode().hex(" "),
+    "hexadecimal with colons, capitals": lambda text: text.encode().hex(":").upper(),
+    "list of 0x": lambda text: _numbers(text, "#04x", ", "),
+    "array of 0x, a line each": lambda text: "{\n" + _numbers(text, "#04x", ",\n  ") + "\n}",
+    "list of decimal bytes": lambda text: str(list(text.encode())),
+    "octal numbers": lambda text: _numbers(text, "03o"),
+    "binary numbers": lambda text: _numbers(text, "08b"),
+    "bytes of Python": lambda text: repr(text.encode()),
+    "escapes of bytes": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
+    "octal escapes": lambda text: "".join(f"\\{byte:03o}" for byte in text.encode()),
     "JSON in JSON in JSON": lambda text: json.dumps(json.dumps(json.dumps({"said": text}))),
+    "long escapes": lambda text: "".join(f"\\U{ord(char):08x}" for char in text),
+    "escapes in braces": lambda text: "".join(f"\\u{{{ord(char):x}}}" for char in text),
     "NFD": lambda text: unicodedata.normalize("NFD", text),
     "NFKC, capitals": lambda text: unicodedata.normalize("NFKC", text).upper(),
     "zero-width": "\u200b".join,
+    "NULs between": "\0".join,
     "line breaks": _wrapped,
+    "quoted": lambda text: "> " + text.replace(" ", "\n> "),
+    "quoted twice, inside words": lambda text: "> > " + _wrapped(text).replace("\n", "\n> > "),
+    "commented": lambda text: "# " + text.replace(" ", "\n# "),
+    "bold": lambda text: _each(text, "**"),
+    "emphasised and code": lambda text: _each(text, "_`", "`_"),
+    "bold in HTML": lambda text: _each(text, "<b>", "</b>"),
+    "bold inside a word": lambda text: f"{text[:3]}**{text[3:7]}**{text[7:]}",
+    "colours": lambda text: _each(text, "\x1b[1;31m", "\x1b[0m"),
+    "a name made of it": lambda text: "-".join(text.lower().split()),
+    "a variable made of it": lambda text: "_".join(text.split()),
+    "joined": lambda text: "".join(text.title().split()),
     "HTML": lambda text: html.escape(text).encode("ascii", "xmlcharrefreplace").decode(),
-    "hexadecimal": lambda text: text.encode().hex(),
 }
 
 
-def planted(home: Path, outside: Path, copy: str) -> MemTier:
-    """Return a memory with a copy in five places: two agents, a tool, a query, queue and export."""
-    with MemTier.open(home, "house", "host.other") as other:
-        other.record([{"role": "user", "content": f"noted: {copy} ok"}], session_id="o")
-    memory = MemTier.open(home, "house", "host.main")
-    tool = {"role": "tool", "name": "sh", "content": f"$ cat note\n{copy}\n"}
-    memory.record([{"role": "user", "content": f"look at {copy} please"}, tool], session_id="s")
-    memory.recall(f"what about {copy} now?", session_id="s", run_id="r")
-    (home / "queue").mkdir(exist_ok=True)
-    (home / "queue" / "1.json").write_text(json.dumps({"event": f"raw {copy} raw"}))
-    outside.write_text(f"a line\nexported {copy} here\n", "utf-8")
+def planted(home: Path, outside: Path) -> MemTier:
+    """Return a memory with each form in a line, a tool, a query, a queue, an export and names."""
+    memory, other = (MemTier.open(home, "house", f"host.{name}") for name in ("main", "other"))
+    (home / "queue").mkdir()
+    with outside.open("w", encoding="utf-8") as export:
+        for number, form in enumerate(FORMS.values()):
+            copy = form(SECRET)
+            other.record([{"role": "user", "content": f"noted: {copy} ok"}], session_id="o")
+            tool = {"role": "tool", "name": "sh", "content": f"$ cat note\n{copy}\n"}
+            named = {"session_id": f"about {copy}", "run_id": f"r{copy}", "sender": copy}
+            memory.record([{"role": "user", "content": "Look at it."}, tool], **named)
+            memory.recall(f"what about {copy} now?", session_id="s", run_id=f"r{number}")
+            spooled = {"event": f"raw {copy} raw"}
+            (home / "queue" / f"{number}.json").write_text(json.dumps(spooled))
+            export.write(f"a line\nexported {copy} here\n")
+    other.close()
     export_register.register_export(memory.folder, outside, "markdown")
     return memory
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_form_of_a_text_is_left_in_any_place(tmp_path: Path, form: str) -> None:
-    """Twelve forms in lines, queries, queue and exports: none is left, and the rest of each is."""
+def found(files: Iterable[Path]) -> list[tuple[str, str]]:
+    """Return which form stands in which file, looked for as it was written, line by line."""
+    left = []
+    for path in files:
+        data = path.read_bytes()
+        for name, form in FORMS.items():
+            copy = form(SECRET)
+            lines = [line for line in copy.split("\n") if len(line) > 8] or [copy]
+            spelt = [f(line) for line in lines for f in (str, json.dumps, _unicode_json)]
+            if any(text.strip('"').encode() in data for text in spelt):
+                left.append((name, path.name))
+    return left
+
+
+def _unicode_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def test_no_form_of_a_text_is_left_in_any_place(tmp_path: Path) -> None:
+    """Forty forms in lines, tools, queries, queue, export and names: none is left, the rest is."""
     home, outside = tmp_path / "home", tmp_path / "notes.md"
-    copy = FORMS[form](SECRET)
-    memory = planted(home, outside, copy)
-    receipt = memory.purge(SECRET)
-    assert receipt.gone, receipt
-    assert NOT_LOOKED_FOR in receipt.beyond
-    finder = TextFinder(SECRET)
-    for path in (*home.rglob("*.jsonl"), home / "queue" / "1.json", outside):
-        text = path.read_text("utf-8")
-        assert not finder(text) and copy not in text, path
-    contents = [entry.content for entry in memory.entries()]
-    assert sum(PURGED_MARK in content for content in contents) == 3
-    assert all(content.startswith(("noted:", "look at", "$ cat")) for content in contents)
-    assert PURGED_MARK in outside.read_text("utf-8")
-    memory.close()
+    with planted(home, outside) as memory:
+        files = [path for path in (*home.rglob("*"), outside) if path.is_file()]
+        before = found(files)
+        assert {name for name, _ in before} == FORMS.keys() and len(FORMS) >= 40
+        receipt = memory.purge(SECRET)
+        files = [path for path in (*home.rglob("*"), outside) if path.is_file()]
+        assert found(files) == [] and receipt.gone, receipt.found_after
+        assert NOT_LOOKED_FOR in receipt.beyond
+        contents = [entry.content for entry in memory.entries() if entry.content != "Look at it."]
+        assert all(text.startswith(("noted: ", "$ cat note")) for text in contents)
+        assert sum(PURGED_MARK in text for text in contents) == 2 * len(FORMS)
+        assert outside.read_text("utf-8").count("exported") == len(FORMS)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Maria Keller", "Maria went. Keller stayed"),
+        ("Maria Keller", "Maria's cellar, Keller's wine"),
+        ("Maria Keller", "Mar ia Kel ler"),
+        ("4711", "47 11 and 0x47, 0x11, 0x47, 0x11"),
+        ("door code", "the door, the code"),
+        ("beefbead", "be ef be ad be ef"),
+    ],
+)
+def test_what_only_looks_alike_stays(text: str, value: str) -> None:
+    """Words that meet across a sentence, or numbers that say something else, are no copy."""
+    assert TextFinder(text)(value) == []
+
+
+def test_a_name_that_a_purge_cannot_change_is_told(tmp_path: Path) -> None:
+    """The receipt is not clean while the name of an agent's folder says it, in whatever form."""
+    with MemTier.open(tmp_path / "home", "house", "host.rita-kowalski") as memory:
+        memory.record([{"role": "user", "content": "The pump is blue."}], session_id="s")
+        receipt = memory.purge("Rita Kowalski")
+        assert not receipt.gone and receipt.found_after["names"]
+        assert any("rita-kowalski" in path for path in receipt.where_after)
 
 
 @pytest.mark.parametrize("text", ["4711", "r00f", "Südtor", "opensez"])

@@ -34,6 +34,7 @@ from typing import Any, Self
 import numpy as np
 
 from memtier_plugin.bench.bigram import score_tokens, tokenize
+from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.providers.embedding.static import ShippedEmbedder, StaticEmbedder
 
 SLOW = 3.0  # seconds
@@ -280,7 +281,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _chat(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
         loopback = self.server.loopback
-        prompt = "".join(message["content"] for message in body["messages"])
+        contents = [flatten_content(message.get("content")) for message in body["messages"]]
+        prompt = "".join(contents)
         if fault == "context" or len(prompt) > loopback.context:
             raise _Refused(*TOO_LONG[loopback.wording])
         if loopback.refuse and loopback.refuse in prompt:
@@ -295,7 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
                 instead = {"max_tokens": "; use 'max_completion_tokens' instead"}.get(option, "")
                 raise _Refused(400, f"Unsupported parameter: '{option}'{instead}")
         text, finish = _spoilt(loopback.say(body), fault)
-        prompt_tokens = sum(tokens_of(message["content"]) for message in body["messages"])
+        prompt_tokens = sum(map(tokens_of, contents))
         usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens_of(text or "")}
         loopback.tokens += sum(usage.values())
         usage["total_tokens"] = sum(usage.values())

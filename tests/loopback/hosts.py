@@ -1,7 +1,8 @@
 """The loopback model that the real hosts talk to: what it answers stands in the user's own words.
 
 A message may say RUN-OK or RUN-FAIL (a shell command that ends with 0 or 3), RUN: and a command,
-STORE: and a text (by the host's memory tool), DELEGATE. What is said in the end is scripted.
+STORE: and a text (by the host's memory tool), DELEGATE: and a task. What is said in the end is
+scripted, a sub-agent's words apart.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any
 
 from memtier_plugin.hosts.canary_model import CanaryModel, CanaryReply
 from memtier_plugin.trust.fence import remove_blocks
+from tests.loopback.wires import WireHandler
 
-SHELLS = ("exec", "terminal")
+SHELLS = ("exec", "terminal", "Bash", "exec_command", "run_shell_command")
 INTERNAL = "BEGIN_OPENCLAW_INTERNAL"  # OpenClaw's own message after the user's
 
 
@@ -25,7 +27,8 @@ class LoopbackModel(CanaryModel):
 
     def __init__(self, port: int = 0) -> None:
         super().__init__(self._answer, port)
-        self.says = "Noted."
+        self._server.RequestHandlerClass = WireHandler
+        self.says = self.sub_agent_says = "Noted."
         self._faults: deque[int] = deque()
         self._mutex = threading.Lock()
         self._before: deque[str] = deque(maxlen=100)  # prompts that a provider's cache would hold
@@ -65,7 +68,8 @@ class LoopbackModel(CanaryModel):
         call = _call(prompt, tools) if not rounds else None
         if call:
             return CanaryReply(tool=call, usage=usage)
-        return CanaryReply(text=self.says, usage=usage)
+        says = self.sub_agent_says if "[Subagent Task]" in prompt else self.says
+        return CanaryReply(text=says, usage=usage)
 
     def _take(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a request takes, if a cache keeps the prompts before it."""
@@ -103,14 +107,23 @@ def text(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(p.get("text", "") for p in content)
 
 
+def _arguments(shell: str, line: str) -> dict[str, Any]:
+    return {"cmd" if shell == "exec_command" else "command": line}
+
+
 def _call(prompt: str, tools: list[str]) -> tuple[str, dict[str, Any]] | None:
+    if (match := re.search(r"DELEGATE: (.+?) :END", prompt)) and "Agent" in tools:
+        task = {"description": "a task", "prompt": match[1], "subagent_type": "general-purpose"}
+        return "Agent", task  # Claude Code's; OpenClaw's has another name
     shell = next((name for name in SHELLS if name in tools), None)
     command = {"RUN-OK": "echo fine", "RUN-FAIL": "sh -c 'exit 3'"}
     for word, line in command.items():
         if word in prompt and shell:
-            return shell, {"command": line}
+            return shell, _arguments(shell, line)
     if (match := re.search(r"RUN: (.+?) :END", prompt)) and shell:
-        return shell, {"command": match[1]}
+        return shell, _arguments(shell, match[1])
+    if (match := re.search(r"DELEGATE: (.+?) :END", prompt)) and "sessions_spawn" in tools:
+        return "sessions_spawn", {"task": match[1], "label": "kid"}
     store = next((name for name in tools if name in ("memory_store", "memtier_store")), None)
     if (match := re.search(r"STORE: (.+?) :END", prompt)) and store:
         return store, {"text": match[1]}

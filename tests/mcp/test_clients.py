@@ -247,8 +247,8 @@ def test_two_clients_and_a_hook(home: Path) -> None:
 def resident_of(home: Path) -> int:
     """Return the process that listens on the home's socket; 0 while none does yet."""
     try:
-        return int(socket_path(home).with_suffix(".lock").read_text() or 0)
-    except FileNotFoundError:
+        return int(socket_path(home).with_suffix(".lock").read_text().split()[0])
+    except (FileNotFoundError, IndexError):
         return 0
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.cli import mcp as command
 from memtier_plugin.hooks import tools
 from memtier_plugin.mcp.calls import Binding, MemoryCalls, check_arguments
 from memtier_plugin.mcp.definitions import INSTRUCTIONS, MAX_QUERY_CHARS, TOOLS
@@ -124,7 +123,7 @@ def test_the_command_refuses(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "--project NAME" in run_memtier("--home", home, "mcp", code=1).output
     relative = run_memtier("--home", "here", "--project", "p", "mcp", code=1).output
     assert "relative" in relative
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setattr("memtier_plugin.hosts.requirements.find_spec", lambda name: None)
     missing = run_memtier("--home", home, "--project", "p", "mcp", code=1).output
     assert missing.count("\n") == 1 and "pip install 'memtier[mcp]'" in missing
 

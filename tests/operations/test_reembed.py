@@ -517,7 +517,8 @@ def test_the_command_without_a_model(home: Path) -> None:
 def test_the_daemon_embeds(filled: Path, tmp_path: Path) -> None:
     """`memtier daemon --once` makes the vectors of a changed model and lets go of the old ones."""
     folder = rotated_model(tmp_path / "turned")
-    write_config(filled, {"embedding": {"model": str(folder)}, **NO_SUMMARIES})
+    jobs = {"consolidation": {"enabled": False}, **NO_SUMMARIES}  # no items but those of before
+    write_config(filled, {"embedding": {"model": str(folder)}, **jobs})
     scheduler.serve_projects(filled, ["p"], once=True)
     with MemTier.open(filled, "p") as memory:
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]

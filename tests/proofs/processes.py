@@ -23,7 +23,7 @@ from typing import Any
 from memtier_plugin.bench.synthetic import SyntheticChat
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import EndpointError, LedgerError
-from memtier_plugin.core.records import FactDraft, Source
+from memtier_plugin.core.records import Extractor, FactDraft, Source
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.embedding.load import load_embedder
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
@@ -290,31 +290,34 @@ def _work(memory: MemTier, writer: int) -> Iterator[int]:
         yield number
 
 
-def consolidate(home: str, limit: str, kills: str, seed: str) -> None:
+def consolidate(home: str, limit: str, kills: str, seed: str, *extractors: Extractor) -> None:
     """Fork passes one after the other; each is told to die at a point of its writes.
 
-    After so many deaths the passes that follow go through, until nothing is left to be read.
+    After so many deaths the passes that follow go through, until nothing is left to be read.  One
+    extractor reads all before the next, whose facts meet the same ones however often one died.
     """
     import openai  # noqa: F401  # once, for all that are forked
 
     died: Counter[str] = Counter()
     points = cycle(random.Random(int(seed)).sample(POINTS, len(POINTS)))
-    while True:
-        point = next(points) if died.total() < int(kills) else ""
-        if (pid := os.fork()) == 0:
-            fault_injection.arm(point)
-            try:
-                with MemTier.open(home, PROJECT) as memory:
-                    read = memory.consolidate(int(limit)).read
-            except BaseException as error:
-                tell({"failed": repr(error), "point": point})
-                os._exit(1)
-            os._exit(0 if read else 3)
-        status = os.waitpid(pid, 0)[1]
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            died[point] += 1
-        elif os.WEXITSTATUS(status):
-            break
+    for number, extractor in enumerate(extractors, 1):
+        most = int(kills) * number // len(extractors)
+        while True:
+            point = next(points) if died.total() < most else ""
+            if (pid := os.fork()) == 0:
+                fault_injection.arm(point)
+                try:
+                    with MemTier.open(home, PROJECT) as memory:
+                        read = memory.consolidate(int(limit), extractor=extractor).read
+                except BaseException as error:
+                    tell({"failed": repr(error), "point": point})
+                    os._exit(1)
+                os._exit(0 if read else 3)
+            status = os.waitpid(pid, 0)[1]
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+                died[point] += 1
+            elif os.WEXITSTATUS(status):
+                break
     tell(died)
 
 

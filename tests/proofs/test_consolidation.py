@@ -130,8 +130,12 @@ def test_killed_passes(home: Path, tmp_path: Path, extractor: str) -> None:
         for path in calm.rglob("index.sqlite3*"):
             path.unlink()
         started = time.perf_counter()
+        extractors = ("rules",) if extractor == "rules" else ("rules", "model")
         [printed, _] = outputs(
-            [child("consolidate", home, 4, 100, 7), child("consolidate", calm, 4, 0, 7)]
+            [
+                child("consolidate", home, 4, 100, 7, *extractors),
+                child("consolidate", calm, 4, 0, 7, *extractors),
+            ]
         )
     lines = [json.loads(line) for line in printed.splitlines()]
     died = Counter(lines.pop())
@@ -164,7 +168,7 @@ def test_two_at_once(home: Path) -> None:
     time.sleep(1.5)  # their imports
     go.touch()
     reports = [json.loads(text) for text in outputs(processes)]
-    outputs([child("consolidate", calm, 10, 0, 1)])
+    outputs([child("consolidate", calm, 10, 0, 1, "rules")])
     refusals = sum((Counter(report) for report in reports), Counter[str]())
     show("at once", {"processes": 3, "refusals": refusals.total()})
     assert refusals and all("try again later" in message for message in refusals)

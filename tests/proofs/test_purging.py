@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -37,6 +39,8 @@ pytestmark = pytest.mark.slow
 
 PARTS = ("heron", "4471", "Quail", "lantern")  # so that no filter takes it for a key
 SECRET = "-".join(PARTS)
+SEED = int(os.environ.get("TEST_MEMTIER_SEED", "1"))
+OUTSIDE_KILLS = int(os.environ.get("TEST_MEMTIER_KILLS", "12"))
 POINTS = (
     "before purge plan", "after purge plan", "part of write episodic", "part of write semantic",
     "part of write journal", "before rename episodic", "before rename journal",
@@ -199,6 +203,43 @@ def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> Non
         assert number > 1, f"{point} was never reached"
     show("killed purges", {"points": len(POINTS), "deaths": deaths, "completed unseen": resumed})
     assert deaths > 15
+
+
+def killed_from_outside(home: Path, after: float) -> bool:
+    """Kill a process so long after its purge's plan is on the disk; tell whether it lived then."""
+    path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, str(CHILD), "purge", str(home), *PARTS]
+    plan = home / "projects" / PROJECT / rewrite.PLAN_FILE
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL
+    ) as process:
+        while process.poll() is None and not plan.exists():
+            time.sleep(0.001)
+        time.sleep(after)
+        process.kill()
+    return process.returncode == -signal.SIGKILL
+
+
+def test_killed_from_outside(world: MemTier, home: Path, tmp_path: Path) -> None:
+    """Killed at any moment of its rewrite, a purge is completed by who does not know the words."""
+    world.close()
+    export, calm, backup = tmp_path / "export.jsonl", tmp_path / "calm", tmp_path / "kept.jsonl"
+    shutil.copytree(home, calm)
+    shutil.copy(export, backup)
+    rng, deaths, resumed = random.Random(SEED), 0, 0
+    for _ in range(OUTSIDE_KILLS):
+        shutil.rmtree(home)
+        shutil.copytree(calm, home)
+        shutil.copy(backup, export)
+        deaths += killed_from_outside(home, rng.random() * 0.4)
+        with MemTier.open(home, PROJECT, "one") as memory:
+            begun = rewrite.is_in_progress(memory.folder)
+            resumed += begun
+            assert memory.purger.complete() or not begun
+            assert any("pump runs on diesel" in entry.content for entry in memory.entries())
+        assert strings(home, export) == 0
+    show("purges killed from outside", {"deaths": deaths, "completed unseen": resumed})
+    assert resumed
 
 
 def test_while_others_write(world: MemTier, home: Path, tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ def test_it_is_counted_and_explained(memory: MemTier, day: Day) -> None:
     assert memory.explain(recall.id, repeat)["why"]["reason"] == "repeat"
     assert memory.status()["agents"]["openclaw.main"]["injected"] == {
         "turns": 1,
+        "late": 0,
         "tokens_a_turn": float(recall.tokens),
         "lines": len(recall.injected),
         "repeats_avoided": 1,

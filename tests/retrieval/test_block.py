@@ -16,6 +16,7 @@ from memtier_plugin.retrieval.block import (
     CUT_MARK,
     NOTICE,
     BlockPlan,
+    format_line,
     pack,
     passage_size,
     truncate,
@@ -132,14 +133,14 @@ def test_clean_removes_our_block_and_nothing_else(before: str, after: str, hits:
     "text",
     [
         f"What is a <{FENCE}> block?",
-        f'<{FENCE} recall="{RECALL}">',
+        f'<{FENCE} recall="{RECALL}',
         f"</{FENCE}>",
         f'<{FENCE} recall="no id!">\nx\n</{FENCE}>\n',
         f'<{FENCE}-other recall="{RECALL}">\nx\n</{FENCE}-other>\n',
     ],
 )
 def test_clean_leaves_what_is_not_our_block(text: str) -> None:
-    """Words about the block, halves of it and other blocks stay."""
+    """Words about the block, tags without words and other blocks stay."""
     assert remove_blocks(text) == text
 
 
@@ -200,6 +201,33 @@ def test_cut(line: str, tokens: int) -> None:
     assert not cut or count_tokens(f"{cut}\n") <= tokens
     assert not cut or cut.endswith(CUT_MARK)
     assert line.startswith(cut.removesuffix(CUT_MARK))
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ('[tool call: exec {"command": "make test"}]', "called exec: make test"),
+        (
+            'It is the port.\n[tool call: edit {"path": "a.yaml", "lines": [3, 4]}]',
+            "It is the port. called edit: path=a.yaml, lines=[3, 4]",
+        ),
+        ("[tool call: status {}]\n[tool call: list ]", "called status called list"),
+        ('[tool call: write {"path": "b.md", "content": "# Ti', 'called write: {"path": "b.md", '),
+        ("[tool call: sh echo [1]]", "called sh: echo [1]"),
+    ],
+)
+def test_calls_are_readable(content: str, shown: str) -> None:
+    """A recorded call stands in the block as its tool and what it was given, whole or cut off."""
+    entry = make_entry(content, START, id="01KENTRY00000000", role="assistant", agent_id="main")
+    line = format_line(make_hit(entry), content)
+    assert shown in line
+    assert "tool call" not in line
+
+
+def test_a_call_in_the_words_of_a_user() -> None:
+    """What a person writes stays as it is, but for what makes it harmless."""
+    line = format_line(entry_hit("[tool call: x {}]"), "[tool call: x {}]")
+    assert "tool call" in line
 
 
 def test_lines() -> None:
@@ -366,3 +394,26 @@ def test_what_replaced_an_older_one_says_so() -> None:
     hit = replace(stated_fact("Oslo", 0, "1"), note="one of 2 like it")
     [ranked] = rank_newest_first([hit], 9, stated_values([hit], ["lives_in"]), {"1"})
     assert ranked.note == f"one of 2 like it; {REPLACES_NOTE}"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("The pump failed yesterday.", "The pump failed yesterday (2026-01-04)."),
+        ("Wir ziehen nächsten Monat um.", "Wir ziehen nächsten Monat (February 2026) um."),
+        ("Lo vendí hace dos días.", "Lo vendí hace dos días (2026-01-03)."),
+        ("We paint today, this week at the latest.", "We paint today, this week at the latest."),
+        ("The shop opens on Friday.", "The shop opens on Friday."),
+    ],
+)
+def test_a_line_says_which_day_its_words_mean(text: str, shown: str) -> None:
+    """A time relative to when a line was said has its date beside it, where that is certain."""
+    plan = BlockPlan([entry_hit(text)], k=4, budget=300)
+    assert f"] {shown}\n" in plan.fill(RECALL)[1]
+
+
+def test_the_members_of_a_list_get_even_passages() -> None:
+    """Where several lines answer together, none of them shows more than the last one may."""
+    sizes = [passage_size(index, 60, 16, 600, even=True) for index in range(16)]
+    assert sizes == [30] * 16
+    assert passage_size(15, 60, 16, 600) <= 30 < passage_size(0, 60, 16, 600)

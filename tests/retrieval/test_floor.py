@@ -53,6 +53,44 @@ def hits_of(lines: list[Evidence]) -> list[Hit]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("statement", "about"),
+    [
+        ("My sister had dinner with us today.", "sister"),
+        ("We paid the rent for the flat today.", "rent"),
+        ("The dentist was kind to me this morning.", "dentist"),
+    ],
+)
+def test_what_is_told_gets_what_it_is_about(home: Path, statement: str, about: str) -> None:
+    """A statement in the flow of a conversation brings no other lines of the day that it names."""
+    with MemTier.open(home) as memory:
+        memory.record([{"role": "user", "content": line} for line in LINES], session_id="s")
+        shown = memory.recall(statement, purpose="inject", session_id="now").injected
+    assert all(about in hit.text for hit in shown) and len(shown) <= 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "question"),
+    [
+        ("Which colour should the kitchen get?", "Ochre, like in Lisbon.", "What about Lisbon?"),
+        ("Who waters the tomatoes in August?", "It is Bruno's nephew Tim.", "Who is Tim?"),
+        ("Where is the violin of grandma?", "With Mr Pauwels.", "What did Mr Pauwels get?"),
+        ("How was your talk at the aquarium?", "They took Ines from Delft.", "Who is from Delft?"),
+    ],
+)
+def test_what_says_little_brings_what_it_answers(
+    home: Path, asked: str, answered: str, question: str
+) -> None:
+    """A line that only makes sense after its neighbour stands in the block together with it."""
+    with MemTier.open(home) as memory:
+        for number, line in enumerate(LINES):
+            memory.record([{"role": "user", "content": line}], session_id=f"s{number}")
+        pair = [{"role": "assistant", "content": asked}, {"role": "user", "content": answered}]
+        memory.record(pair, session_id="earlier")
+        shown = memory.recall(question, purpose="inject", session_id="now").injected
+    assert {asked, answered} <= {hit.text for hit in shown}
+
+
 @given(queries, st.lists(evidence, max_size=24))
 def test_a_higher_level_shows_no_more(query: QueryEvidence, lines: list[Evidence]) -> None:
     """Each level shows a part of what the level below it shows, in the same order."""
@@ -73,23 +111,22 @@ def test_all_is_accounted_for(query: QueryEvidence, lines: list[Evidence]) -> No
     assert judged.probability is not None and 0 <= judged.probability <= 1
 
 
-def test_nothing_else_is_shown_beside_a_line_with_the_words() -> None:
-    """Where a line has most of a query's words, one that has none and no neighbour with any goes.
-
-    One that has a word or the time of the query, itself or by a neighbour, is judged as ever, and
-    so is one that is nearer in meaning.
-    """
-    query = QueryEvidence(items=6, known=1.0)
-    near = Evidence(coverage=0.0, own_coverage=0.0, cosine=0.5)
-    others = [near, replace(near, coverage=0.3), replace(near, time=1.0), replace(near, cosine=0.7)]
-    for covered, left in ((1.0, ["e1"]), (0.5, [])):
-        answer = Evidence(coverage=covered, own_coverage=covered, matched=9.0, cosine=0.6)
-        judged = apply_floor("balanced", query, hits_of([answer, *others]))
-        assert [key for key, why in judged.left_out.items() if why == "weak"] == left
+def test_a_line_is_judged_beside_the_best() -> None:
+    """A line that has some of a query's words is shown alone, and not beside one that has all."""
+    query = QueryEvidence(items=200, known=1.0)
+    answer = Evidence(coverage=1.0, own_coverage=1.0, matched=9.0, cosine=0.7)
+    others = [Evidence(coverage=0.4, own_coverage=0.4, matched=4.0, cosine=0.4)] * 9
+    [first, *_] = hits = hits_of([answer, *others])
+    alone = apply_floor("balanced", query, hits[1:]).hits
+    assert [hit.id for hit in alone[:3]] == ["e1", "e2", "e3"]
+    assert hits[-1].id in apply_floor("balanced", query, hits).left_out
+    in_sight = [replace(first, score=2.0)]
+    judged = apply_floor("quiet", query, hits[9:], in_sight=in_sight)
+    assert not judged.hits and "in sight" in judged.silent
 
 
 def test_hits_without_evidence_are_shown() -> None:
-    """What could not be judged (a plugin's hit, a line not indexed yet) is never left out."""
+    """What could not be judged (a plugin's hit) is never left out."""
     [weak] = hits_of([Evidence()])
     entry = make_entry("not read by the index yet", id="new")
     unjudged = Hit(item=entry, score=0.1, signals={}, sources=(entry.source,))
@@ -162,6 +199,45 @@ def test_a_question_beside_a_task(
     prompt = f"{question} {task}" if first else f"{task} {question}"
     recall = memory.recall(prompt, purpose="inject", session_id="new")
     assert any(answer in hit.text for hit in recall.injected)
+
+
+@pytest.mark.parametrize(
+    ("lines", "question"),
+    [
+        (["I repair violins in Cremona.", "My boat is called Gannet."], "What's my trade?"),
+        (["I can't digest milk."], "What must I avoid at breakfast?"),
+        (["Ich spiele Bratsche.", "Der Zaun ist grün."], "Was ist mein Instrument?"),
+        (["我养了两只兔子。"], "我有什么宠物？"),
+    ],
+)
+def test_a_question_on_oneself_in_a_small_store(
+    home: Path, lines: list[str], question: str
+) -> None:
+    """Where there is hardly anything to choose from, what the asker said of themselves is shown."""
+    with MemTier.open(home) as memory:
+        for number, line in enumerate(lines):
+            memory.record([{"role": "user", "content": line}], session_id=f"s{number}")
+        shown = memory.recall(question, purpose="inject", session_id="new").injected
+        assert lines[0] in [hit.text for hit in shown]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["Add 9 and 10.", "We had dinner with a support act.", "The port was lovely.", "My flat tyre!"],
+)
+def test_talk_that_shares_a_word_gets_nothing(memory: MemTier, prompt: str) -> None:
+    """An amount, or one word of what is told or ordered, brings up no line."""
+    assert memory.recall(prompt, purpose="inject", session_id="new").injected == ()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"), [("What is Ana allergic to?", 1), ("We had dinner with a support act.", 0)]
+)
+def test_a_late_recall_keeps_the_standard(memory: MemTier, prompt: str, shown: int) -> None:
+    """What is found by words alone before the deadline is judged like all else."""
+    memory.recall("anything", purpose="search")  # so that the index is there
+    recall = memory.recall(prompt, purpose="inject", session_id="new", deadline_ms=0)
+    assert "deadline" in recall.label and len(recall.injected) == shown
 
 
 @pytest.mark.parametrize("question", ["Can you help me?", "How are you?", "Is that possible?"])

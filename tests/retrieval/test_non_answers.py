@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.records import Entry, Purpose, ToolCall
 from memtier_plugin.core.results import Evidence, Hit
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.duplicates import find_restated
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.non_answers import (
-    find_empty,
     find_non_answers,
     is_similar,
     leave_out_letters,
@@ -82,10 +80,6 @@ def test_questions(text: str, only: bool) -> None:
 @pytest.mark.parametrize(
     ("role", "text", "missing"),
     [
-        ("assistant", '[tool call: memory_search {"query": "port"}]', "call"),
-        ("assistant", 'Noted.\n[tool call: memtier_store {"text": "port 1"}]', "call"),
-        ("assistant", '[tool call: mcp__memtier__memory_get {"id": "x"}]', "call"),
-        ("assistant", '[tool call: tool_call {"name": "memory_search", "args": {}}]', "call"),
         ("assistant", '[tool call: tool_call {"name": "exec", "args": {}}]', ""),
         ("assistant", '[tool call: exec {"command": "ls memory_search"}]', ""),
         ("assistant", "The port is 9443.\n[tool call: memory_store {}]", ""),
@@ -96,18 +90,8 @@ def test_questions(text: str, only: bool) -> None:
     ],
 )
 def test_what_is_no_statement(role: str, text: str, missing: str) -> None:
-    """Calls of the memory's own tools, however wrapped, receipts and questions state nothing."""
+    """Receipts and questions state nothing; what has a tool's call does."""
     assert missing_statement(make_entry(role=role, content=text)) == missing
-
-
-def test_answers_of_own_tools() -> None:
-    """What the memory's own tools answered is no statement; what other tools answered may be."""
-    for name, missing in (("memory_search", "call"), ("exec", "")):
-        entry = make_entry(role="tool", content="port 9443", tool=ToolCall(name=name))
-        assert missing_statement(entry) == missing
-    block = '<memtier-memory recall="R1">\n- port 9443\n</memtier-memory>'
-    entry = make_entry(role="tool", content=block, tool=ToolCall(name="tool_call"))
-    assert missing_statement(entry) == "call"
 
 
 def hit(text: str, name: str, *, role: str = "user", **evidence: float) -> Hit:
@@ -125,39 +109,6 @@ def test_a_question_yields_to_a_statement() -> None:
     stated = hit("The release branch is main.", "stated", coverage=0.8, own_coverage=0.8)
     assert find_non_answers([asked, other, stated], terms, WORDS) == {"asked": "question"}
     assert find_non_answers([asked, other], terms, WORDS) == {}
-
-
-@pytest.mark.parametrize(
-    ("before", "text", "empty"),
-    [
-        ("The tide service was restarted.", "I'm listening.", True),
-        ("The tide service was restarted.", "One more thing before lunch.", True),
-        ("The tide service was restarted.", "Noch eine Sache vor dem Mittagessen.", True),
-        ("The tide service was restarted.", "Une dernière chose avant midi.", True),
-        ("The tide service was restarted.", "Te escucho.", True),
-        ("The tide service was restarted.", "Слушаю.", True),
-        ("The tide service was restarted.", "还有一件事。", True),
-        ("The tide service was restarted.", "Restart!", True),
-        ("The tide service was restarted.", "Alles klar, ist notiert.", True),
-        ("How is the tide service called?", "Heron.", False),
-        ("潮汐服务叫什么？", "苍鹭。", False),
-        ("The tide service was restarted.", "At 9.", False),
-        ("The tide service was restarted.", "Mara restarted it.", False),
-        ("The tide service was restarted.", "Always restart quietly.", False),
-    ],
-)
-def test_what_says_nothing(before: str, text: str, empty: bool) -> None:
-    """A line with no word of its own but one yields to statements, unless it answers a question."""
-    terms = WORDS("restart the tide service")
-    stated = hit("To restart the tide service, drain it first.", "stated", own_coverage=1)
-    asked, poor = hit(before, "before", own_coverage=0.5), hit(text, "poor", coverage=1)
-    lines = [
-        replace(line, item=replace(line.item, session_id="s", turn=turn))
-        for turn, line in enumerate([asked, poor])
-        if isinstance(line.item, Entry)
-    ]
-    assert find_empty([stated, *lines], terms, WORDS) == ({"poor": "empty"} if empty else {})
-    assert find_empty(lines[1:], terms, WORDS) == {}  # nothing competes
 
 
 def test_letters_alone_are_no_evidence() -> None:
@@ -231,31 +182,3 @@ def test_a_block_without_receipts_and_repeated_questions(tmp_path: Path) -> None
         recall = memory.recall(prompt, purpose="inject", session_id="new")
         question = next(h for h in memory.recall(prompt).hits if h.text.endswith("called?"))
         assert memory.explain(recall.id, why=question.id)["why"]["reason"] == "question"
-
-
-@pytest.mark.parametrize("purpose", ["search", "inject", "ask"])
-def test_no_filler_beside_statements(tmp_path: Path, purpose: Purpose) -> None:
-    """No block has announcements and acknowledgements of what it shows; a search still ranks them.
-
-    Replies to questions stay, and what is asked of the assistant's own words gets them.
-    """
-    turns = [
-        ("user", "One more thing before lunch."),
-        ("assistant", "Listening."),
-        ("user", "To restart the tide service, drain it with pierctl first."),
-        ("assistant", "Understood."),
-        ("user", "Who restarts the tide service on Sundays?"),
-        ("assistant", "Jonas."),
-    ]
-    with MemTier.open(tmp_path, "p") as memory:
-        memory.end_run([{"role": role, "content": text} for role, text in turns], session_id="s")
-        recall = memory.recall("restart the tide service", purpose=purpose)
-        shown = {hit.text for hit in recall.injected}
-        assert turns[2][1] in shown
-        assert shown.isdisjoint({turns[0][1], turns[1][1], turns[3][1]})
-        assert {text for _, text in turns} == {hit.text for hit in recall.hits}
-        recall = memory.recall("Who restarts the tide service on Sundays?", purpose=purpose)
-        assert "Jonas." in {hit.text for hit in recall.injected}
-        prompt = "What did you say before I told you how to restart the tide service?"
-        recall = memory.recall(prompt, purpose="inject")
-        assert "Listening." in {hit.text for hit in recall.injected}

@@ -105,9 +105,8 @@ def test_follow_ups_without_content(prompt: str) -> None:
 
 @pytest.mark.parametrize("prompt", LEANING)
 def test_follow_ups_with_content(prompt: str) -> None:
-    """A short prompt that points back may still be searched for, with a higher bar."""
-    kinds = prompt_kinds(prompt)
-    assert 0 < kinds.follow_up < 1 and kinds.bar > 0
+    """A short prompt that points back may still be searched for; that it points back is known."""
+    assert 0 < prompt_kinds(prompt).follow_up < 1
 
 
 @pytest.mark.parametrize("prompt", TASKS)
@@ -118,11 +117,29 @@ def test_tasks(prompt: str) -> None:
     assert not prompt_kinds("List the order in which I brought up my trips").task
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "I planted the tomatoes this morning.",
+        "the second chart looks better",
+        "Wir haben das Sofa endlich verkauft.",
+        "Mon frère arrive demain.",
+        "Mi prima se queda hasta el lunes.",
+        "我昨天把阳台打扫了。",
+    ],
+)
+def test_statements(prompt: str) -> None:
+    """What only tells something is a statement; what also asks, or orders something, is none."""
+    assert prompt_kinds(prompt).states
+    for other in (f"{prompt} Who pays for it?", "Translate the second chart", "where is my sofa"):
+        assert not prompt_kinds(other).states
+
+
 @pytest.mark.parametrize("prompt", QUESTIONS_TO_THE_MEMORY)
 def test_questions_keep_their_rights(prompt: str) -> None:
-    """A question that a memory may answer is neither silent nor held to a higher bar."""
+    """A question that a memory may answer is not silent, and states nothing."""
     kinds = prompt_kinds(prompt)
-    assert not (kinds.silence or kinds.is_empty or kinds.bar)
+    assert not (kinds.silence or kinds.is_empty or kinds.states)
     assert kinds.query == prompt
 
 
@@ -146,10 +163,10 @@ def test_what_a_question_is_about(prompt: str, kind: str) -> None:
 
 
 def test_words_around_a_paste_are_the_query() -> None:
-    """What a person asks around a log is searched for; a log alone must be met by much more."""
+    """What a person asks around a log is searched for; a log alone is the query itself."""
     kinds = prompt_kinds(f"Did we fix this for the berth planner?\n{TRACE}")
     assert kinds.query == "Did we fix this for the berth planner?" and 0 < kinds.log < 1
-    assert prompt_kinds(TRACE).query == TRACE and prompt_kinds(TRACE).bar > 0.5
+    assert prompt_kinds(TRACE).query == TRACE and prompt_kinds(TRACE).log
     fenced = "How do we log this?\n```\nlet a = 1;\nlet b = 2;\n```"
     assert split_pasted(fenced)[0] == "How do we log this?"
 

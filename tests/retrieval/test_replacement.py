@@ -1,7 +1,9 @@
 """Older lines that a later one replaces: which pairs count, and what becomes of the older line."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,16 @@ import yaml
 
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.replacement import (
+    Replacement,
     find_replacements,
     mark_replaced,
     put_current_first,
 )
 from memtier_plugin.retrieval.statements import statements
+from memtier_plugin.retrieval.succession import Rarity, fitted_model, rarity_among, replaces
 from memtier_plugin.text.tokenizer import Tokenizer
 from scripts.fit_replacement import entry_hit, spoken_hit
+from tests.builders import make_fact, make_hit
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("replacements.yaml").read_text(encoding="utf-8")
@@ -24,22 +29,46 @@ CASES: dict[str, dict[str, Any]] = yaml.safe_load(
 WORDS = Tokenizer()
 
 
+def rarity(hits: Sequence[Hit]) -> Callable[[Collection[str]], Rarity]:
+    """Return how rare words are among these lines alone."""
+    counts = Counter(word for hit in hits for word in set(WORDS.words(hit.text)))
+    return lambda words: rarity_among(counts, len(hits))
+
+
+def replaced_by(question: str, hits: Sequence[Hit]) -> dict[str, Replacement]:
+    """Return what a later line replaces for a question, proven or not."""
+    return find_replacements(hits, WORDS.words(question), rarity(hits))
+
+
 def ask(question: str, hits: Sequence[Hit]) -> list[str]:
-    """Return the texts that a later line replaces for a question."""
-    terms = dict.fromkeys(WORDS.words(question), 1.0)
-    terms = {t: w for t, w in terms.items() if any(t in WORDS.words(hit.text) for hit in hits)}
-    replaced = find_replacements(hits, terms, WORDS)
-    return [hit.text for hit in hits if hit.id in replaced]
+    """Return the texts that are marked as replaced for a question."""
+    replaced = replaced_by(question, hits)
+    return [hit.text for hit in hits if hit.id in replaced and replaced[hit.id].is_proven]
 
 
 @pytest.mark.parametrize("language", CASES)
 def test_changes_are_recognised_and_what_holds_is_left_alone(language: str) -> None:
-    """Most changes of the cases are recognised, in each language; few unchanged lines are hit."""
+    """Most changes of the cases are proven, in each language; hardly an unchanged line is hit."""
     block = CASES[language]
     right = [bool(ask(q, [spoken_hit(a, 1), spoken_hit(b, 30)])) for a, b, q in block["changed"]]
     wrong = [bool(ask(q, [spoken_hit(a, 1), spoken_hit(b, 30)])) for a, b, q in block["unchanged"]]
-    assert sum(right) >= 0.75 * len(right)
-    assert sum(wrong) <= 0.34 * len(wrong)  # they are the hardest that were found
+    assert sum(right) >= 0.6 * len(right)
+    assert sum(wrong) <= 0.15 * len(wrong)  # they are the hardest that were found
+
+
+def test_a_fact_is_not_replaced_by_itself() -> None:
+    """A fact that begins later than what replaced its entry stays, and every line is shown once."""
+    old, new = (
+        entry_hit("The stand closes at 18:00.", 1),
+        entry_hit("The stand closes at 20:00.", 30),
+    )
+    text = "The stand closes at 18:30."
+    since = new.item.timestamp + timedelta(days=9)
+    later = make_hit(make_fact(text, valid_from=since, sources=old.sources, origin="user"))
+    hits = [old, new, later]
+    replaced = replaced_by("When does the stand close?", hits)
+    assert replaced[new.id].by == replaced[old.id].by == later and later.id not in replaced
+    assert {hit.id for hit in put_current_first(hits, replaced)} == {hit.id for hit in hits}
 
 
 def test_a_question_or_a_plan_replaces_nothing() -> None:
@@ -54,6 +83,34 @@ def test_a_question_or_a_plan_replaces_nothing() -> None:
     assert ask(
         "Until when is the stand open?", [first, entry_hit("The stand is open until 20:00 now.", 9)]
     )
+
+
+@pytest.mark.parametrize(
+    ("older", "later"),
+    [
+        ("The harbour crane lifts 40 tons.", "The yard crane lifts 55 tons."),
+        ("My uncle is 71 years old.", "My uncle is 180 cm tall."),
+        ("Pia likes rye bread.", "Pia likes goat cheese."),
+        ("The alto choir is led by Ms Voss.", "The tenor choir is led by Ms Voss."),
+        ("Meine Nichte ist 12 Jahre alt.", "Die Schuhgröße meiner Nichte ist 36."),
+        ("东楼的会议室有12把椅子。", "西楼的会议室有20把椅子。"),
+    ],
+)
+def test_another_subject_or_attribute_replaces_nothing(older: str, later: str) -> None:
+    """A line on another thing, or on another side of the same, ends no line of its form."""
+    hits = [entry_hit(older, 1), entry_hit(later, 9)]
+    assert not ask(older, hits) and not ask(later, hits)
+
+
+def test_a_change_needs_no_word_of_change() -> None:
+    """Another value in the same words is a change, and its proof names what the two share."""
+    hits = [
+        entry_hit("The greenhouse is heated to 14 degrees.", 1),
+        entry_hit("The greenhouse is heated to 17 degrees.", 9),
+    ]
+    [now] = replaced_by("How warm is the greenhouse?", hits).values()
+    assert now.is_proven and now.proof.startswith(f"{hits[1].id}: same greenhous")
+    assert "14 > 17" in now.proof
 
 
 def test_what_people_say_of_themselves_is_theirs() -> None:
@@ -80,11 +137,10 @@ def test_a_chain_ends_at_the_latest() -> None:
     """Of several values in turn the last one holds, and stands first."""
     hits = [
         entry_hit("The ticket price is 80.", 1),
-        entry_hit("The ticket price has been raised to 90.", 20),
-        entry_hit("The ticket price was too high, it is 85 from now on.", 40),
+        entry_hit("The ticket price is 90 now.", 20),
+        entry_hit("The ticket price is 85 from now on.", 40),
     ]
-    terms = dict.fromkeys(WORDS.words("What is the ticket price?"), 1.0)
-    replaced = find_replacements(hits, terms, WORDS)
+    replaced = replaced_by("What is the ticket price?", hits)
     assert {now.by.id for now in replaced.values()} == {hits[2].id} and len(replaced) == 2
     lines = put_current_first(hits, replaced)
     assert [hit.id for hit in lines] == [hits[2].id, hits[0].id, hits[1].id]
@@ -97,8 +153,7 @@ def test_the_note_names_the_assistant() -> None:
         entry_hit("The relay uses port 7000.", 1),
         entry_hit("The relay now uses port 7400.", 9, "assistant"),
     ]
-    terms = dict.fromkeys(WORDS.words("Which port does the relay use?"), 1.0)
-    marked = mark_replaced(hits, find_replacements(hits, terms, WORDS))
+    marked = mark_replaced(hits, replaced_by("Which port does the relay use?", hits))
     assert marked[0].note.endswith("now: The relay now uses port 7400, said by the assistant")
     assert not marked[1].note
 
@@ -109,5 +164,18 @@ def test_a_long_message_is_taken_sentence_by_sentence() -> None:
         f"The {thing} of the northern depot stands near gate {number} for the season."
         for number, thing in enumerate(("crane", "forklift", "container", "scale", "trailer"))
     )
-    assert len(statements(text, WORDS)) == 5
-    assert not statements("Where is the crane?", WORDS)
+    assert len(statements(text)) == 5
+    assert not statements("Where is the crane?")
+
+
+@pytest.mark.parametrize(
+    ("older", "later"),
+    [
+        ("I collect set9.", "I collect set14."),
+        ("We support runner2.", "We support runner5."),
+        ("Mara likes mix7.", "Mara likes mix12."),
+    ],
+)
+def test_an_identifier_names_a_thing(older: str, later: str) -> None:
+    """A name with a digit in it is a thing like any other: one more of them replaces none."""
+    assert replaces(older, later, lambda _: 0.7) < fitted_model().mark

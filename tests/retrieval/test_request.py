@@ -32,7 +32,7 @@ def test_a_request_and_its_options_by_name_recall_the_same(home: Path) -> None:
         by_request = memory.recall("red fox", request=request)
         assert [hit.id for hit in by_request.injected] == [hit.id for hit in by_name.injected]
         assert len(memory.recall("red fox", request=request, k=1).injected) == 1
-        with pytest.raises(TypeError):
+        with pytest.raises(MessageError, match="limit"):
             memory.recall("red fox", limit=3)  # type: ignore[call-arg]
         with pytest.raises(MessageError, match="k"):
             memory.recall("red fox", k="2")  # type: ignore[arg-type]

@@ -48,7 +48,8 @@ def test_a_line_is_left_out_and_nothing_takes_its_place(home: Path) -> None:
             assert shown == lines - {lottery.item}
             assert all(hit.text in recall.text for hit in recall.injected)
         drawn = [lottery.item for lottery in lotteries if lottery and lottery.item]
-        assert 3 <= len(drawn) <= 13 and {*drawn} == lines
+        # Which line a run goes without hangs on the lines' ids; whether it does, on the run alone.
+        assert len(drawn) == sum(f"run {n}" in DRAWN for n in range(16)) and lines.issuperset(drawn)
         memory.catch_up()
         journalled = [RecallEvent.of(event).withheld for event in memory.events(kinds=["recall"])]
         assert Counter(map(str, journalled)) == Counter(map(str, lotteries))

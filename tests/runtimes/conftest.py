@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.loopback.hosts import LoopbackModel
+from tests.runtimes.agents import AGENTS, Codex, CodingAgent, resident
 from tests.runtimes.hosts import HUNG, RUNTIMES, Ground, Hermes, Host, OpenClaw
 
+WHOLE = 2  # tests of a coding agent without which it was not tried
 DONE = os.environ.get("TEST_MEMTIER_DONE")  # a file of what passed, to go on after a stop
 
 
@@ -32,9 +36,28 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Keep what passed."""
     outcome: Any = yield
     report = outcome.get_result()
+    host = getattr(item, "callspec", None) and item.callspec.params.get("coding_agent")
+    if host and report.when == "call" and not report.skipped:
+        _tried.setdefault(host, []).append(report.passed)
     if DONE and report.when == "call" and report.passed:
         with Path(DONE).open("a") as file:
             file.write(f"{item.nodeid}\n")
+
+
+# The versions of each coding agent whose tests here passed, with the day of the first time.
+VERSIONS = Path(__file__).with_name("versions.json")
+_tried: dict[str, list[bool]] = {}
+
+
+def pytest_sessionfinish() -> None:
+    """Note which versions were tried, where every test of an agent passed."""
+    noted = json.loads(VERSIONS.read_text("utf-8"))
+    for host, passed in _tried.items():
+        if all(passed) and len(passed) >= WHOLE:
+            package = RUNTIMES / host / "node_modules" / AGENTS[host].package / "package.json"
+            version = json.loads(package.read_text("utf-8"))["version"]
+            noted.setdefault(host, {}).setdefault(version, datetime.now(UTC).date().isoformat())
+    VERSIONS.write_text(json.dumps(noted, indent=2, sort_keys=True) + "\n", "utf-8")
 
 
 _HEAD = ("bad day", "host", "turn", "runs found", "recall ms", "store ms", "no answer")
@@ -103,3 +126,17 @@ def hermes(ground: Ground) -> Hermes:
     if not (RUNTIMES / "hermes" / "venv" / "bin" / "hermes").exists():
         pytest.skip(f"Hermes is not in {RUNTIMES}; `make test-runtimes` puts it there")
     return Hermes(ground)
+
+
+@pytest.fixture(params=[*AGENTS])
+def coding_agent(request: pytest.FixtureRequest, ground: Ground) -> Iterator[CodingAgent]:
+    """Return each coding agent, set up as `memtier install` does, beside a warm resident."""
+    kind = AGENTS[request.param]
+    if not (RUNTIMES / kind.name / "node_modules" / ".bin" / kind.program).exists():
+        pytest.skip(f"{kind.name} is not in {RUNTIMES}; `make test-runtimes` puts it there")
+    agent = kind(ground)
+    agent.install()
+    if isinstance(agent, Codex):
+        agent.trust()
+    with resident(ground):
+        yield agent

@@ -7,14 +7,18 @@ SIGKILL just after a request with that word in it came.
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import threading
-import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from memtier_plugin.cli import main as cli
+from memtier_plugin.server import rpc
 
 
 def main() -> None:
@@ -30,19 +34,19 @@ def main() -> None:
     if day == "full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         os.execvp(command[0], command)
-    child = subprocess.Popen(command, stdin=subprocess.PIPE)
-    assert child.stdin is not None
-    threading.Thread(target=lambda: os._exit(child.wait()), daemon=True).start()
-    for line in sys.stdin.buffer:
-        child.stdin.write(line)
-        child.stdin.flush()
-        if day.encode() in line:
-            mark.touch()
-            time.sleep(0.01)  # into the middle of it
-            child.kill()
-            os.kill(os.getpid(), signal.SIGKILL)
-    child.stdin.close()
-    child.wait()
+    requests = rpc.read_requests
+
+    def watched(*given: Any) -> Iterator[Any]:
+        for request in requests(*given):
+            if day in json.dumps(request):
+                mark.touch()
+                kill = (os.getpid(), signal.SIGKILL)
+                threading.Timer(0.01, os.kill, kill).start()  # into the middle of it
+            yield request
+
+    rpc.read_requests = watched
+    sys.argv = ["memtier", *command[command.index("--home") :]]
+    cli.main()
 
 
 if __name__ == "__main__":

@@ -11,20 +11,21 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.records import Entry
+from memtier_plugin.core.resident_socket import find_owner
 from memtier_plugin.hosts import install as installing
 from memtier_plugin.memory import MemTier
 from tests.loopback.hosts import LoopbackModel
 from tests.processes import wait_until
 
+ROOT = Path(__file__).parents[2]
 # Where `make test-runtimes` puts the hosts; read now, as tests see none of MemTier's variables.
 RUNTIMES = Path(os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes").expanduser()
 OPENCLAW = RUNTIMES / "openclaw"
@@ -103,11 +104,8 @@ class Ground:
 
     def resident(self) -> int | None:
         """Return the process of the resident, if one listens."""
-        with suppress(OSError, ValueError):
-            pid = int(socket_path(self.home).with_suffix(".lock").read_text())
-            os.kill(pid, 0)
-            return pid
-        return None
+        owner = find_owner(self.home)
+        return owner.pid if owner else None
 
     def queued(self) -> list[Path]:
         """Return what waits to be delivered."""
@@ -199,19 +197,33 @@ class OpenClaw:
 
     def post(self, text: str, key: str) -> str:
         """Have one turn of a Gateway by its HTTP interface, without a process of its own."""
+        body = {"messages": [{"role": "user", "content": text}]}
+        answer = self._request("chat/completions", body, {"X-OpenClaw-Session-Key": key})
+        return str(answer["choices"][0]["message"]["content"])
+
+    def post_as(self, user: str, text: str, *, anew: bool = False) -> None:
+        """Have one turn of somebody's, by `user`; with ``anew`` in another session of theirs."""
+        if anew:
+            self._request("responses", {"input": text, "user": user})
+        else:
+            message = {"role": "user", "content": text}
+            self._request("chat/completions", {"messages": [message], "user": user})
+
+    def _request(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Any:
         gateway = json.loads(self.config.read_text())["gateway"]
-        body = {"model": "openclaw/main", "messages": [{"role": "user", "content": text}]}
         request = urllib.request.Request(
-            f"http://127.0.0.1:{gateway['port']}/v1/chat/completions",
-            json.dumps(body).encode(),
+            f"http://127.0.0.1:{gateway['port']}/v1/{path}",
+            json.dumps({"model": "openclaw/main", **body}).encode(),
             {
                 "Authorization": f"Bearer {gateway['auth']['token']}",
                 "Content-Type": "application/json",
-                "X-OpenClaw-Session-Key": key,
+                **(headers or {}),
             },
         )
         with urllib.request.urlopen(request, timeout=TURN) as response:
-            return str(json.load(response)["choices"][0]["message"]["content"])
+            return json.load(response)
 
     @contextmanager
     def gateway(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -239,10 +251,25 @@ class OpenClaw:
                 process.wait()
             out.close()
 
-    def errors(self) -> list[str]:
-        """Return the lines of the host's log of level ERROR."""
+    def errors(self, level: str = "ERROR") -> list[str]:
+        """Return the lines of the host's log of a level."""
         lines = self.log.read_text("utf-8", "replace").splitlines()
-        return [line for line in lines if '"logLevelName":"ERROR"' in line]
+        return [line for line in lines if f'"logLevelName":"{level}"' in line]
+
+    def run(self, *arguments: str) -> str:
+        """Run a command of OpenClaw's and return what it prints."""
+        done = subprocess.run(
+            ["openclaw", *arguments],
+            env=self.environment,
+            cwd=self.top / "work",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TURN,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def hook_ms(self) -> list[int]:
         """Return what the recalls added to their turns, as the host's log has it."""
@@ -272,7 +299,12 @@ class OpenClaw:
                 "bind": "loopback",
                 "port": port,
                 "auth": {"mode": "token", "token": "test"},
-                "http": {"endpoints": {"chatCompletions": {"enabled": True}}},
+                "http": {
+                    "endpoints": {
+                        "chatCompletions": {"enabled": True},
+                        "responses": {"enabled": True},
+                    }
+                },
             },
             "logging": {"file": str(self.log), "level": "debug"},
             "models": {"mode": "replace", "providers": {"loopback": provider}},
@@ -286,6 +318,69 @@ class OpenClaw:
             "tools": {"toolSearch": False},
             "plugins": {"allow": []},
         }
+
+
+class ClonedOpenClaw(OpenClaw):
+    """OpenClaw that has this repository's folder as its plugin, by `openclaw plugins install`."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes get: nothing else says where MemTier's command and home are."""
+        base = super().environment
+        path = f"{Path(self.ground.command[0]).parent}:{base['PATH']}"
+        return {**base, "PATH": path, "MEMTIER_HOME": str(self.ground.home)}
+
+    def install(self, *, use_host_model: bool | None = None) -> None:
+        """Do what the page on hosts says."""
+        copy_repository(self.top / "clone")
+        self.place(self.top / "clone")
+        self.run(
+            *("config", "set", "plugins.entries.memtier.hooks.allowConversationAccess", "true")
+        )
+        self.run("config", "set", "plugins.entries.memtier.config.project", PROJECT)
+
+    def place(self, clone: Path) -> None:
+        """Bring a clone of the repository into OpenClaw."""
+        self.run("plugins", "install", str(clone), "--force", "--accept-capabilities")
+
+
+class DroppedIntoOpenClaw(ClonedOpenClaw):
+    """OpenClaw that has this repository's folder among its plugins."""
+
+    def place(self, clone: Path) -> None:
+        """Move a clone of the repository into the folder of plugins, and select it."""
+        extensions = self.top / "state" / "extensions"
+        extensions.mkdir(parents=True)
+        clone.rename(extensions / "memtier")
+        self.run("config", "set", "plugins.slots.memory", "memtier")
+
+
+def copy_repository(folder: Path) -> None:
+    """Put what this repository has, without what is built, into a new folder."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        copy = folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / name).read_bytes())
+
+
+def run_turn(command: list[str], environment: Mapping[str, str], folder: Path) -> str:
+    """Run a host for one turn and return what it printed; a turn that fails fails the test."""
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TURN,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
 
 
 class Hermes:
@@ -329,19 +424,8 @@ class Hermes:
         """Have one turn and return what the host printed; a turn that fails fails the test."""
         arguments = ["chat", "-q", text, "-Q", "--yolo"] if chat else ["-z", text]
         arguments += ["--resume", resume] if resume else []
-        done = subprocess.run(
-            [RUNTIMES / "hermes" / "venv" / "bin" / "hermes", *arguments],
-            env=self.environment,
-            cwd=self.top / "work",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=TURN,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-3000:]
-        return done.stdout
+        command = [str(RUNTIMES / "hermes" / "venv" / "bin" / "hermes"), *arguments]
+        return run_turn(command, self.environment, self.top / "work")
 
     def errors(self) -> list[str]:
         """Return the lines of the host's logs of level ERROR."""

@@ -14,7 +14,7 @@ from tests.processes import wait_until
 from tests.runtimes.hosts import PROJECT, Ground, Host
 
 # What no rule extracts, and a model may: its quote proves it.
-SAID = ("Grandma Ilse knitted the green scarf.", "Uncle Emil carved the wooden horse.")
+SAID = ("Grandma Ilse hums the same tune.", "Uncle Emil slurps the hot soup.")
 TASK = "into facts that are worth"  # of the extraction's prompt
 JOB_SECONDS = 60.0  # for the resident's job to come to its end while the turn lasts
 

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin.memory import MemTier
-from tests.runtimes.hosts import OPENCLAW, RUNTIMES, Ground, Hermes, Host, OpenClaw
+import pytest
 
-ROOT = Path(__file__).parents[2]
+from memtier_plugin.memory import MemTier
+from tests.runtimes.hosts import OPENCLAW, RUNTIMES, Ground, Hermes, Host, OpenClaw, copy_repository
 
 
 def memtier(ground: Ground, host: Host, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -133,18 +133,17 @@ def test_hermes_review_in_the_chat(ground: Ground, hermes: Hermes) -> None:
         assert [fact.id for fact in memory.facts()] == [waiting.fact.id]
 
 
-def test_the_repository_as_a_drop_in(ground: Ground, hermes: Hermes) -> None:
-    """This folder itself, put among Hermes' plugins, is its memory: one command selects it."""
+@pytest.mark.parametrize("on_path", [True, False])
+def test_the_repository_as_a_drop_in(ground: Ground, hermes: Hermes, on_path: bool) -> None:
+    """This folder itself, put among Hermes' plugins, is its memory: one command sets it up.
+
+    Where `memtier` is not on the path, that command installs it.
+    """
     memtier(ground, hermes, "install", "hermes", "--uninstall")
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        copy = hermes.top / "plugins" / "memtier" / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes((ROOT / name).read_bytes())
+    copy_repository(hermes.top / "plugins" / "memtier")
     environment = {**hermes.environment, "MEMTIER_HOME": str(ground.home)}
-    environment["PATH"] = f"{Path(ground.command[0]).parent}:{environment['PATH']}"
+    if on_path:
+        environment["PATH"] = f"{Path(ground.command[0]).parent}:{environment['PATH']}"
     line = "My bag is in the blue locker."
     with MemTier.open(ground.home, "default", hermes.agent) as memory:
         memory.record([{"role": "user", "content": line}], session_id="earlier")
@@ -155,14 +154,16 @@ def test_the_repository_as_a_drop_in(ground: Ground, hermes: Hermes) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=400,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    assert any(line in prompt for prompt in ground.model.asked())
+    assert any(line in prompt for prompt in ground.model.asked()), done.stdout + done.stderr
     with MemTier.open(ground.home, "default", hermes.agent) as memory:
         contents = [entry.content for entry in memory.entries() if entry.role == "user"]
     assert contents == [line, "Where is my bag?"]
+    log = "".join(path.read_text() for path in (hermes.top / "logs").glob("*.log"))
+    assert not [each for each in log.splitlines() if "memtier" in each and "WARN" in each]
 
 
 def test_openclaw_commands(ground: Ground, openclaw: OpenClaw) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import re
 import socket
 import stat
 import subprocess
@@ -17,18 +17,28 @@ from typing import IO, Any
 
 import pytest
 
+import memtier_plugin
+from memtier_plugin.core.errors import UnsafePath
 from memtier_plugin.core.paths import make_socket_folder, socket_path
+from memtier_plugin.core.resident_socket import claim_socket, find_owner
 from memtier_plugin.memory import MemTier
-from memtier_plugin.server import unix_socket
-from memtier_plugin.server.rpc import MAX_LINE_BYTES
+from memtier_plugin.server import rpc, unix_socket
+from memtier_plugin.server.requests import MAX_LINE_BYTES
 from memtier_plugin.server.unix_socket import peer_uid
 from tests.builders import turns, write_config
-from tests.processes import PATIENCE, held_ledger, start_python, wait_until
+from tests.processes import PATIENCE, held_ledger, run_in_fork, running, start_python, wait_until
 
 SERVE = """
 import sys
 from memtier_plugin.server.rpc import serve
 sys.exit(serve(None, sys.stdin.buffer, sys.stdout.buffer, scheduler="scheduler" in sys.argv))
+"""
+RESIDENT = """
+import sys
+from pathlib import Path
+from memtier_plugin.core.resident_socket import claim_socket
+from memtier_plugin.server.rpc import serve_resident
+serve_resident(home := Path(sys.argv[1]), claim_socket(home), 0, scheduler=False)
 """
 HERE = {"project": "p", "agent": "test.main"}
 
@@ -85,6 +95,13 @@ def serve() -> Iterator[Callable[..., Server]]:
         server.process.wait()
         for pipe in (server.stdin, server.stdout, server.stderr):
             pipe.close()
+
+
+@pytest.fixture
+def resident(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the resident of the home."""
+    with running(start_python("-c", RESIDENT, home, stderr=subprocess.PIPE)) as process:
+        yield process
 
 
 def request(method: str, key: object = 1, **params: Any) -> dict[str, Any]:
@@ -238,10 +255,9 @@ def test_a_slow_call_blocks_nobody(serve: Callable[..., Server], home: Path) -> 
 
 
 def test_the_end_of_input_finishes_running_calls(serve: Callable[..., Server], home: Path) -> None:
-    """After EOF running calls are finished and answered, the socket goes, the exit code is 0."""
+    """After EOF running calls are finished and answered, and the exit code is 0."""
     server = serve()
-    path = Path(server.call("ping")["result"]["socket"])
-    assert path == socket_path(home)
+    assert server.call("ping")["result"]["socket"] is None
     with held_ledger(home, HERE["agent"]):
         server.send(request("record", messages=turns("My bag is blue."), session_id="s", **HERE))
         server.stdin.close()
@@ -249,23 +265,21 @@ def test_the_end_of_input_finishes_running_calls(serve: Callable[..., Server], h
         assert server.process.poll() is None
     assert len(server.answer()["result"]["entries"]) == 1
     assert server.process.wait(PATIENCE) == 0
-    assert not path.exists()
 
 
-def test_sigterm_is_an_orderly_end(serve: Callable[..., Server]) -> None:
-    """SIGTERM ends a server that waits for input: exit code 0, no socket left, no traceback."""
-    server = serve()
-    path = Path(server.call("ping")["result"]["socket"])
+def test_sigterm_is_an_orderly_end(resident: subprocess.Popen[bytes], home: Path) -> None:
+    """SIGTERM ends a resident that waits for clients: exit code 0, no socket left, no traceback."""
+    path = socket_path(home)
     client = connect(path)
     client.write(json.dumps(request("ping", 1)).encode() + b"\n")
     client.flush()
     assert client.readline()  # accepted: one that still waits at the door is reset
-    server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(PATIENCE) == 0
+    resident.terminate()
+    assert b"Traceback" not in resident.communicate(timeout=PATIENCE)[1]
+    assert resident.returncode == 0
     assert client.readline() == b""
     client.close()
     assert not path.exists()
-    assert b"Traceback" not in server.stderr.read()
 
 
 def test_a_line_that_is_too_long(serve: Callable[..., Server]) -> None:
@@ -276,9 +290,9 @@ def test_a_line_that_is_too_long(serve: Callable[..., Server]) -> None:
     assert server.call("ping")["result"]
 
 
-def test_the_socket(serve: Callable[..., Server], home: Path) -> None:
+@pytest.mark.usefixtures("resident")
+def test_the_socket(home: Path) -> None:
     """Several clients share the socket, which only its user can reach."""
-    serve()
     path = socket_path(home)
     with connect(path) as first, connect(path) as two:
         for client in (two, first):
@@ -289,9 +303,10 @@ def test_the_socket(serve: Callable[..., Server], home: Path) -> None:
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_silent_connections_lock_nobody_out(serve: Callable[..., Server]) -> None:
+@pytest.mark.usefixtures("resident")
+def test_silent_connections_lock_nobody_out(home: Path) -> None:
     """Of connections that ask nothing the oldest end for new ones; who has asked stays."""
-    path = Path(serve().call("ping")["result"]["socket"])
+    path = socket_path(home)
     ping = json.dumps(request("ping")).encode() + b"\n"
 
     def asked(client: IO[bytes]) -> bool:
@@ -320,8 +335,9 @@ def test_silent_connections_lock_nobody_out(serve: Callable[..., Server]) -> Non
 def test_a_connection_without_a_request_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends no whole line in time is let go, and takes no thread any more."""
     monkeypatch.setattr(unix_socket, "REQUEST_SECONDS", 0.3)
-    home.mkdir(mode=0o700)
-    listener = unix_socket.SocketListener(home, lambda reader, send: send(reader.readline()))
+    claim = claim_socket(home)
+    assert claim is not None
+    listener = unix_socket.SocketListener(claim, lambda reader, send: send(reader.readline()))
     try:
         for begun in (b"", b"half of a line"):
             client = socket.socket(socket.AF_UNIX)
@@ -336,40 +352,57 @@ def test_a_connection_without_a_request_ends(home: Path, monkeypatch: pytest.Mon
         listener.close()
 
 
-def test_a_second_server(serve: Callable[..., Server], home: Path) -> None:
-    """A second server of a home says that the socket is taken, and serves its stdin."""
-    first, second = serve(), None
-    path = Path(first.call("ping")["result"]["socket"])
-    second = serve()
-    assert second.call("ping")["result"]["socket"] is None
-    code, errors = second.end()
-    assert code == 0 and str(path) in errors and "already" in errors
-    with connect(path) as client:
-        client.write(json.dumps(request("ping")).encode() + b"\n")
-        client.flush()
-        assert json.loads(client.readline())["result"]["pid"] == first.process.pid
+def test_a_socket_has_one_owner(home: Path) -> None:
+    """A claimed socket is nobody else's until the claim ends, however it ends."""
+    first = claim_socket(home)
+    assert first is not None and find_owner(home) is None
+    first.note(ready=True)
+    assert claim_socket(home) is None
+    owner = find_owner(home)
+    assert owner is not None and (owner.pid, owner.ready) == (os.getpid(), True)
+    first.hand_over()  # as a process that dies: the socket stays where it is
+    assert socket_path(home).is_socket() and find_owner(home) is None
+    second = claim_socket(home)
+    assert second is not None
+    second.end()
+    assert not socket_path(home).exists()
 
 
-def test_a_dead_servers_socket_is_replaced(serve: Callable[..., Server]) -> None:
-    """The socket that a killed server left is replaced by the next one's."""
-    first = serve()
-    path = Path(first.call("ping")["result"]["socket"])
-    first.process.kill()
-    first.process.wait()
-    assert path.exists()
-    second = serve()
-    assert second.call("ping")["result"]["socket"] == str(path)
-    connect(path).close()
+def test_a_version_that_is_installed_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resident sees that its own files are another version's, or gone; an edit is no version."""
+    module = tmp_path / "__init__.py"
+    monkeypatch.setattr(memtier_plugin, "__file__", str(module))
+    module.write_text(f'__version__ = "{memtier_plugin.__version__}"\n')
+    is_replaced = rpc._watch_version()
+    module.write_text(f'__version__ = "{memtier_plugin.__version__}"\nx = 1\n')
+    assert not is_replaced()
+    module.write_text('__version__ = "99.0.0"\n')
+    assert is_replaced()
+    module.unlink()
+    assert is_replaced()
 
 
-def test_a_foreign_file_at_the_sockets_place(serve: Callable[..., Server], home: Path) -> None:
-    """A file that is no socket is neither removed nor used; stdin is served without a socket."""
+def test_a_child_that_is_forked_has_no_claim(home: Path) -> None:
+    """A process that is forked while its parent has the socket does not keep it from the next."""
+    claim = claim_socket(home)
+    assert claim is not None
+
+    def work() -> None:
+        os.fstat(claim.lock)
+
+    assert "Bad file descriptor" in run_in_fork(work)
+    claim.end()
+
+
+def test_a_foreign_file_at_the_sockets_place(home: Path) -> None:
+    """A file that is no socket is neither removed nor used, and named."""
     path = socket_path(home)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text("mine")
-    server = serve()
-    assert server.call("ping")["result"]["socket"] is None
-    assert "no socket" in server.end()[1]
+    with pytest.raises(UnsafePath, match=re.escape(str(path))):
+        claim_socket(home)
     assert path.read_text() == "mine"
 
 
@@ -390,10 +423,10 @@ def test_the_peer_is_known() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_another_user_is_refused(serve: Callable[..., Server], home: Path) -> None:
-    """Even where the file's mode would let another user in, the server hangs up on them."""
-    server = serve()
-    path = Path(server.call("ping")["result"]["socket"])
+def test_another_user_is_refused(resident: subprocess.Popen[bytes], home: Path) -> None:
+    """Even where the file's mode would let another user in, the resident hangs up on them."""
+    path = socket_path(home)
+    connect(path).close()
     script = """
 import os, socket, sys
 client = socket.socket(socket.AF_UNIX)
@@ -416,7 +449,8 @@ print(client.recv(10))
     finally:
         os.close(folder)
     assert result.stdout.strip() == "b''"
-    assert "user 65534 was refused" in server.end()[1]
+    resident.terminate()
+    assert b"user 65534 was refused" in resident.communicate(timeout=PATIENCE)[1]
 
 
 @pytest.mark.slow

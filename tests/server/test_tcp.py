@@ -21,6 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.server.lines import LineReader
+from memtier_plugin.server.parameters import MAX_TEXT_CHARS
+from memtier_plugin.server.requests import MAX_VALUES
 from tests.builders import turns
 from tests.processes import PATIENCE, run_memtier
 from tests.server.tcp import Client, Resident, make_certificate, request
@@ -125,9 +127,11 @@ def test_a_token_bound_to_a_sender(resident: Resident) -> None:
     text = client.call("recall", query="tea")["result"]["text"]
     assert "ines's" in text and "omar" not in text
     assert "bound to sender" in refused(client.call("recall", query="tea", sender="omar"))
-    for method in ("status", "explain"):
-        more = {"recall_id": "x"} if method == "explain" else {}
-        assert "sender" in refused(client.call(method, **more))
+    assert "sender" in refused(client.call("status"))
+    recalled = {who: both.call("recall", query="tea", sender=who) for who in ("ines", "omar")}
+    own, other = (recalled[who]["result"]["id"] for who in ("ines", "omar"))
+    assert client.call("explain", recall_id=own)["result"]["id"] == own
+    assert "no recall" in refused(client.call("explain", recall_id=other))
     entry = client.call("record", messages=turns("And milk."), session_id="g")["result"]["entries"]
     assert entry[0]["sender"] == "ines"
 
@@ -441,3 +445,32 @@ def test_a_slow_sender() -> None:
 
     reader = LineReader(drip, idle=9.0, seconds=0.2)
     assert reader.readline(100_000) == b"" and time.monotonic() < ends + 1.0
+
+
+def test_limits_at_the_door(resident: Resident) -> None:
+    """Too long a text, too many values and too long a line are refused; the next call is served."""
+    client = Client(resident, resident.token("a"))
+    assert "characters" in refused(client.call("remember", text="x" * (MAX_TEXT_CHARS + 1)))
+    arguments = {"text": "x" * (MAX_TEXT_CHARS + 1)}
+    more = {"name": "memtier_store", "context": {}, "arguments": arguments}
+    assert "characters" in refused(client.call("tool", **more))
+    assert "objects or lists" in refused(client.call("recall", query="x", more=[[]] * MAX_VALUES))
+    long = {"role": "user", "content": "We ship on Friday. " * 20_000}
+    assert client.call("record", session_id="l", messages=[long])["result"]["entries"]
+    assert "amber" in client.call("recall", query="crane")["result"]["text"]
+
+
+def test_sigterm_ends_it_whatever_runs(tmp_path: Path) -> None:
+    """It ends though a client has much work running and waiting; what it acknowledged is there."""
+    server = Resident(tmp_path / "home", None)
+    client = Client(server, server.token("a"))
+    assert "error" not in client.call("remember", text="The quay is wet.", session_id="s")
+    for number in range(40):
+        text = f"We ship crane {number} on Friday. " * 6_000
+        client.send(request("remember", text=text))
+    server.process.terminate()
+    server.process.communicate(timeout=PATIENCE)
+    assert server.process.returncode == 0
+    again = Resident(tmp_path / "home", None)
+    assert "wet" in json.dumps(Client(again, again.token("a")).call("facts"))
+    again.end()

@@ -25,7 +25,9 @@ async function measured(work) {
 }
 
 function recall(number) {
-  const event = { prompt: `Where is the ${["bag", "hat", "key", "map"][number % 4]}? (${number})`, messages: [] };
+  const things = ["bag", "hat", "key", "map", "coat", "book"]; // as test_shim.py numbers them
+  const thing = things[(Math.floor(number / 10) + (number % 10)) % things.length];
+  const event = { prompt: `Where is my ${thing} number ${number}?`, messages: [] };
   const context = { agentId: "main", sessionKey: "agent:main:main", runId: `run-${number}`, trigger: "user" };
   return handlers.before_prompt_build(event, context);
 }

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin import MemTier
+from memtier_plugin.core.resident_socket import stop_resident
 from memtier_plugin.hooks.resident import ResidentClient
 from tests.processes import ROOT, wait_until
 from tests.telemetry.collector import Collector, running_collector
@@ -23,7 +24,7 @@ REPORT = {"provider": "a", "model": "m", "usage": {"input_tokens": 10, "cache_re
 def resident(
     home: Path, collector: Collector, patch: pytest.MonkeyPatch
 ) -> Iterator[ResidentClient]:
-    """Start the resident as a host with these variables does; it ends with its host."""
+    """Start the resident as a host with these variables does."""
     variables = {
         "PYTHONPATH": str(ROOT),
         "MEMTIER_TELEMETRY__ENABLED": "true",
@@ -36,10 +37,8 @@ def resident(
     try:
         yield client
     finally:
-        child = client._child
         client.close()
-        if child is not None:
-            child.wait(30)
+        stop_resident(home, 30)
 
 
 def hook(home: Path, name: str, event: dict[str, Any], run: str) -> dict[str, Any]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import html
+import os
 import re
+from datetime import timedelta
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
 
+from memtier_plugin.hosts import install
 from memtier_plugin.memory import MemTier
+from memtier_plugin.operations.hook_latency import HookWait, note_waits
 from memtier_plugin.telemetry.bill import read_bill
+from tests.builders import say
 from tests.web.conftest import OWN
 from tests.web.test_guard import ledger_digest
 
@@ -86,6 +92,18 @@ def test_a_search_now_and_then(browser: TestClient, shop: MemTier) -> None:
     before = ledger_digest(shop)
     other = browser.post("/search", data={"query": "x", "agent": "nobody"}, headers=OWN)
     assert other.status_code == 404 and ledger_digest(shop) == before
+
+
+def test_a_search_of_every_agent(browser: TestClient, shop: MemTier) -> None:
+    """Without an agent all that was recorded is searched; with one, its own."""
+    with MemTier.open(shop.home, shop.project, "codex.main") as other:
+        say(other, "The stocktaking scanner is called Bernhard.")
+    form = {"query": "What is the stocktaking scanner called?", "sender": ""}
+    for agent, is_there in (("", True), ("codex.main", True), (shop.agent_id, False)):
+        page = browser.post("/search", data=form | {"agent": agent}, headers=OWN).text
+        assert ("Bernhard" in page) is is_there, agent
+        chosen = re.search(r"<option selected>([^<]*)", page)
+        assert (chosen[1] if chosen else "") == agent
 
 
 @pytest.mark.parametrize(
@@ -193,3 +211,21 @@ def test_the_bill(browser: TestClient, shop: MemTier) -> None:
     assert f"{bill.blocks} of {bill.turns}" in page and "No host has reported" in page
     assert bill.turns and "0 of 0" not in browser.get("/bill?days=30").text
     assert browser.get("/bill?days=x").status_code == 400
+
+
+def test_a_host_that_went_silent(
+    browser: TestClient, shop: MemTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The health page tells of a host whose sessions go on without a call."""
+    assert "last called MemTier" not in browser.get("/health").text
+    monkeypatch.setenv("HOME", str(tmp_path))
+    install.install_host("gemini", shop.home, shop.project)
+    called = shop.actor.clock() - timedelta(days=9)
+    wait = HookWait(shop.project, "gemini.main", "before_prompt_build", 9)
+    note_waits(shop.home, "gemini", [wait], called)
+    session = tmp_path / ".gemini/tmp/work/chats/session-1.jsonl"
+    session.parent.mkdir(parents=True)
+    session.write_text("{}")
+    used = (called + timedelta(days=2)).timestamp()
+    os.utime(session, (used, used))
+    assert "gemini last called MemTier on" in browser.get("/health").text

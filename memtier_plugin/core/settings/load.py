@@ -191,7 +191,7 @@ def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> SourcedValue:
     elif (path[0] == "endpoints" or path == ("ledger", "shared")) and kind not in ("user", "call"):
         # Where texts and keys go is the user's alone to say, whoever shares a project's folder.
         raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
-    elif path[0] == "telemetry" and kind == "project":  # likewise
+    elif path[0] in ("resident", "telemetry") and kind == "project":  # likewise
         raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
     if isinstance(value, str):  # any other may be large beyond reading: aliases of aliases
         value = _RENAMED.get((name, value), value)

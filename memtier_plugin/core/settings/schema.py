@@ -336,7 +336,6 @@ class Facts:
         "scheduled_for",
         "ends_on",
         "owned_by",
-        "amount",
     )
 
 
@@ -361,6 +360,13 @@ class ModelPrice:
     cached: float = _within(0.0, 0, 1_000_000)
     cache_write: float = _within(0.0, 0, 1_000_000)
     output: float = _within(0.0, 0, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """For how long the process that serves a home stays when no host needs it."""
+
+    idle_minutes: float = _within(30.0, 0, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,6 +425,7 @@ class Settings:
     regression: Regression = Regression()
     facts: Facts = Facts()
     ask: Ask = Ask()
+    resident: Resident = Resident()
     telemetry: Telemetry = Telemetry()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)

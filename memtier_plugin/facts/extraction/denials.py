@@ -7,7 +7,7 @@ writer retracts the facts that it denies (`evolution.denies`).  English.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import regex
@@ -37,12 +37,8 @@ _OWN: Final = regex.compile(r"(?i)\A(?:I|we|my|our)\b")
 _OTHERS: Final = regex.compile(r"(?i)\b(?:you|your|it|this|these|those|they|he|she)\b")
 
 
-def find_denials(entry: Entry, stated: Collection[tuple[int, int]]) -> Iterator[FactDraft]:
-    """Yield the denials in a user's own words.
-
-    Args:
-        stated: spans of which facts are made, which supersede what they end.
-    """
+def find_denials(entry: Entry) -> Iterator[FactDraft]:
+    """Yield the denials in a user's own words."""
     if entry.role != "user" or entry.origin != "user" or entry.tainted:
         return
     for sentence in find_asserted(entry.content):
@@ -52,8 +48,7 @@ def find_denials(entry: Entry, stated: Collection[tuple[int, int]]) -> Iterator[
         lead = _LEAD.match(text)
         start = sentence.start + (lead.end() if lead else 0)
         core = entry.content[start : sentence.end].rstrip()
-        taken = any(begin < sentence.end and sentence.start < end for begin, end in stated)
-        if taken or not _DENIES.search(core) or _OPEN.search(core) or _OTHERS.search(core):
+        if not _DENIES.search(core) or _OPEN.search(core) or _OTHERS.search(core):
             continue
         yield FactDraft(
             subject=_subject(core, entry.speaker),

@@ -6,6 +6,7 @@ and what is to be imagined, played or invented.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,6 @@ from typing import Final, Literal
 
 import regex
 
-from memtier_plugin.facts.extraction.clauses import CODE_LINE
 from memtier_plugin.retrieval.pasted import split_pasted
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.text.languages import iter_sentence_spans
@@ -24,6 +24,27 @@ from memtier_plugin.text.phrases import Words
 MAX_SENTENCE: Final = 400  # characters
 _MAX_SENTENCES: Final = 120  # of a message that are looked at
 _LANGUAGE_WORDS: Final = 40  # by which the language of a sentence is recognised
+_LEAD: Final = re.compile(
+    r"(?:and|but|so|also|plus)\s+|"
+    r"(?:(?:yeah|yes|yep|yup|yea|no|nope|nah|well|so|also|and|but|oh|ooh|ah|aw+|hey|hi|hello|wow|"
+    r"woah|whoa|actually|by the way|btw|fyi|anyway|plus|honestly|thanks(?: so much| a lot)?|thank "
+    r"you|sure|okay|ok|haha|lol|for me|as for me|in fact|lately|these days|nowadays|right now|"
+    r"currently|at the moment|luckily|unfortunately|sadly|fortunately|thankfully|of course|"
+    r"definitely|absolutely|totally|exactly|true|same here|cool|awesome|nice|great|right|omg|hmm+|"
+    r"uh|um|then|since then|after that|besides|personally|basically|apparently|overall|anyways|hi "
+    r"there|to be honest|not gonna lie|in addition|additionally|recently|ever since)\b(?:"
+    r"[,!:.-]+\s+|"
+    r"\s+(?=(?:I|we|my|our|the|a|in|on|please|never|always|don|do)\b|I['’]))|"
+    r"(?-i:(?!Yesterday|Today|Tonight|Tomorrow)[A-Z][a-z]+)[,!]\s+(?=(?:I|we|my|our)\b)|"
+    r"my \w+(?: \w+)?,\s+(?=(?:I|we|you|let['’]s)\b)|[-*•]\s+|"
+    r"\d+[.)]\s+)",
+    re.IGNORECASE,
+)
+CODE_LINE: Final = re.compile(
+    r"\s*(?:[>$|<{}#@]|//|\(?\w+\)?[$#] |(?:    |\t)\S|at \S+\(|File \"|Traceback|import "
+    r"|def |class |from \S+ import|(?:const|let|var|return|function|public|private|export) )"
+    r"|[^\n]*(?:[;{}]|\(\):?|=>)\s*\Z"
+)
 # What begins a mail that was pasted: a header, a rule, or "Dear customer,".
 _MAIL: Final = regex.compile(
     r"(?im)^[ \t]*(?:-{4,}|_{4,}|={4,}|(?:from|von|de|to|an|sent|gesendet|subject|betreff|objet|"
@@ -198,3 +219,10 @@ def _invents(words: Words) -> bool:
     if polite is not None:
         starts.add(polite + 1)
     return any(token.text in makers and token.start in starts for token in words.tokens)
+
+
+def skip_lead(content: str, left: int, right: int) -> int:
+    """Return where a clause begins after words that only lead to it ("well, actually")."""
+    while left < right and (lead := _LEAD.match(content, left, right)):
+        left = lead.end()
+    return left

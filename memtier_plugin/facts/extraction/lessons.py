@@ -7,7 +7,7 @@ user's own words count, whole sentences that need nothing around them.  English.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import regex
@@ -15,7 +15,6 @@ import regex
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.facts.extraction.experiences import CASE, HOW_TO, STRATEGY, WHAT_FAILED
 from memtier_plugin.facts.extraction.frames import find_asserted
-from memtier_plugin.facts.extraction.references import UNRESOLVED
 
 EXTRACTOR: Final = "lesson-rules"
 _MAX_CHARS: Final = 240  # of a sentence; a longer one is a story
@@ -59,22 +58,17 @@ _OPEN: Final = regex.compile(
 _POINTS: Final = regex.compile(
     r"(?i)\b(?:this|that|these|those|here|above|below|you|your|i|i['’]m|my|me|she|he|her|his)\b"
 )
+_UNRESOLVED: Final = regex.compile(r"(?i)\b(?:it|its|they|them|one|ones|something|so)\b")
 _HELPS: Final = regex.compile(r"(?i)\Ait (?:helps|pays) ")
 
 
-def extract_lessons(entry: Entry, stated: Collection[tuple[int, int]]) -> Iterator[FactDraft]:
-    """Yield the experiences that a user states in so many words.
-
-    Args:
-        stated: spans of which other facts are made: what they say is said once.
-    """
+def extract_lessons(entry: Entry) -> Iterator[FactDraft]:
+    """Yield the experiences that a user states in so many words."""
     if entry.role != "user" or entry.origin != "user" or entry.tainted:
         return
     for sentence in find_asserted(entry.content):
         text = entry.content[sentence.start : sentence.end].rstrip()
         if sentence.words.language != "english" or len(text) > _MAX_CHARS or _OPEN.search(text):
-            continue
-        if any(begin < sentence.end and sentence.start < end for begin, end in stated):
             continue
         lead = _LEAD.match(text)
         start = lead.end() if lead else 0
@@ -101,4 +95,4 @@ def extract_lessons(entry: Entry, stated: Collection[tuple[int, int]]) -> Iterat
 def _refers(core: str) -> bool:
     """Tell whether a sentence points to something around it, or is about a person."""
     first = _HELPS.sub("", core.split(",")[0])
-    return bool(_POINTS.search(core) or UNRESOLVED.search(first))
+    return bool(_POINTS.search(core) or _UNRESOLVED.search(first))

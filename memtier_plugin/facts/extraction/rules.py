@@ -1,14 +1,13 @@
-"""Extract facts from the words of users by rules: no model, precise rather than broad.  Pure.
+"""Extract facts from the words of users without a model.  Pure.
 
 Only a user's own prose is read: no tainted entry, tool output, code, quotation, question, request
-or hypothesis. Each rule matches one clause from its start, so that a fact quotes exactly what was
-said. The relations and their rules stand in ``pattern_table.py``.
+or hypothesis.  A fact is one sentence that is worth keeping (``worth.py``), in its speaker's words;
+who speaks, or whether they are named, makes no difference to that.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,32 +16,34 @@ from typing import Final
 
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import Facts
-from memtier_plugin.facts.extraction.clauses import find_clauses
-from memtier_plugin.facts.extraction.durable import read_statement
 from memtier_plugin.facts.extraction.frames import Asserted, find_asserted
 from memtier_plugin.facts.extraction.introductions import find_introduction
-from memtier_plugin.facts.extraction.patterns import Rule, candidate_rules
-from memtier_plugin.facts.extraction.references import (
-    TRAILING_FILLER,
-    UNRESOLVED,
-    explain_unclear,
-    trim_to_self_contained,
-)
-from memtier_plugin.facts.extraction.rephrase import rephrase_in_third_person, to_third_person
-from memtier_plugin.facts.extraction.statement_drafts import draft_statement, is_rephrased
-from memtier_plugin.facts.extraction.vocabulary import KIN, SPAN
-from memtier_plugin.text.dates.annotate import annotate_dates, has_date
-from memtier_plugin.text.dates.validity import Tense, find_validity, names_weekdays_only
+from memtier_plugin.facts.extraction.reading import asks_once, orders, points_back, without_lead
+from memtier_plugin.facts.extraction.statement_drafts import draft_statement, without_now
+from memtier_plugin.facts.extraction.worth import worth
 from memtier_plugin.text.languages import iter_sentence_spans
 from memtier_plugin.text.lexicon import lexicon
-from memtier_plugin.text.phrases import Words, without_since_now
+from memtier_plugin.text.phrases import Words
 
 MAX_PER_ENTRY: Final = 5
-_FEW: Final = 3  # sentences of a message that is about what they state
-_REMARKS: Final = frozenset(["attribute", "change"])
-_DOING: Final = frozenset(["plans", "does", "considers", "wants"])
-_COVERED: Final = 0.8  # of a sentence's words that say all of it
-_MARKS: Final = ".,;:!?\"'()“”’`"
+_MIN_LETTERS: Final = 4  # of a sentence without spaces between words
+_MIN_WORDS: Final = 2
+_MAX_CHARS: Final = 400
+_QUESTIONS: Final = re.compile(
+    r"[?？]|吗|呢[。！]?\Z|什么|哪[里个些儿]|谁|怎么|如何|为什么|几点|是否|多少|要不要|能不能|是不是"
+)
+_ASKING: Final = re.compile(
+    r"(?i)(?:[,;–-]|\b(?:and|so|but|und|y|et)\b)\s+(?=(?:can|could|would|will|do|does|did|is|are|how|"
+    r"what|why|which|where|when|who|should|kannst|könntest|wie|was|puedes|cómo|qué|peux-tu|comment)"
+    r"\b[^?]*\?\s*\Z)"
+)
+_MARKS: Final = ".,;:!?\"'()“”’` 。！"
+_PAIRS: Final = (("(", ")"), ("[", "]"), ("“", "”"), ("「", "」"), ("«", "»"))
+_LOOSE_MARK: Final = re.compile(r":(?:\s+\d+)?\Z|\A\d{1,2}:\d\d\s")  # of a list, of a transcript
+_EVENTS: Final = frozenset(["did", "moved_to"])  # the same words may tell of another day
+_JOINT: Final = re.compile(r"(?:,|;|,? (?:and|but)) (?=(?:I|we|my|our)\b(?! [^ ]+ly\b))")
+_FEW: Final = 4  # words of a part that stands alone; sentences of a message of many
+_IN_PASSING: Final = 1.4  # odds of what stands amid much else, which is about the matter at hand
 
 SINGLE_VALUED: Final = frozenset(Facts().single_valued)
 
@@ -53,41 +54,6 @@ class Extraction:
 
     drafts: tuple[FactDraft, ...]
     rejected: Mapping[str, int]
-
-
-_UNSURE: Final = re.compile(
-    r"\b(?:if|unless|suppose|imagine|maybe|perhaps|probably|might|would|could|should|wish|whether|"
-    r"wonder\w*|hypothetical\w*|not sure|guess|assuming|thinking (?:of|about)|considering|hope|"
-    r"hoping|dream of|supposed to|pretend|for example|e\.g|almost|nearly)\b|\w['’]d\b",
-    re.IGNORECASE,
-)
-_VOCATIVE: Final = re.compile(r", [A-Z][a-z]+[.!\s]*\Z")
-_TASK: Final = re.compile(
-    r"wants |does (?:looking (?:for|to|into)|working (?:on|with)|focusing|finali[sz]ing|exploring|"
-    r"targeting|updating|starting|getting|applying|considering|integrating|aiming|tracking|"
-    r"advancing)\b|did (?:added|implemented|integrated|configured|set up|enabled|estimated|updated|"
-    r"improved|achieved|reduced|increased|reached|installed|deployed|completed|created|designed|"
-    r"built|spent|made|come)\b"
-)
-_STANDING: Final = frozenset(["always", "never"])
-_TIMELESS: Final = frozenset(["name", "birthday", "born"])
-_IN_FUTURE: Final = {"did": False, "plans": True, "scheduled_for": True}
-_PAST: Final = frozenset(["did", "decided", "moved_to", "used_to"])
-_EVENTS: Final = frozenset(["did", "plans", "considers", "has", "scheduled_for"])
-_PLACES: Final = frozenset(["lives_in", "moved_to", "from", "born"])
-_ENGLISH: Final = lexicon("english")
-_FUNCTION: Final = _ENGLISH.stop_words | _ENGLISH.first_person | _ENGLISH.first_possessive
-_CALENDAR: Final = "|".join(
-    name[:3].title() for name in (*_ENGLISH.month_names, *_ENGLISH.weekday_names)
-)
-_CALLED: Final = re.compile(
-    rf"\b(?:(?:[Mm]y|[Oo]ur) (?P<own>{KIN}),? |(?:an?|[Mm]y|[Oo]ur) (?P<other>{KIN}),? (?:named|"
-    rf"called) )(?P<name>(?!(?:I|God|Day|Christmas|Easter|{_CALENDAR})[a-z]*\b)[A-Z][a-z]+)\b"
-)
-_TIMED: Final = re.compile(rf"(?i)(?:{SPAN}|in (?:19|20)\d\d)")
-_LAST_TALK: Final = re.compile(
-    r"(?i)\b(?:talk\w*|chat\w*|spoke|spoken|convers\w*|caught up|met up)\b"
-)
 
 
 def extract_facts(entries: Sequence[Entry], single_valued: Collection[str] = ()) -> Extraction:
@@ -140,170 +106,112 @@ def _skip_reason(entry: Entry) -> str:
 
 
 def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
-    """Yield the drafts of one entry: whole statements, or the clauses that say all of them."""
-    sentences = find_asserted(entry.content)
-    clauses = [*_clause_drafts(entry, sentences, rejected)]
-    spans = [draft.span[0] for draft in clauses if draft.span]
-    first = 0
-    in_passing = sum(1 for _ in islice(iter_sentence_spans(entry.content), _FEW + 1)) > _FEW
-    for sentence in sentences:
+    """Yield the drafts of one entry: introductions, and the sentences worth keeping."""
+    before: Asserted | None = None
+    others = sum(1 for _ in islice(iter_sentence_spans(entry.content), _FEW)) - 1
+    bar = _IN_PASSING * max(others, 0) / (_FEW - 1)
+    for sentence in find_asserted(entry.content):
         if introduction := find_introduction(entry, sentence.start, sentence.end):
             yield introduction
-            _, name_end = introduction.span or (0, 0)
-            if not entry.content[name_end : sentence.end].strip(f"{_MARKS} 。！"):
+            sentence = _after(sentence, introduction)
+            if not sentence.words.text:
                 continue
-        first = bisect_left(spans, sentence.start)
-        inside = clauses[first : bisect_left(spans, sentence.end)]
-        durable = read_statement(
-            sentence.words, among_people=entry.speaker is not None, in_passing=in_passing
-        )
-        if durable is None or _say_all(inside, _VOCATIVE.sub("", durable.words.text)):
-            yield from inside
+        words, offset = without_lead(_without_question(sentence.words))
+        start = sentence.start + offset
+        core = Asserted(start, start + len(words.text), words)
+        earlier, before = before, core
+        if reason := _unfit_reason(words):
+            rejected[reason] += 1
+        elif asks_once(words):
+            rejected["request"] += 1
+        elif worth(without_now(_without_question(sentence.words))) <= bar:
+            rejected["not worth keeping"] += 1
+        elif earlier and _needs(words, earlier.words):
+            joined = entry.content[earlier.start : core.end]
+            yield draft_statement(
+                entry, Asserted(earlier.start, core.end, Words.of(joined, words.language))
+            )
+        elif points_back(words) and not _contrasts(words):
+            rejected["vague"] += 1
         else:
-            statement = draft_statement(entry, sentence, durable)
-            if durable.act in _REMARKS and not is_rephrased(statement, durable):
-                continue
-            yield _with_slots(statement, inside) if len(inside) == 1 else statement
+            for part in _parts(core):
+                yield draft_statement(entry, part)
 
 
-def _with_slots(statement: FactDraft, drafts: Sequence[FactDraft]) -> FactDraft:
-    """Return a whole statement with what the rule of its only clause makes of it."""
-    [draft] = drafts
-    fits = statement.relation == "states" and draft.relation != "has"
-    if not fits or draft.value not in statement.quote:
-        return statement
-    return replace(statement, subject=draft.subject, relation=draft.relation, value=draft.value)
+def _after(sentence: Asserted, introduction: FactDraft) -> Asserted:
+    """Return what a sentence says of its speaker after their name; all where it goes on in it."""
+    _, end = introduction.span or (0, 0)
+    rest = sentence.words.text[end - sentence.start :]
+    start = sentence.end - len(rest.lstrip(_MARKS + " "))
+    words = without_lead(Words.of(rest.strip(_MARKS + " "), sentence.words.language))[0]
+    own = lexicon(words.language).first_person
+    if words.text and own.isdisjoint(words.words[:1]):
+        return sentence
+    return Asserted(start, sentence.end, Words.of(rest.lstrip(_MARKS + " "), words.language))
 
 
-def _say_all(drafts: Sequence[FactDraft], sentence: str) -> bool:
-    """Tell whether drafts of clauses say, between them, nearly all that their sentence does."""
-    quotes = " ".join(draft.quote for draft in drafts).casefold().split()
-    stated = {word.strip(_MARKS) for word in quotes}
-    words = [word.strip(_MARKS) for word in sentence.casefold().split()]
-    content = [word for word in words if word and word not in _FUNCTION]
-    return bool(drafts) and sum(word in stated for word in content) >= _COVERED * len(content)
+def _without_question(words: Words) -> Words:
+    """Return a sentence without the question that it ends in: "We use Vue, can you ...?"."""
+    asking = _ASKING.search(words.text)
+    return Words.of(words.text[: asking.start()], words.language) if asking else words
 
 
-def _clause_drafts(
-    entry: Entry, sentences: Sequence[Asserted], rejected: Counter[str]
-) -> Iterator[FactDraft]:
-    """Yield the drafts of clauses in these sentences, and of the names in them."""
-    starts = [sentence.start for sentence in sentences]
-    for front, start, end in find_clauses(entry.content, rejected):
-        index = bisect_right(starts, start) - 1
-        if index < 0 or start >= sentences[index].end:
-            rejected["not asserted"] += 1
-            continue
-        clause = entry.content[start:end]
-        unsure = bool(_UNSURE.search(clause))
-        timed = front < start and bool(_TIMED.match(entry.content, front, start))
-        for rule in candidate_rules(clause, unsure=unsure, after_time=timed):
-            if match := rule.pattern.match(clause):
-                draft = _draft(entry, rule, match, front, start)
-                if isinstance(draft, FactDraft):
-                    yield draft
-                else:
-                    rejected[draft] += 1
-                break
-        else:
-            rejected["hypothetical" if unsure else "no rule"] += 1
-        for match in _CALLED.finditer(clause):
-            yield _called(entry, match, start)
+def _unfit_reason(words: Words) -> str:
+    """Return why a sentence cannot be a fact whatever it says, or nothing."""
+    text = words.text.strip(_MARKS)
+    if len(words.text) > _MAX_CHARS or not lexicon(words.language).definite:
+        return "long" if len(words.text) > _MAX_CHARS else "language"
+    if _QUESTIONS.search(words.text):
+        return "question"
+    supposes = not lexicon(words.language).conditionals.isdisjoint(words.words[:1])
+    if supposes or words.has("doubt_cues"):
+        return "hypothetical"
+    if _is_cut_off(words):
+        return "cut off"
+    short = len(text) < _MIN_LETTERS if words.unspaced else len(words.words) < _MIN_WORDS
+    return "short" if short else ""
 
 
-def _called(entry: Entry, match: re.Match[str], offset: int) -> FactDraft:
-    """Return the draft of somebody named in passing: "my sister Eve"."""
-    who, start, end = entry.speaker or "The user", offset + match.start(), offset + match.end()
-    own = match["own"] or match["other"]
-    return FactDraft(
-        subject=entry.speaker or "user",
-        relation="has",
-        value=match[0],
-        text=f"{who} has {'an' if own[0] in 'aeiou' else 'a'} {own} called {match['name']}.",
-        sources=(entry.source,),
-        quote=match[0],
-        span=(start, end),
-        valid_from=entry.observed_at,
-    )
+def _is_cut_off(words: Words) -> bool:
+    """Tell whether it is a part of a sentence, by its end or by its brackets."""
+    text = words.text.rstrip(" .!。！")
+    if any(text.count(left) != text.count(right) for left, right in _PAIRS):
+        return True
+    last = text.split()[-1:]  # not "sign-on"
+    ends = not lexicon(words.language).loose_ends.isdisjoint(last)
+    return ends or bool(_LOOSE_MARK.search(text)) or text.count('"') % 2 == 1
 
 
-def _draft(
-    entry: Entry, rule: Rule, match: re.Match[str], front: int, offset: int
-) -> FactDraft | str:
-    """Return the draft of a match, or the reason against it.
+def _needs(words: Words, before: Words) -> bool:
+    """Tell whether a sentence is only understood with the one before it.
 
-    Args:
-        front: where a time or a place before the clause begins: "Last Friday, I went ...".
-        offset: where the clause begins.
+    It is about what that names, or it says what to do where that says what not to do.
     """
-    groups, relation = match.groupdict(), rule.relation
-    value = _value(entry, relation, match)
-    if reason := _refusal(entry, relation, groups, value):
-        return reason
-    subject, who = entry.speaker or "user", entry.speaker or "The user"
-    if groups.get("own"):
-        subject = f"{who}'s {groups['own']}"
-    elif groups.get("thing"):
-        subject = groups["thing"]
-    content, start = entry.content, offset
-    end = offset + match.start("value") + len(value)
-    if groups.get("mine"):
-        end = offset + len(match[0].rstrip(" .,!;"))
-    text = rephrase_in_third_person(relation, match, content[start:end], value, who)
-    if front < offset and not _LAST_TALK.search(content, front, offset):
-        before = content[front:offset].rstrip(" ,")
-        if UNRESOLVED.search(before):
-            return "vague"
-        text, start = f"{text} {before[0].lower()}{to_third_person(before[1:])}", front
-    standing = relation in _STANDING and names_weekdays_only(text, entry.observed_at, "english")
-    if relation not in _TIMELESS and not standing:
-        text = annotate_dates(text, entry.observed_at, future=_IN_FUTURE.get(relation))
-    future = _IN_FUTURE.get(relation, relation not in _PAST)
-    tense: Tense = "future" if future else "past"
-    since, until = find_validity(
-        content[start : offset + len(match.string)], entry.observed_at, "english", tense
-    )
-    return FactDraft(
-        subject=subject,
-        relation=relation,
-        value=without_since_now(value, "english"),
-        text=f"{text}.",
-        sources=(entry.source,),
-        quote=content[start:end],
-        span=(start, end),
-        valid_from=since or entry.observed_at,
-        valid_to=until,
-    )
+    if points_back(words):
+        return not _QUESTIONS.search(before.text)
+    return orders(before) and before.has_word("negations") and orders(words)
 
 
-def _is_ordered(relation: str, groups: Mapping[str, str | None]) -> bool:
-    """Check whether a statement is an instruction: without a subject of its own."""
-    has_subject = groups.get("i") is not None or groups.keys() & {"own", "thing"}
-    return relation == "remember" or not has_subject
+def _contrasts(words: Words) -> bool:
+    """Tell whether a sentence says what a thing is and what it is not: "It's npm, not yarn"."""
+    return words.has_word("negations") and len(words.words) > _FEW
 
 
-def _value(entry: Entry, relation: str, match: re.Match[str]) -> str:
-    """Return the stated value, without names addressed and without unresolved references."""
-    value = match["value"].rstrip()
-    if entry.speaker and relation not in _PLACES:
-        value = _VOCATIVE.sub("", value)
-    if _is_ordered(relation, match.groupdict()):
-        return TRAILING_FILLER.sub("", value)
-    return trim_to_self_contained(value)
+def _parts(sentence: Asserted) -> Iterator[Asserted]:
+    """Yield the statements of oneself that one sentence joins: "I live in Porto and I ..."."""
+    words, start = sentence.words, 0
+    joints = _JOINT.finditer(words.text) if words.language == "english" else ()
+    for joint in joints:
+        left, right = words.text[start : joint.start()], words.text[joint.end() :]
+        if min(len(left.split()), len(right.split())) > _FEW and left[:3].strip() in _SELF:
+            yield _part(sentence, start, joint.start())
+            start = joint.end()
+    yield _part(sentence, start, len(words.text)) if start else sentence
 
 
-def _refusal(entry: Entry, relation: str, groups: Mapping[str, str | None], value: str) -> str:
-    """Return why a statement is no fact, or an empty string."""
-    about_self = groups.get("i") is not None
-    if entry.speaker and relation in ("always", "never", "remember") and not about_self:
-        return "not told of oneself"  # people who talk to each other give advice, not instructions
-    if reason := explain_unclear(relation, value, _is_ordered(relation, groups)):
-        return reason
-    doing = _TASK.match(f"{relation} {value}") or (
-        relation in _DOING and Words.of(value, "english").has("moment_cues")
-    )
-    if not entry.speaker and doing and not has_date(value):
-        return "task"  # said to an assistant, it is about the answer or the work of the moment
-    if relation == "did" and groups.get("have") and value.startswith("got "):
-        return "vague"  # "I've got" states a possession, not an act
-    return ""
+_SELF: Final = frozenset(["I", "We", "we", "My", "my", "Our", "our", "I'm", "I’m"])
+
+
+def _part(sentence: Asserted, start: int, end: int) -> Asserted:
+    words = Words.of(sentence.words.text[start:end], sentence.words.language)
+    return Asserted(sentence.start + start, sentence.start + end, words)

@@ -1,10 +1,8 @@
-"""Make a fact of a whole sentence that is worth keeping.  Pure.
+"""Make a fact of a sentence that is worth keeping.  Pure.
 
 Its text is the sentence with its speaker named and its dates resolved; subject, relation and value
-are what its grammar shows, so that a later sentence about the same can supersede it.  Of the
-relations in ``pattern_table.py`` it states *name*, *always*, *never*, *decided*, *prefers*,
-*scheduled_for*, *runs_on_port*, *located_at* and *amount*; besides these *ends_on*, *owns* and
-*owned_by*, and *states* where the grammar shows no other.
+are what its grammar shows, so that a later sentence about the same can supersede it, and *states*
+where the grammar shows none.
 """
 
 from __future__ import annotations
@@ -14,14 +12,21 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from memtier_plugin.core.records import Entry, FactDraft
-from memtier_plugin.facts.extraction.durable import Durable
 from memtier_plugin.facts.extraction.frames import Asserted
-from memtier_plugin.facts.extraction.rephrase import inflect_verb, to_third_person
+from memtier_plugin.facts.extraction.reading import (
+    find_verb,
+    is_past,
+    orders,
+    speaks_of_self,
+)
+from memtier_plugin.facts.extraction.rephrase import in_third_person
 from memtier_plugin.text.dates.annotate import annotate_dates, has_date
-from memtier_plugin.text.dates.validity import Tense, find_dates, find_validity, names_weekdays_only
-from memtier_plugin.text.grammar import auxiliary_forms, irregular_verbs, verb_forms
+from memtier_plugin.text.dates.reading import Tense
+from memtier_plugin.text.dates.validity import find_dates, find_validity, names_weekdays_only
+from memtier_plugin.text.grammar import irregular_verbs
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.phrases import Words, without_since_now
+from memtier_plugin.text.traits import is_standing_instruction
 
 CONFIDENCE: Final = 0.75
 _MAX_SUBJECT: Final = 80
@@ -45,18 +50,10 @@ _ENDING_VERBS: Final = re.compile(
     r"(?i)(?:ends?|finish\w*|closes?|expires?|endet|enden|schließt|termina|acaba|vence|"
     r"caduca|finit|ferme|expire|截止|到期|结束)\Z"
 )
-_BE: Final = {
-    "am": "is", "are": "is", "m": "is", "re": "is", "ve": "has", "have": "has", "do": "does",
-    "ll": "will", "d": "would", "haven't": "hasn't", "aren't": "isn't", "weren't": "wasn't",
-}  # fmt: skip
-_OPENING: Final = re.compile(
-    r"(?P<i>[Ii]|[Ww]e)(?:(?P<short>['’](?:m|re|ve|ll|d)\b)|\s+(?P<verb>[a-z]+(?:['’]t)?)(?!\w))"
-)
-_OWNED: Final = re.compile(r"(?P<my>[Mm]y|[Oo]ur)\s+")
 _CHANGES: Final = re.compile(
     r"(?:We|I)(?:['’]ve| have)? (?:just )?(?P<verb>moved|changed|renamed|switched|pushed|"
     r"postponed|raised|lowered|increased|reduced|shifted|rescheduled|set|bumped|extended|put) "
-    r"(?:the|our|my) (?P<thing>\w[^,;]{1,60}?) (?:from [^,;]{1,40} )?(?:up |down |back )?to "
+    r"(?P<whose>the|our|my) (?P<thing>\w[^,;]{1,60}?) (?:from [^,;]{1,40} )?(?:up |down |back )?to "
     r"(?P<value>[^,;]+)\Z"
 )
 _IN_TIME: Final = frozenset(["moved", "pushed", "postponed", "shifted", "rescheduled"])
@@ -66,36 +63,49 @@ _TIMED: Final = re.compile(
 )
 _EMPHASIS: Final = re.compile(r"\*{1,3}(?=\S)([^*\n]+?)(?<=\S)\*{1,3}")
 _USER: Final = "The user"
-_PRONOUNS: Final = frozenset(["ich", "yo", "je", "j"])
-_SAYS: Final = re.compile(r"^[^:]{1,60} says: ")
 _CLOCK: Final = re.compile(r"\d{1,2}(?::\d\d| ?[ap]m)\b")
-_MODAL: Final = frozenset(
-    [
-        "can",
-        "can't",
-        "cannot",
-        "will",
-        "won't",
-        "must",
-        "shall",
-        "should",
-        "may",
-        "might",
-        "could",
-        "would",
-        "had",
-        "didn't",
-        "couldn't",
-    ]
+_PLACE: Final = r"(?P<value>(?:the )?[A-Z][\w'’.-]+(?:(?:,? | of | de )[A-Z][\w'’.-]+){0,4})"
+_ADVERB: Final = r"(?: (?:now|currently|still|also|just|recently|really|always|actually))*"
+_AM: Final = rf"[Ii](?:['’]m| am){_ADVERB}"
+_HAVE: Final = r"(?:[Ii]|[Ww]e)(?:['’]ve| have)?"
+_SIMPLE: Final = r"(?P<value>[^,;]+)\Z"
+# What somebody says of themselves, where one relation says it all.
+_OWN: Final = tuple(
+    (relation, re.compile(pattern))
+    for relation, pattern in (
+        ("lives_in", rf"(?:(?:[Ii]|[Ww]e){_ADVERB} live in|{_AM} (?:based|living) in) {_PLACE}"),
+        (
+            "moved_to",
+            rf"(?:[Ii]|[Ww]e)(?:['’]ve| have)?{_ADVERB} moved (?:from [^,]+? )?to {_PLACE}",
+        ),
+        ("from", rf"(?:{_AM}(?: originally)? from|[Ii] grew up in) {_PLACE}"),
+        ("works_at", rf"[Ii]{_ADVERB} work (?:at|for) {_SIMPLE}"),
+        ("works_as", rf"[Ii]{_ADVERB} work as {_SIMPLE}"),
+        ("born", rf"[Ii] was born {_SIMPLE}"),
+        ("birthday", r"[Mm]y birthday is (?:on )?(?P<value>[^,;]+)\Z"),
+        ("age", rf"{_AM} (?P<value>\d{{1,3}})(?: years old)?\Z"),
+        ("allergic_to", rf"{_AM}(?: \w+ly)? allergic to {_SIMPLE}"),
+        ("diet", rf"{_AM} (?:an? )?(?P<value>vegan|vegetarian|(?:gluten|lactose)[ -]\w+)\Z"),
+        ("favorite", rf"[Mm]y (?P<own>fav(?:ou?rite|e) [^,;]{{2,40}}?) (?:is|are) {_SIMPLE}"),
+        ("prefers", rf"[Ii]{_ADVERB} prefer {_SIMPLE}"),
+        ("likes", rf"[Ii]{_ADVERB} (?:like|love|enjoy|adore) {_SIMPLE}"),
+        ("dislikes", rf"[Ii]{_ADVERB} (?:don['’]t (?:like|enjoy)|hate|dislike) {_SIMPLE}"),
+        ("uses", rf"(?:[Ii]|[Ww]e){_ADVERB} use {_SIMPLE}"),
+        (
+            "decided",
+            rf"(?:[Ii]|[Ww]e)(?:['’]ve| have)?{_ADVERB} (?:decided|agreed|chose) {_SIMPLE}",
+        ),
+        (
+            "plans",
+            rf"(?:[Ii]|[Ww]e)(?:['’](?:m|re)| am| are){_ADVERB} "
+            r"(?P<value>(?:going to|planning|moving|flying|travel+ing) .+)",
+        ),
+        ("decided", r"[Ll]et['’]?s (?P<value>(?:use|go with|stick with|switch to) [^,;]+)\Z"),
+    )
 )
-_FIRST: Final = re.compile(
-    r"(?<![\w'’./-])(?:I|[Mm]e|[Mm]y|[Mm]ine|[Ww]e|[Oo]ur|[Oo]urs|us)(?![\w-])"
-)
-_ADVERBS: Final = re.compile(
-    r"(?P<adverb>(?:always|never|also|only|usually|still|now|really|just|often|no longer|"
-    r"already|seldom|sometimes|almost|even|once|ever|not yet|"
-    r"both|all|[a-z]{3,}ly) )"
-)
+
+
+_ONCE: Final = frozenset(["moved_to", "born", "decided", "plans"])  # "now" may be its moment
 
 
 class Slots(NamedTuple):
@@ -106,22 +116,24 @@ class Slots(NamedTuple):
     value: str
 
 
-def draft_statement(entry: Entry, sentence: Asserted, durable: Durable) -> FactDraft:
-    """Return the draft of a whole sentence."""
-    words = durable.words
-    start = sentence.start + durable.offset
+def draft_statement(entry: Entry, sentence: Asserted) -> FactDraft:
+    """Return the draft of a sentence without its lead, or of two that belong together."""
+    words, start = sentence.words, sentence.start
     core = words.text.rstrip()
-    who = _named(entry.speaker or _USER, words.language)
-    slots = Slots(*map(_plain, _slots(durable, entry.speaker or "user", entry.speaker or _USER)))
+    verb = find_verb(words)
+    who = entry.speaker or _USER
+    slots = Slots(*map(_plain, _slots(words, verb, entry.speaker or "user", who)))
     slots = slots._replace(value=without_since_now(slots.value, words.language))
-    tense = _tense(durable)
-    verb = durable.verb[0] if durable.verb else 0
-    since, until = find_validity(core, entry.observed_at, words.language, tense, verb)
-    text = _plain(_text(durable, who))
-    if durable.act == "order" and names_weekdays_only(core, entry.observed_at, words.language):
+    tense = _tense(words)
+    since, until = find_validity(
+        core, entry.observed_at, words.language, tense, verb[0] if verb else 0
+    )
+    text = _plain(_text(words, _named(who, words.language)))
+    if orders(words) and names_weekdays_only(core, entry.observed_at, words.language):
         text += _stop(words.language)  # "never deploy on a Friday" is about each
     else:
-        text = _with_dates(text, entry.observed_at, words.language, tense)
+        text = annotate_dates(text, entry.observed_at, words.language, tense)
+        text += _stop(words.language)
     return FactDraft(
         subject=slots.subject,
         relation=slots.relation,
@@ -136,11 +148,15 @@ def draft_statement(entry: Entry, sentence: Asserted, durable: Durable) -> FactD
     )
 
 
-def is_rephrased(statement: FactDraft, durable: Durable) -> bool:
-    """Tell whether a statement stands for itself, not as what somebody says (English)."""
-    return durable.words.language != "english" or not _SAYS.search(
-        statement.text.removesuffix(f" {statement.quote}")[:80]
-    )
+def without_now(words: Words) -> Words:
+    """Return a lasting statement about oneself without its "now": "I now like tea" will stay so."""
+    text = words.text.strip(_END_MARKS)
+    if words.language != "english" or not any(
+        pattern.match(text) for relation, pattern in _OWN if relation not in _ONCE
+    ):
+        return words
+    phrases = "|".join(map(re.escape, sorted(lexicon(words.language).since_now, key=len)[::-1]))
+    return Words.of(re.sub(rf"(?i),? \b(?:{phrases})\b", "", words.text), words.language)
 
 
 def _plain(text: str) -> str:
@@ -151,17 +167,14 @@ def _plain(text: str) -> str:
 # -- text ------------------------------------------------------------------------------------------
 
 
-def _text(durable: Durable, who: str) -> str:
+def _text(words: Words, who: str) -> str:
     """Return a sentence as one about its speaker, in the speaker's words where it cannot be."""
-    words, core = durable.words, durable.words.text.strip(_END_MARKS)
-    if durable.act == "order":
-        order = core if words.language != "english" else to_third_person(core[0].lower() + core[1:])
-        return _quoted(words.language, who, "asks", order)
-    if not durable.own and words.words[:2] != ("let", "s"):
+    core = words.text.strip(_END_MARKS)
+    if orders(words):
+        return _quoted(words.language, who, "asks", core)
+    if not speaks_of_self(words) and words.words[:2] != ("let", "s"):
         return core[0].upper() + core[1:]
-    if words.language == "english" and (rephrased := _in_third_person(core, who)):
-        return rephrased
-    if words.language != "english" and (rephrased := _in_foreign_third_person(words, core, who)):
+    if words.language == "english" and (rephrased := in_third_person(core, who)):
         return rephrased
     return _quoted(words.language, who, "says", core)
 
@@ -181,80 +194,12 @@ def _named(who: str, language: str) -> str:
     return first.title() if language == "german" else first[0].upper() + first[1:]
 
 
-def _in_foreign_third_person(words: Words, core: str, who: str) -> str:
-    """Return a sentence that opens with "ich" or its like as one about its speaker; "" if unsure.
-
-    Only where nothing else in it is of the first person, and the form of its verb is known.
-    """
-    classes = lexicon(words.language)
-    own = classes.first_person | classes.first_possessive
-    if words.unspaced:
-        rest = core.removeprefix("我")
-        return "" if rest == core or any(word in rest for word in own) else who + rest
-    forms = {**verb_forms(words.language), **auxiliary_forms(words.language)}
-    first = 0 if classes.pro_drop and words.words[0] in forms else 1
-    if (first and words.words[0] not in _PRONOUNS) or len(words.words) <= first + 1:
-        return ""
-    verb = words.tokens[first]
-    third = forms.get(verb.text)
-    if third is None or not own.isdisjoint(words.words[first + 1 :]):
-        return ""
-    return f"{who} {third}{core[verb.end :]}"
-
-
-def _in_third_person(core: str, who: str) -> str:
-    """Return an English sentence that opens with "I" or "my" as one about its speaker."""
-    if owned := _OWNED.match(core):
-        return f"{who}'s {to_third_person(core[owned.end() :])}"
-    opening = _OPENING.match(core)
-    if not opening:
-        return ""
-    if opening["short"]:
-        verb, rest = _BE[opening["short"][1:]], core[opening.end() :]
-        return f"{who} {verb}{to_third_person(rest)}"
-    verb, start = opening["verb"], opening.end()
-    before = ""
-    if adverb := _ADVERBS.match(core, opening.start("verb")):
-        before = adverb["adverb"]
-        following = re.match(r"[a-z]+(?:['’]t)?", core[adverb.end() :])
-        if not following:
-            return ""
-        verb, start = following[0], adverb.end() + following.end()
-    plain = verb.replace("’", "'")
-    if plain in _BE:
-        verb = _BE[plain]
-    elif plain not in _MODAL | irregular_verbs().past and not (
-        plain.endswith("n't") and plain != "don't"
-    ):
-        verb = inflect_verb(verb)
-    return f"{who} {before}{verb}{to_third_person(core[start:])}"
-
-
 def _stop(language: str) -> str:
     return "。" if lexicon(language).unspaced else "."
 
 
-def _with_dates(text: str, said_on: datetime, language: str, tense: Tense | None) -> str:
-    """Return a text with the dates that its relative ones mean, and its full stop."""
-    stop = _stop(language)
-    if language == "english":
-        ahead = None if tense is None else tense == "future"
-        return f"{annotate_dates(text, said_on, future=ahead)}{stop}"
-    open_ended = False
-    for dated in reversed(find_dates(text, said_on, language, tense)):
-        mention, period = dated.mention, dated.period
-        if mention.year is not None:
-            continue
-        if period is None or period[0] != period[1]:
-            open_ended = True
-            continue
-        text = f"{text[: mention.end]} ({period[0]:%Y-%m-%d}){text[mention.end :]}"
-    return f"{text} (said on {said_on:%Y-%m-%d}){stop}" if open_ended else f"{text}{stop}"
-
-
-def _tense(durable: Durable) -> Tense | None:
+def _tense(words: Words) -> Tense | None:
     """Return whether a sentence tells of the past or of what is to come, as far as that shows."""
-    words = durable.words
     if words.language == "english":
         past = irregular_verbs().past
         for token in words.tokens[:10]:
@@ -273,22 +218,23 @@ def _tense(durable: Durable) -> Tense | None:
                 return "future"
             if token.text in ("was", "were"):
                 return "past"
-            if token.text in past and token.text not in ("set", "put", "cut", "read", "hit", "let"):
-                return _told_tense(durable)
+            if token.text == "quit" or token.text in past - _UNCHANGED:
+                return _told_tense(words)
             if len(token.text) > 4 and token.text.endswith("ed") and token.text[-3] != "e":
-                return _told_tense(durable)
+                return _told_tense(words)
         return "future"
     return "past" if _PAST_SIGNS.search(words.text) else "future"
 
 
-def _told_tense(durable: Durable) -> Tense:
+def _told_tense(words: Words) -> Tense:
     """Return the tense of what a past form tells: "moved to Friday" is about what is to come."""
-    return "future" if _TO_DATE.search(durable.words.text) else "past"
+    return "future" if _TO_DATE.search(words.text) else "past"
 
 
+_UNCHANGED: Final = frozenset(["set", "put", "cut", "read", "hit", "let"])
 _TO_DATE: Final = re.compile(
-    r"(?i)\b(?:to|for|until|by) (?:the |next |early |late )?(?:\d|(?:mon|tues|wednes|thurs|fri|"
-    r"satur|sun)day|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b)"
+    r"(?i)\b(?:to|for|until|by) (?:the |next |early |late )?(?:\d{1,2}(?:st|nd|rd|th|[:.]\d\d| "
+    r"?[ap]m)\b|(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b)"
 )
 _PAST_SIGNS: Final = re.compile(
     r"(?i)\b(?:gestern|letzte[nrs]?|vorgestern|seit|ayer|anteayer|pasad[oa]|hier|avant-hier|"
@@ -300,23 +246,28 @@ _PAST_SIGNS: Final = re.compile(
 # -- slots -----------------------------------------------------------------------------------------
 
 
-def _slots(durable: Durable, subject: str, who: str) -> Slots:
+def _slots(words: Words, verb: tuple[int, int] | None, subject: str, who: str) -> Slots:
     """Return what a sentence is about, its relation, and its value."""
-    words = durable.words
     sentence = words.text.strip(_END_MARKS)
-    if durable.act == "order":
-        negated = words.has_word("negations") or words.words[:1] == ("don",)
-        return Slots(subject, "never" if negated else "always", sentence)
-    if durable.act == "preference" and not _of_kin(words):
+    if orders(words):
+        if words.has_word("negations") or words.words[:1] == ("don",):
+            return Slots(subject, "never", sentence)
+        lasts = words.has("rule_cues") or is_standing_instruction(words.text)
+        return Slots(subject, "always" if lasts else "asks", sentence)
+    for relation, pattern in _OWN if words.language == "english" else ():
+        if match := pattern.match(sentence):
+            own = match.groupdict().get("own")
+            return Slots(f"{who}'s {own}" if own else subject, relation, match["value"])
+    if moved := _CHANGES.match(sentence):
+        changed = _changed(moved)
+        mine = moved["whose"] == "my"
+        return changed._replace(subject=f"{who}'s {changed.subject}") if mine else changed
+    if words.has("preference_cues") and speaks_of_self(words) and not _of_kin(words):
         return Slots(subject, "prefers", sentence)
-    if durable.act == "decision":
-        return Slots(subject, "decided", sentence)
-    if moved := _CHANGES.match(words.text.rstrip(_END_MARKS)):
-        return _changed(moved)
-    about = _subject(durable, subject, who)
-    if durable.verb is None or about == subject:
-        return Slots(about, "states", sentence)
-    relation, value = _relation(durable)
+    about = _subject(words, verb, subject, who)
+    if verb is None or about == subject:
+        return Slots(about, "did" if verb and is_past(words, verb) else "states", sentence)
+    relation, value = _relation(words, verb)
     return Slots(about, relation, value or sentence)
 
 
@@ -332,9 +283,8 @@ def _changed(moved: re.Match[str]) -> Slots:
     return Slots(thing, "amount" if value[:1].isdigit() else "states", value)
 
 
-def _subject(durable: Durable, subject: str, who: str) -> str:
+def _subject(words: Words, verb: tuple[int, int] | None, subject: str, who: str) -> str:
     """Return the subject of a sentence without its article: the speaker, or a thing."""
-    words, verb = durable.words, durable.verb
     classes = lexicon(words.language)
     first = words.words[0] if words.words else ""
     if verb is None or (first in classes.first_person and not words.unspaced):
@@ -377,12 +327,10 @@ def _of_kin(words: Words) -> bool:
     return words.words[0] in classes.first_possessive and not kin.isdisjoint(words.words[1:5])
 
 
-def _relation(durable: Durable) -> tuple[str, str]:
+def _relation(words: Words, span: tuple[int, int]) -> tuple[str, str]:
     """Return the relation and the value of a sentence about a thing."""
-    words = durable.words
-    assert durable.verb is not None
     text = words.text.rstrip(_END_MARKS)
-    begin, end = durable.verb
+    begin, end = span
     verb, rest = text[begin:end], text[end:]
     called = words.find("called_verbs", begin)
     if called and (value := text[called[1] :].strip(_END_MARKS)):
@@ -391,7 +339,7 @@ def _relation(durable: Durable) -> tuple[str, str]:
         return "runs_on_port", next(filter(None, port.groups()))
     if (path := _PATH.search(text, end)) and _PLACED.search(text[: path.start()]):
         return "located_at", path["value"].rstrip(_END_MARKS)
-    when = "" if _tense(durable) == "past" else _when(words, text, end)
+    when = "" if _tense(words) == "past" else _when(words, text, end)
     if when:
         ends = _ENDING_VERBS.search(verb) or _is_end(words, text.removesuffix(when))
         return ("ends_on" if ends else "scheduled_for"), when
@@ -402,6 +350,8 @@ def _relation(durable: Durable) -> tuple[str, str]:
         return "owned_by", by["value"]
     if clock := _TIMED.match(rest):
         return "scheduled_for", clock["value"].strip(_END_MARKS)
+    if has_date(rest):
+        return "states", text[begin:].strip(_END_MARKS)
     amount = _AMOUNT.match(rest) if verb.casefold() in lexicon(words.language).copulas else None
     if amount or (amount := _CHANGED_TO.search(rest)):
         return "amount", amount["value"].strip(_END_MARKS)

@@ -6,13 +6,13 @@ no work, and are left out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import regex
 
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.records import Entry
 from memtier_plugin.text.lexicon import word_set
 from memtier_plugin.trust.tool_calls import is_own_tool, is_wrapper, unwrap_call
@@ -233,7 +233,7 @@ def _command(quote: str) -> tuple[str, bool]:
     if len(quote) > _MAX_ARGUMENTS:
         return quote[:_MAX_ARGUMENTS], '"command"' in quote or '"cmd"' in quote
     try:
-        arguments: Any = json.loads(quote)
+        arguments: Any = parse_json_text(quote)
     except ValueError:
         return quote, False
     if not isinstance(arguments, dict):

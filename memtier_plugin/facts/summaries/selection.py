@@ -16,7 +16,7 @@ from typing import Final
 import regex
 
 from memtier_plugin.core.records import Entry, count_tokens
-from memtier_plugin.facts.extraction.clauses import CODE_LINE
+from memtier_plugin.facts.extraction.frames import CODE_LINE
 from memtier_plugin.text.dates.annotate import RELATIVE
 from memtier_plugin.text.lexicon import small_talk
 from memtier_plugin.text.passages import OMISSION

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, time
 from typing import Final
 
 import regex
@@ -11,7 +10,6 @@ import regex
 from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.text.dates.mentions import DateMention, is_date_supported
 from memtier_plugin.text.dates.relative import find_relative_dates
-from memtier_plugin.text.dates.spans import find_time_spans
 from memtier_plugin.text.dates.stated import find_stated_dates
 
 DATE_DIFFERS: Final = Verdict("rejected", "date differs")
@@ -33,7 +31,6 @@ def check_dates(text: str, value: str, passage: Passage) -> Verdict | None:
         return None
     sentence, said_on = passage.sentence, passage.said_on
     passage_dates = [*find_stated_dates(sentence), *find_relative_dates(sentence, said_on)]
-    passage_dates = passage_dates or _from_time_spans(passage)
     if not all(_is_stated(date, passage_dates, passage) for date in claimed):
         return (
             DATE_DIFFERS if passage_dates else Verdict("proposed", "its date is not in the passage")
@@ -80,15 +77,6 @@ def _is_stated(date: DateMention, passage_dates: Sequence[DateMention], passage:
             return True
     year = regex.search(rf"(?<!\d){date.year}(?!\d)", passage.sentence)
     return date.month is None and year is not None
-
-
-def _from_time_spans(passage: Passage) -> list[DateMention]:
-    """Return the periods that the phrases of a query about time would mean in the passage."""
-    if passage.language != "english":
-        return []
-    now = datetime.combine(passage.said_on, time(12), UTC)
-    spans = find_time_spans(passage.sentence, now)
-    return [DateMention(0, 0, span=(span.start.date(), span.end.date())) for span in spans]
 
 
 def _check_nearest(

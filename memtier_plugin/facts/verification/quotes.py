@@ -15,7 +15,6 @@ from typing import Final
 import regex
 
 from memtier_plugin.core.records import Entry
-from memtier_plugin.trust.fence import FENCE
 
 MAX_SPANS_PER_ENTRY: Final = 8  # of one quote: a more frequent one is no evidence
 _MAX_TRIES: Final = 500  # of one quote in one entry, including matches within words
@@ -34,8 +33,6 @@ _NO_WIDTH: Final = regex.compile(r"[\p{Cf}\p{Cc}--\s]", regex.V1)
 _SPACES: Final = regex.compile(r"\s+")
 _UNSPACED: Final = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}]")
 _WORD: Final = regex.compile(r"[\p{L}\p{M}\p{N}_]")
-# A recalled block in a recorded message is no evidence for itself.
-_OWN: Final = regex.compile(rf"<{FENCE}\b.*?(?:</{FENCE}>|\Z)", regex.DOTALL | regex.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +77,14 @@ def find_quote(quote: str, entries: Sequence[Entry], hint: str | None = None) ->
 
 def _spans(normal: str, content: str) -> Iterator[tuple[int, int]]:
     plain, begins, ends = _plain(content)
-    blocks: list[tuple[int, int]] | None = None
     position, count, tries = plain.find(normal), 0, 0
     while position >= 0 and count < MAX_SPANS_PER_ENTRY and tries < _MAX_TRIES:
         tries += 1
         last = position + len(normal) - 1
         if _is_whole(plain, position, last + 1, begins, ends):
             start, end = begins[position], ends[last]
-            if blocks is None:
-                blocks = [match.span() for match in _OWN.finditer(content)]
-            if not any(start < block_end and begin < end for begin, block_end in blocks):
-                count += 1
-                yield start, end
+            count += 1
+            yield start, end
         position = plain.find(normal, position + 1)
 
 

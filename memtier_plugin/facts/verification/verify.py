@@ -236,7 +236,7 @@ def _by_keywords(
     most, best = 0, None
     keywords = _content_keys(f"{claim.text} {claim.quote}")
     for entry in sorted(entries, key=lambda entry: entry.id != claim.entry):
-        if not entry.retrievable or FENCE in entry.content:
+        if not entry.retrievable:
             continue
         position, text = 0, entry.content[:_MAX_SEARCHED]
         while position < len(text):

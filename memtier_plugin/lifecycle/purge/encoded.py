@@ -1,8 +1,9 @@
 """Find copies of a text that are written in another form: encoded, wrapped, normalised.  Pure.
 
-A text is read as a person or a program would read it: escapes of JSON (nested, too), percent,
-quoted-printable and HTML are resolved, base64 and hexadecimal runs are decoded, characters that are
-not seen and accents are left out, and a word goes on behind the end of a line.  Every character
+A text is read as a person or a program would read it: escapes (JSON's, nested, too; of bytes, HTML,
+percent, quoted-printable) are resolved, base64, hexadecimal runs and lists of numbers are decoded,
+in each other too, and characters that are not seen, accents and marks of emphasis are left out.
+Words meet as in a name made of them, and a word goes on behind the end of a line.  Every character
 read knows where it was written.
 """
 
@@ -18,15 +19,10 @@ from typing import Final, NamedTuple
 
 from memtier_plugin.trust.text_views import UNSEEN
 
-MIN_CHARS: Final = 8  # of a text that is looked for with line breaks inside: short words meet often
-FORMS: Final = (
-    "percent-encoded, quoted-printable, HTML and JSON escapes (each up to three times nested)",
-    "base64 and hexadecimal (of it or of what holds it)",
-    "NFC, NFD, NFKC and NFKD, in any case",
-    "invisible characters and line breaks inside",
-)
+MIN_CHARS: Final = 8  # of a text that is looked for with breaks inside: short words meet often
 NOT_LOOKED_FOR: Final = (
-    "copies that are compressed, encrypted, hashed, scrambled, in pictures, translated or reworded"
+    "copies that are compressed, encrypted, hashed, scrambled, in pictures, translated, reworded, "
+    "in base32, base85, uuencode or rotated letters, letter by letter, or a table of bytes"
 )
 _SHORTEST_NEEDLE: Final = 4
 _SHORTEST_RUN: Final = 6  # letters of base64 that hold as much
@@ -35,17 +31,42 @@ _LINES_BEHIND: Final = 4  # words at the ends of a run of base64 that are no par
 _CHUNK: Final = 1024 * 1024  # characters that are read at once
 _ESCAPE: Final = re.compile(
     r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)|(?P<soft>=\r?\n)|(?P<quoted>(?:=[0-9A-F]{2})+)"
-    r"|(?P<json>(?<!\\)\\++(?:u[0-9A-Fa-f]{4}(?:\\++u[dD][c-fC-F][0-9A-Fa-f]{2})?|x[0-9A-Fa-f]{2}|[\"'/bfnrt]))"
+    r"|(?P<bytes>(?<!\\)(?:\\++(?:x[0-9A-Fa-f]{2}|[0-3][0-7]{2}))+)"
+    r"|(?P<json>(?<!\\)\\++(?:u[0-9A-Fa-f]{4}(?:\\++u[dD][c-fC-F][0-9A-Fa-f]{2})?"
+    r"|u\{[0-9A-Fa-f]{1,6}\}|U[0-9A-Fa-f]{8}|[\"'/bfnrt]))"
     r"|(?P<html>&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8});)"
 )
+_BYTE: Final = re.compile(r"x([0-9A-Fa-f]{2})|([0-3][0-7]{2})")
+_CODE: Final = re.compile(r"u([0-9A-Fa-f]{4})|u\{([0-9A-Fa-f]+)\}|U([0-9A-Fa-f]{8})")
 _SHORT_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _RUN: Final = re.compile(
     r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{6,}+"
     r"(?:[ \t]{0,8}(?:\\++[rn]|\r?\n){1,4}[ \t>]{0,8}[A-Za-z0-9+/_-]{4,})*={0,2}"
 )
-_HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2}){4,}\Z")
+_HEX: Final = re.compile(r"[0-9A-Fa-f]{8,}")
+_BYTE_LISTS: Final = tuple(  # by the base and the most digits of a byte
+    (
+        base,
+        re.compile(
+            rf"(?<![{digits}])(?:0{prefix})?[{digits}]{{1,{most}}}+(?!\w)"
+            rf"(?:(?:[\s,:;-]|\\++[nrt]){{1,16}}+(?:0{prefix})?[{digits}]{{1,{most}}}+(?!\w)){{3,}}+"
+        ),
+        re.compile(rf"(?:0{prefix})?([{digits}]+)"),
+    )
+    for base, digits, prefix, most in (
+        (16, "0-9A-Fa-f", "[xX]", 2),
+        (10, "0-9", "d", 3),
+        (8, "0-7", "[oO]", 3),
+        (2, "01", "[bB]", 8),
+    )
+)
 _LINE_END: Final = re.compile(r"[ \t]*(?:\\++[rn]|\r?\n)+[ \t>]*")
-_SPACE: Final = re.compile(r"[\s+]+")  # also as forms of the web write it
+# What stands between words, also in names and in forms of the web, or marks them.
+_COLOUR: Final = r"\x1b\[[0-9;?]{0,40}[A-Za-z]|\x00"
+_EMPHASIS: Final = r"[*_~`]|</?[A-Za-z][^<>]{0,60}>"
+_GAP: Final = re.compile(rf"(?:{_COLOUR}|{_EMPHASIS}|[\s+>|#/-]|\.(?=\S))+")
+_NOT_SEEN: Final = re.compile(rf"(?:{_COLOUR})+")
+_MARKED: Final = re.compile(rf"(?:{_COLOUR}|{_EMPHASIS})+")
 
 
 class Reading(NamedTuple):
@@ -57,13 +78,20 @@ class Reading(NamedTuple):
 
 
 class EncodedFinder:
-    """Finds texts in the forms that `FORMS` lists."""
+    """Finds texts in other forms.
+
+    Percent-encoded, quoted-printable, with escapes of HTML, JSON or bytes; in base64, hexadecimal
+    or numbers of bytes, in UTF-8 or UTF-16; each of these in each other, three deep.  In any case,
+    normal form and colour, emphasised, wrapped, quoted as in mails, or joined as in names.
+    """
 
     def __init__(self, texts: Iterable[str]) -> None:
+        texts = [*texts]
         needles = {needle for text in texts if (needle := _needle(text))}
         self._needles = sorted(needles, key=lambda needle: needle[0])
         shortest = min((len(needle) for needle, _ in needles), default=0)
         self._shortest_run = max(_SHORTEST_RUN, shortest * 4 // 3 - 2)
+        self._wide = wide_forms(texts)
 
     def __bool__(self) -> bool:
         return bool(self._needles)
@@ -76,21 +104,32 @@ class EncodedFinder:
         spans = set[tuple[int, int]]()
         for at in range(0, max(1, len(value)), _CHUNK - overlap):
             piece = value[at : at + _CHUNK]
-            spans |= {(at + start, at + end) for start, end in self._find(piece, nested=True)}
+            spans |= {(at + start, at + end) for start, end in self._find(piece, _PASSES)}
             if at + _CHUNK >= len(value):
                 break
         return merge_spans(spans)
 
-    def _find(self, value: str, *, nested: bool) -> Iterator[tuple[int, int]]:
+    def _find(self, value: str, depth: int) -> Iterator[tuple[int, int]]:
+        """Yield the spans of copies, encoded ``depth`` times at most."""
         reading = Reading(value, range(len(value)), range(1, len(value) + 1))
         for count in range(_PASSES + 1):
             yield from self._search(reading)
             if count == _PASSES or not _ESCAPE.search(reading.text):
                 break
             reading = _unescape(reading)
-        for run in _RUN.finditer(value) if nested else ():
-            if self._count_in_run(run[0]):
-                yield run.start(), run.start() + self._needed(run[0])
+        if not depth:
+            return
+        for run in _RUN.finditer(value):
+            if self._count_in_run(run[0], depth):
+                yield run.start(), run.start() + self._needed(run[0], depth)
+        for base, numbers, number in _BYTE_LISTS:
+            for run in numbers.finditer(value):
+                numerals = [*number.finditer(run[0])]
+                data = [int(figure[1], base) for figure in numerals]
+                for first in (1, 0):  # the end of a word may look like a number
+                    if max(data) < 256 and self._count_in(bytes(data[first:]), depth):
+                        yield run.start() + numerals[first].start(), run.end()
+                        break
 
     def _search(self, reading: Reading) -> Iterator[tuple[int, int]]:
         plain = _normalise(reading)
@@ -100,32 +139,51 @@ class EncodedFinder:
             while at >= 0:
                 end = at + len(needle)
                 if all(
-                    gap - at in breaks or ("\n" in gaps[gap] and len(needle) >= MIN_CHARS)
+                    gap - at in breaks or _may_part(gaps[gap], len(needle))
                     for gap in range(at + 1, end)
                     if gap in gaps
                 ):
                     yield squeezed.starts[at], squeezed.ends[end - 1]
                 at = squeezed.text.find(needle, at + 1)
 
-    def _needed(self, run: str) -> int:
+    def _needed(self, run: str, depth: int) -> int:
         """Return the length of a run without the lines behind it that are no part of it."""
-        end, copies = len(run), self._count_in_run(run)
+        end, copies = len(run), self._count_in_run(run, depth)
         for line in [*_LINE_END.finditer(run)][: -_LINES_BEHIND - 1 : -1]:
-            if self._count_in_run(run[: line.start()]) < copies:
+            if self._count_in_run(run[: line.start()], depth) < copies:
                 break
             end = line.start()
         return end
 
-    def _count_in_run(self, run: str) -> int:
+    def _count_in_run(self, run: str, depth: int) -> int:
         """Return how often a run of base64 or of hexadecimal figures says one of the texts."""
         letters = _LINE_END.sub("", run).rstrip("=")
         if len(letters) < self._shortest_run:
             return 0
-        most = 0
-        for data in _decodings(letters):
-            spans = self._find(data.decode("utf-8", "replace"), nested=False)
-            most = max(most, len({*spans}))
-        return most
+        return max((self._count_in(data, depth) for data in _decodings(letters)), default=0)
+
+    def _count_in(self, data: bytes, depth: int) -> int:
+        """Return how often bytes say one of the texts."""
+        wide = sum(data.count(form) for form in self._wide)
+        return wide or len({*self._find(data.decode("utf-8", "replace"), depth - 1)})
+
+
+def wide_forms(texts: Iterable[str]) -> set[bytes]:
+    """Return texts in UTF-16, of either order, in the usual cases."""
+    stripped = [text.strip() for text in texts]
+    cased = {form for text in stripped for form in (text, text.lower(), text.upper()) if form}
+    return {
+        form.encode(encoding, "surrogatepass")
+        for form in cased
+        for encoding in ("utf-16-le", "utf-16-be")
+    }
+
+
+def _may_part(gap: str, size: int) -> bool:
+    """Tell whether what stands inside a word leaves it the word that it is."""
+    if _NOT_SEEN.fullmatch(gap):
+        return True
+    return size >= MIN_CHARS and ("\n" in gap or bool(_MARKED.fullmatch(gap)))
 
 
 def merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -140,7 +198,7 @@ def merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _needle(text: str) -> tuple[str, frozenset[int]] | None:
-    """Return a text without white space, and the places where it had some."""
+    """Return a text without what stands between its words, and the places where it had some."""
     stripped = text.strip()
     plain = _normalise(Reading(stripped, range(len(stripped)), range(1, len(stripped) + 1)))
     squeezed, gaps = _squeeze(plain)
@@ -175,11 +233,16 @@ def _meaning(match: re.Match[str]) -> str:
         return ""
     if match["percent"] or match["quoted"]:
         return bytes.fromhex(escape.replace(escape[0], "")).decode("utf-8", "replace")
+    if match["bytes"]:
+        data = bytes(int(h, 16) if h else int(o, 8) for h, o in _BYTE.findall(escape))
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data.decode("latin-1")
     if match["html"]:
         return html.unescape(escape)
-    codes = re.findall(r"[ux]([0-9A-Fa-f]{2,4})", escape)
-    if codes:
-        units = "".join(chr(int(code, 16)) for code in codes)
+    if codes := ["".join(code) for code in _CODE.findall(escape)]:
+        units = "".join(chr(min(int(code, 16), 0x10FFFF)) for code in codes)
         return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return _SHORT_ESCAPES.get(escape[-1], escape[-1])
 
@@ -206,13 +269,13 @@ def _normalise(reading: Reading) -> Reading:
 
 
 def _squeeze(reading: Reading) -> tuple[Reading, dict[int, str]]:
-    """Leave out white space; also return, by the place behind it, what was left out."""
+    """Leave out what stands between words; also return it, by the place behind it."""
     gaps: dict[int, str] = {}
     text: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
     done = 0
-    for space in _SPACE.finditer(reading.text):
+    for space in _GAP.finditer(reading.text):
         text.append(reading.text[done : space.start()])
         starts += reading.starts[done : space.start()]
         ends += reading.ends[done : space.start()]
@@ -226,8 +289,9 @@ def _squeeze(reading: Reading) -> tuple[Reading, dict[int, str]]:
 
 def _decodings(letters: str) -> Iterator[bytes]:
     """Yield what a run stands for, wherever in it a group of figures begins."""
-    if _HEX.match(letters):
-        yield bytes.fromhex(letters)
+    for figures in _HEX.findall(letters):
+        for odd in (figures, figures[1:]):
+            yield bytes.fromhex(odd[: len(odd) & ~1])
     standard = letters.replace("-", "+").replace("_", "/")
     for offset in range(4):
         group = standard[offset:]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from memtier_plugin.lifecycle.purge.archives import archive_holds
-from memtier_plugin.lifecycle.purge.encoded import merge_spans
-from memtier_plugin.lifecycle.purge.plan import PlainFileEdit, SpanFinder, Spans, TextFinder
+from memtier_plugin.lifecycle.purge.plan import PlainFileEdit, SpanFinder, TextFinder
 from memtier_plugin.lifecycle.purge.rewrite import text_digest
 from memtier_plugin.storage import export_register as exports
 from memtier_plugin.storage import local_files
 from memtier_plugin.storage.store import Store
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of a file whose text is read
+_PIECE: Final = 4 * 1024 * 1024  # bytes of a file that are read at once
 _EDITABLE_EXPORTS: Final = ("jsonl", "markdown")  # kinds of exports that can be changed
 
 
@@ -47,11 +46,14 @@ def scan_files(
     scan.names += scan.deletions
     in_files = _file_finder(finder, needles)
     for path in local_files.iter_other_files(store):
-        if not (edit := find_in_file(path, in_files)):
+        edit = find_in_file(path, in_files)
+        too_large = edit is None and path.stat().st_size > MAX_BYTES
+        if not edit and not (too_large and any(count_in_files([path], needles).values())):
             continue
-        if why := untouchable(store, path):
+        if why := "too large to be edited: delete it" if too_large else untouchable(store, path):
             scan.left.append({"path": str(path), "why": why})
             continue
+        assert edit is not None
         if "queue" in _parts_below(path, store.project_folder.home):
             scan.queued += 1
         else:
@@ -65,22 +67,41 @@ def scan_files(
     return scan
 
 
-def count_in_files(paths: Iterable[Path], needles: Sequence[str]) -> dict[str, int]:
-    """Return how often each file holds one of these texts, byte for byte, in any case."""
-    forms = {form for needle in needles for form in _encodings(needle)}
-    if not forms:
+def count_in_files(
+    paths: Iterable[Path], needles: Sequence[str], *, encoded: bool = True
+) -> dict[str, int]:
+    """Return how often each file says one of these texts.
+
+    Args:
+        encoded: in whatever form, save in an index, which has the lines of the ledgers.
+    """
+    texts = [needle for needle in needles if needle.strip()]
+    if not texts:
         return {}
-    longest_first = sorted(forms, key=lambda form: (-len(form), form))
-    pattern = re.compile(b"|".join(map(re.escape, longest_first)))
+    finder, overlap = TextFinder(*texts), 16 * max(map(len, texts))
     counts = {}
     for path in paths:
-        try:
-            data = path.read_bytes()
-        except OSError:
-            continue
-        if count := len(pattern.findall(data.lower())):
+        find = finder.find_all if encoded and ".sqlite3" not in path.name else finder.find_plain
+        if count := sum(len(find(text)) for text in _pieces(path, overlap)):
             counts[str(path)] = count
     return counts
+
+
+def names_in_use(store: Store, needles: Sequence[str]) -> list[str]:
+    """Return the files and folders of the home whose names say one of these texts."""
+    texts = [needle for needle in needles if needle.strip()]
+    finder = TextFinder(*texts) if texts else None
+    home = store.project_folder.home
+    return [str(path) for path in sorted(home.rglob("*")) if finder and finder.find_all(path.name)]
+
+
+def _pieces(path: Path, overlap: int) -> Iterator[str]:
+    """Yield the text of a file in parts that overlap; nothing of one that cannot be read."""
+    rest = b""
+    with suppress(OSError), path.open("rb") as file:
+        while data := file.read(_PIECE):
+            yield (rest + data).decode("utf-8", "surrogateescape")
+            rest = (rest + data)[-overlap:]
 
 
 def _scan_export(
@@ -137,12 +158,8 @@ def _file_finder(finder: SpanFinder, needles: Sequence[str]) -> SpanFinder:
     """Return a finder for the text of whole files: of the needles, where items are purged."""
     if isinstance(finder, TextFinder):
         return finder
-    finders = [TextFinder(needle) for needle in needles if needle]
-
-    def find(text: str) -> Spans:
-        return merge_spans(span for each in finders for span in each.find_all(text))
-
-    return find
+    texts = [needle for needle in needles if needle.strip()]
+    return TextFinder(*texts).find_all if texts else lambda _: ()
 
 
 def find_in_file(path: Path, finder: SpanFinder) -> PlainFileEdit | None:
@@ -159,10 +176,3 @@ def find_in_file(path: Path, finder: SpanFinder) -> PlainFileEdit | None:
 
 def _parts_below(path: Path, home: Path) -> Iterable[str]:
     return path.relative_to(home).parts if path.is_relative_to(home) else ()
-
-
-def _encodings(needle: str) -> set[bytes]:
-    """Return a text as files may hold it: plain, and as JSON writes it."""
-    plain = needle.strip()
-    forms = (plain, json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1])
-    return {form.encode("utf-8", "surrogatepass").lower() for form in forms if form}

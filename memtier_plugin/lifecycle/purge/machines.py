@@ -18,6 +18,7 @@ from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import PurgeEvent, PurgeReachedEvent
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import PROJECT_JOURNAL, write_private_file
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.times import to_iso
@@ -209,7 +210,7 @@ class PurgeReach:
 
     def _applied(self) -> list[str]:
         try:
-            return [str(name) for name in json.loads(self._notes.read_text("utf-8"))]
+            return [str(name) for name in parse_json_text(self._notes.read_text("utf-8"))]
         except (OSError, ValueError, TypeError):
             return []
 

@@ -59,7 +59,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "span": None,
 }
 _MIN_WHOLE_CHARS: Final = 8  # of a text that identifies an item
-_REMEMBER_RUN: Final = "remember:"  # prefix of a run that is named after the words
+_REMEMBER_RUN: Final = "remember:"  # prefix of a run whose name tells the words, or their hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,8 @@ class PurgePlan:
             left = {k: v for k, v in left.items() if k not in _DEFAULTS or v != _DEFAULTS[k]}
         else:
             return data
+        if str(left.get("run_id", "")).startswith(_REMEMBER_RUN):
+            left["run_id"] = _REMEMBER_RUN.rstrip(":")
         if "key" in left and identity in self.keys:
             left["key"] = self.keys[identity]
         sealed = checksum.FIELD in record  # older lines have no room for one
@@ -156,10 +158,7 @@ class PurgePlan:
 def make_stub(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stub of an entry or a fact: that it existed, when, and whose it was."""
     names = _ENTRY if "content" in record else _FACT
-    left = {name: _EMPTY.get(name, record[name]) for name in names if name in record}
-    if str(left.get("run_id", "")).startswith(_REMEMBER_RUN):
-        left["run_id"] = "remember"
-    return left
+    return {name: _EMPTY.get(name, record[name]) for name in names if name in record}
 
 
 def parse_line(data: bytes) -> dict[str, Any] | None:
@@ -234,38 +233,31 @@ def _spans(given: Iterable[Sequence[int]]) -> Spans:
     return [(int(start), int(end)) for start, end in given]
 
 
-# -- keys -------------------------------------------------------------------------------------
-
-
 # -- finding a text ---------------------------------------------------------------------------
 
 
 class TextFinder:
-    """Finds one text in any case and with any whitespace, as JSON writes it, and encoded.
+    """Finds texts in any case and with any whitespace, as JSON writes them, and encoded.
 
-    Where the end of a text was truncated, it finds the beginning too.
+    Where the end of a text was truncated, it finds the beginning of the first of them too.
     """
 
-    def __init__(self, text: str) -> None:
-        parts = text.split()
-        plain = text.strip()
-        forms = (
-            plain,
-            json.dumps(plain, ensure_ascii=False)[1:-1],
-            json.dumps(plain, ensure_ascii=True)[1:-1],
-        )
-        patterns = [r"\s+".join(map(re.escape, parts)), *map(re.escape, forms)]
+    def __init__(self, *texts: str) -> None:
+        patterns = [form for text in texts for form in _plain_patterns(text)]
         self._pattern = re.compile("|".join(dict.fromkeys(patterns)), re.IGNORECASE)
-        self._text = plain.casefold()
+        self._text = texts[0].strip().casefold()
         self._least = max(MIN_TEXT_CHARS, min(8, len(self._text) // 2))
-        self._encoded = EncodedFinder([text])
+        self._encoded = EncodedFinder(texts)
         # Words by which a fact that paraphrases it is recognised.
-        self.words = frozenset(word_set(text)) if len(parts) > 1 else frozenset()
+        self.words = frozenset(word_set(texts[0]) if len(texts[0].split()) > 1 else ())
+
+    def find_plain(self, value: str) -> Spans:
+        """Return the spans of the full texts as they are, or joined as in a name."""
+        return [match.span() for match in self._pattern.finditer(value)]
 
     def find_all(self, value: str) -> Spans:
-        """Return the spans of the full text, in whatever form it is found."""
-        plain = [match.span() for match in self._pattern.finditer(value)]
-        return merge_spans([*plain, *self._encoded.find_all(value)])
+        """Return the spans of the full texts, in whatever form they are found."""
+        return merge_spans([*self.find_plain(value), *self._encoded.find_all(value)])
 
     def __call__(self, value: str) -> Spans:
         """Return the spans of the text, and of its beginning at a truncated end."""
@@ -280,6 +272,18 @@ class TextFinder:
                         spans.append((end - size, end))
                     break
         return spans
+
+
+def _plain_patterns(text: str) -> list[str]:
+    """Return patterns of a text with any whitespace, as JSON writes it, and joined as in a name."""
+    plain = text.strip()
+    forms = (
+        plain,
+        json.dumps(plain, ensure_ascii=False)[1:-1],
+        json.dumps(plain, ensure_ascii=True)[1:-1],
+    )
+    spaced = r"(?:\s+|[-_.+/]|%20)".join(map(re.escape, plain.split()))
+    return [spaced, *map(re.escape, forms)]
 
 
 _WORD: Final = re.compile(r"[^\s\"'`,;:()\[\]{}<>|]+")

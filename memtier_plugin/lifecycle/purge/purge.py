@@ -19,7 +19,7 @@ from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.lifecycle.purge import rewrite
 from memtier_plugin.lifecycle.purge.encoded import MIN_CHARS, NOT_LOOKED_FOR
-from memtier_plugin.lifecycle.purge.files import count_in_files
+from memtier_plugin.lifecycle.purge.files import count_in_files, names_in_use
 from memtier_plugin.lifecycle.purge.machines import reach_of
 from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK, TextFinder
 from memtier_plugin.lifecycle.purge.rewrite import Progress
@@ -238,7 +238,9 @@ class Purger:
         files = local_files.list_all_files(self._store)
         exported = [Path(export["path"]) for export in first.copies.exports]
         files.update(path for path in exported if path.is_file())
-        by_file = count_in_files(sorted(files), first.needles)
+        encoded = isinstance(first.finder, TextFinder)  # a text, wherever it is
+        by_file = count_in_files(sorted(files), first.needles, encoded=encoded)
+        names = names_in_use(self._store, first.needles)
         lines = (
             copies.entries,
             copies.facts,
@@ -254,9 +256,10 @@ class Purger:
             "vectors": copies.vectors,
             "ngrams": copies.ngrams,
             "bytes": sum(by_file.values()),
-            "files": len(rest.plan.plain),
+            "files": len(rest.plan.plain) + len(copies.left),
+            "names": len(names),
         }
-        return counts, tuple(sorted({*by_file, *(left["path"] for left in copies.left)}))
+        return counts, tuple(sorted({*by_file, *names, *(left["path"] for left in copies.left)}))
 
     def _count_recalled(self, first: CopyScan) -> int:
         """Recall each text as its own agent would; count the hits that still show it."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.lifecycle.purge.plan import PlainFileEdit, PurgePlan, replace_spans
 from memtier_plugin.storage.store import Store
@@ -53,7 +54,7 @@ def load_plan(folder: Path) -> PurgePlan | None:
     """
     path = folder / PLAN_FILE
     try:
-        return PurgePlan.from_json(json.loads(path.read_text("ascii")))
+        return PurgePlan.from_json(parse_json_text(path.read_text("ascii")))
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -200,7 +200,7 @@ def _check_hooks(store: Store, _now: datetime) -> Iterator[HealthFinding]:
                     agent,
                     "the message says what is wrong; the host's log has the trace",
                 )
-        if silent := silence_of(agent, marks):
+        if silent := silence_of(store, agent, marks):
             yield HealthFinding(
                 "error", silent, agent, "`memtier install` for its host sets what it needs again"
             )

@@ -12,13 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     decode_file_name,
     encode_file_name,
     write_private_file,
 )
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.operations import hook_latency
 from memtier_plugin.storage.store import Store
 
@@ -44,9 +45,22 @@ def note_hook(
             if hook in _COUNTERPART:
                 other = marks.setdefault(_COUNTERPART[hook], dict(unused))
                 other["missed"] = other.get("missed", 0) + 1
+                if other["missed"] == 1:
+                    other["since"] = to_iso(now)
         else:
             mark |= {"last_error": to_iso(now), "error": error[:500]}
         write_private_file(path, json.dumps(marks, indent=1))
+
+
+def note_begun(store: Store, agent: str, hook: str) -> None:
+    """Record that a host calls a hook, which may take long and fail: so it misses none."""
+    folder = store.project_folder.make("hooks")
+    path = folder / f"{encode_file_name(agent)}.json"
+    with hold_lock(folder / ".lock", 1.0):
+        marks = _load(path)
+        if marks.get(hook, {}).get("missed"):
+            marks[hook]["missed"] = 0
+            write_private_file(path, json.dumps(marks, indent=1))
 
 
 def is_failing(mark: Mapping[str, Any]) -> bool:
@@ -56,22 +70,27 @@ def is_failing(mark: Mapping[str, Any]) -> bool:
 
 def describe_silence(store: Store, agent: str) -> str | None:
     """Describe calls that a host's agent should make and does not, or return None."""
-    return silence_of(
-        agent, _load(store.project_folder.path / "hooks" / f"{encode_file_name(agent)}.json")
-    )
+    folder = store.project_folder.path / "hooks"
+    return silence_of(store, agent, _load(folder / f"{encode_file_name(agent)}.json"))
 
 
-def silence_of(agent: str, hooks: Mapping[str, Any]) -> str | None:
-    """Describe a missing counterpart: turns that are not stored, or runs without a recall."""
+def silence_of(store: Store, agent: str, hooks: Mapping[str, Any]) -> str | None:
+    """Describe a missing counterpart: turns that are not stored, or runs without a recall.
+
+    That nothing was stored is said only where no call of the hook has begun since, and the agent's
+    log proves it: the mark may be lost.
+    """
 
     def missed(hook: str) -> int:
         return int(hooks.get(hook, {}).get("missed", 0))
 
-    if missed("agent_end") >= MAX_UNSTORED_TURNS:
-        number = missed("agent_end")
+    if (number := missed("agent_end")) >= MAX_UNSTORED_TURNS:
+        since = hooks["agent_end"].get("since")
+        begun = from_iso(since).timestamp() if since else None
+        if store.reader().entries(agent=agent, since=begun):
+            return None
         return f"{agent}: {number} turns passed and none was stored; `memtier doctor` looks why"
-    if missed("before_prompt_build") >= MAX_UNRECALLED_RUNS:
-        number = missed("before_prompt_build")
+    if (number := missed("before_prompt_build")) >= MAX_UNRECALLED_RUNS:
         return f"{agent}: {number} runs were stored without a recall; `memtier doctor` looks why"
     return None
 
@@ -88,7 +107,7 @@ def read_hook_marks(store: Store) -> dict[str, dict[str, Any]]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        marks = json.loads(path.read_text("utf-8"))
+        marks = parse_json_text(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return marks if isinstance(marks, dict) else {}

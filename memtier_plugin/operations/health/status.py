@@ -13,7 +13,7 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import INJECTING, JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.operations import hook_latency, job_state
 from memtier_plugin.operations.health.background import (
@@ -56,6 +56,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
         "backlog": 0,
         "hooks": read_hook_marks(store),
         "waits": hook_latency.read_waits(store.project_folder.home, store.project),
+        "prompts": hook_latency.count_prompts(store.project_folder.home, store.project),
         "agents": {},
         "causes": None,
         "degraded": [],
@@ -87,7 +88,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
         f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
         for plugin in report["plugins"]
     ]
-    report["degraded"] += [*_failing_hooks(report["hooks"])]
+    report["degraded"] += [*_failing_hooks(store, report["hooks"])]
     report["degraded"] += hook_latency.describe_unanswered(report["waits"])
     _queue_status(store, report)
     if store.settings.telemetry.enabled:
@@ -104,12 +105,12 @@ def _not_reranked(recalls: Sequence[JournalEvent]) -> Iterator[str]:
         yield f"{len(why)} of the newest {len(labels)} recalls were {NOT_RERANKED}: {reason}"
 
 
-def _failing_hooks(hooks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _failing_hooks(store: Store, hooks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for agent, marks in hooks.items():
         for hook, mark in marks.items():
             if is_failing(mark):
                 yield f"{agent} {hook}: {mark['error']}"
-        if silence := silence_of(agent, marks):
+        if silence := silence_of(store, agent, marks):
             yield silence
 
 
@@ -187,16 +188,23 @@ def _withheld(store: Store, recalls: Sequence[JournalEvent]) -> dict[str, Any] |
 
 
 def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
-    """Return for each agent what its newest turns had injected, and which repeats were avoided."""
+    """Return for each agent what its newest turns had injected, and which repeats were avoided.
+
+    ``late`` turns went without, as far as their hosts said.
+    """
     turns: dict[str, list[RecallEvent]] = {}
+    late: Counter[str] = Counter()
     for event in events:
         recall = RecallEvent.of(event)
-        if recall.purpose == "inject":
-            turns.setdefault(event.agent_id, []).append(recall)
+        if recall.purpose in INJECTING:
+            kept = turns.setdefault(event.agent_id, [])
+            kept += [recall] if recall.purpose == "inject" else []
+            late[event.agent_id] += recall.purpose == "offer"
     return {
         agent: {
             "turns": len(recalls),
-            "tokens_a_turn": round(sum(recall.tokens for recall in recalls) / len(recalls), 1),
+            "late": late[agent],
+            "tokens_a_turn": round(sum(r.tokens for r in recalls) / max(1, len(recalls)), 1),
             "lines": sum(len(recall.injected) for recall in recalls),
             "repeats_avoided": sum(len(recall.repeats) for recall in recalls),
             "blocks": dict(Counter(map(_block_size, recalls))),

@@ -7,7 +7,6 @@ query alone.  Texts go through the model one by one: a vector depends on its own
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.text.scripts import is_written_in
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def _read_folder(folder: Path) -> EncoderFiles | None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json_text(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}

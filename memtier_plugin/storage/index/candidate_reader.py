@@ -375,6 +375,21 @@ class IndexCandidateReader(IndexNeighbours):
         )
         return [int(row[0]) for row in rows]
 
+    def rows_between(
+        self, scopes: Sequence[int], start: float, end: float, limit: int
+    ) -> list[int]:
+        """Return the newest visible rows of each scope said between two moments."""
+        # One scope at a time the index has them in order, so that only as many are read.
+        return [
+            int(row)
+            for scope in scopes
+            for (row,) in self._db.execute(
+                """SELECT row FROM items WHERE scope = ? AND indexed AND observed BETWEEN ? AND ?
+                   ORDER BY observed DESC, id DESC LIMIT ?""",
+                (scope, start, end, limit),
+            )
+        ]
+
     def newest_in_session(
         self, agent: str, session: str, scopes: Sequence[int], limit: int
     ) -> list[int]:

@@ -176,6 +176,13 @@ def m006_gate(connection: apsw.Connection) -> None:
     connection.execute("ALTER TABLE items ADD COLUMN words_only INTEGER NOT NULL DEFAULT 0")
 
 
+def m007_times(connection: apsw.Connection) -> None:
+    """Find what was said in a time without reading what was said at any other."""
+    connection.execute("CREATE INDEX items_time ON items(scope, observed) WHERE indexed")
+
+
+_LOST: Final = ("no such table", "no such column")  # what a statement of ours needs
+
 MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
     m001_first,
     m002_standing,
@@ -183,6 +190,7 @@ MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
     m004_content,
     m005_priorities,
     m006_gate,
+    m007_times,
 )
 
 
@@ -251,7 +259,9 @@ class Index:
         import apsw
 
         cause = problem.__cause__ or problem
-        damaged = isinstance(cause, apsw.CorruptError | apsw.NotADBError)
+        damaged = isinstance(cause, apsw.CorruptError | apsw.NotADBError) or (
+            isinstance(cause, apsw.SQLError) and str(cause).startswith(_LOST)
+        )
         other = isinstance(problem, ForeignFile | SchemaTooNew)
         if not (damaged or other) or isinstance(cause, UnsafePath):
             return False

@@ -13,6 +13,7 @@ from memtier_plugin.storage.index.items import row_number
 from memtier_plugin.storage.index.records import (
     IndexRecords,
     Stored,
+    from_blob,
     join_conditions,
     read_states,
     to_utf8,
@@ -183,13 +184,13 @@ class IndexItemReader(IndexRecords):
         """Yield these items with their texts."""
         rows: Any = self._db.execute(
             """SELECT items.id, tier, agent, sender,
-                 coalesce(data ->> 'content', data ->> 'text', '')
+                 CAST(coalesce(data ->> 'content', data ->> 'text', '') AS BLOB)
                FROM items JOIN scopes ON scopes.id = scope
                WHERE items.id IN (SELECT value FROM json_each(?)) ORDER BY items.id""",
             (json.dumps([to_utf8(identity) for identity in ids]),),
         )
-        for row in rows:
-            yield ListedItem(*map(str, row))
+        for identity, tier, agent, sender, text in rows:
+            yield ListedItem(identity, tier, agent, sender, from_blob(text))
 
     def ids_in_session(self, agent: str, session: str) -> list[str]:
         """Return the ids of an agent's entries of one session, in order."""

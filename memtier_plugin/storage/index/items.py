@@ -160,7 +160,7 @@ class IndexItems:
             tier=fact.tier,
             scope=self._number("scopes", batch, agent=agent, sender=sender, shelf=fact.shelf),
             role=fact.origin,
-            speaker=fact.subject,  # lets a question's names match the fact's subject
+            speaker=to_utf8(fact.subject),  # lets a question's names match the fact's subject
             observed=(fact.valid_from or fact.timestamp).timestamp(),
             retrievable=fact.status == "active",
             text=text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -12,6 +12,7 @@ from memtier_plugin.storage.index.records import (
     IndexRecords,
     join_conditions,
     parse_event,
+    settle_events,
     to_utf8,
     to_utf8_all,
 )
@@ -27,8 +28,12 @@ class IndexJournalReader(IndexRecords):
     def event(self, identity: str) -> JournalEvent | None:
         """Return a journal event by its id."""
         for (data,) in self._db.execute("SELECT data FROM events WHERE id = ?", (identity,)):
-            return parse_event(data)
+            return self.settle([parse_event(data)])[0]
         return None
+
+    def settle(self, events: Sequence[JournalEvent]) -> list[JournalEvent]:
+        """Return events, the offers among them that a host acknowledged as injected."""
+        return settle_events(self._db, events)
 
     def recalls_ending(self, end: str) -> list[JournalEvent]:
         """Return the journalled recalls whose ids end so."""
@@ -36,7 +41,7 @@ class IndexJournalReader(IndexRecords):
             "SELECT data FROM events WHERE kind = 'recall' AND substr(id, -length(?1)) = ?1",
             (to_utf8(end),),
         )
-        return [parse_event(data) for (data,) in rows]
+        return self.settle([parse_event(data) for (data,) in rows])
 
     def events(
         self,
@@ -80,7 +85,7 @@ class IndexJournalReader(IndexRecords):
             f"SELECT data FROM {table} WHERE {condition} ORDER BY {order}",  # noqa: S608
             values,
         )
-        return [parse_event(data) for (data,) in rows]
+        return self.settle([parse_event(data) for (data,) in rows])
 
     def reverts_after_recall_drop(self) -> list[JournalEvent]:
         """Return the reverts of consolidations that lowered recall, oldest first."""

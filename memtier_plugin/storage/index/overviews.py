@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from memtier_plugin.core.records import Source
 from memtier_plugin.storage.index.bm25 import idf
-from memtier_plugin.storage.index.records import to_utf8
+from memtier_plugin.storage.index.records import from_blob, to_utf8
 from memtier_plugin.text.normalise import normalise
 
 if TYPE_CHECKING:
@@ -175,15 +175,19 @@ class IndexOverviews:
         own = "subject = ?2 AND agent = ?3 AND sender = ?4" if about else "true"
         agent, sender, subject = about or ("", "", "")
         rows = self._db.execute(
-            f"""SELECT items.id, agent, sender, CAST(data AS TEXT) ->> 'subject', relation,
-                      CAST(data AS TEXT) ->> 'value', indexed, superseded_by IS NOT NULL,
+            f"""SELECT items.id, agent, sender, CAST(CAST(data AS TEXT) ->> 'subject' AS BLOB),
+                      relation, CAST(CAST(data AS TEXT) ->> 'value' AS BLOB),
+                      indexed, superseded_by IS NOT NULL,
                       coalesce(forgotten OR reverted OR reviewed IS 'rejected', 0)
                FROM facts JOIN items USING (row) JOIN scopes ON scopes.id = items.scope
                LEFT JOIN states ON item = items.id
                WHERE shelf = ?1 AND {own} ORDER BY items.id""",  # noqa: S608
             (shelf, *map(to_utf8, (normalise(subject)[0], agent, sender)))[: 4 if about else 1],
         )
-        return [*map(ShelvedFact._make, rows)]
+        return [
+            ShelvedFact._make((*row[:3], from_blob(row[3]), row[4], from_blob(row[5]), *row[6:]))
+            for row in rows
+        ]
 
     def shelf_rows(
         self,

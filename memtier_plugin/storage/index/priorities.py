@@ -7,7 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.storage.index.priority_writer import USES
-from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
+from memtier_plugin.storage.index.records import (
+    parse_event,
+    settle_events,
+    to_utf8,
+    to_utf8_all,
+)
 from memtier_plugin.storage.priority_reader import ScoredEntry, UnreadRecall
 
 if TYPE_CHECKING:
@@ -134,8 +139,12 @@ class IndexPriorities:
                WHERE kind = 'recall' AND agent = ? AND line > coalesce(cursors.offset, 0)
                ORDER BY files.path, line LIMIT ?""",
             (USES, to_utf8(agent), limit),
-        )
-        return [UnreadRecall(str(path), int(line), parse_event(data)) for path, line, data in rows]
+        ).fetchall()
+        events = settle_events(self._db, [parse_event(data) for _, _, data in rows])
+        return [
+            UnreadRecall(str(path), int(line), event)
+            for (path, line, _), event in zip(rows, events, strict=True)
+        ]
 
     def counts(self) -> Mapping[str, int]:
         """Return how many entries are rated, and how many each active tier points at."""

@@ -13,7 +13,7 @@ from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.state import State
+from memtier_plugin.storage.state import State, is_offer, settle_offers
 
 if TYPE_CHECKING:
     import apsw
@@ -144,9 +144,30 @@ def parse_event(data: Any) -> JournalEvent:
     return decode_event(data)
 
 
+def settle_events(connection: Any, events: Sequence[JournalEvent]) -> list[JournalEvent]:
+    """Return events, the offers among them that a host acknowledged as injected.
+
+    Args:
+        events: may hold acknowledgements that the index has not read.
+    """
+    offers = json.dumps([event.id for event in events if is_offer(event)])
+    rows = connection.execute(
+        """SELECT data FROM touches JOIN events ON events.id = event
+           WHERE item IN (SELECT value FROM json_each(?)) AND kind = 'deliver'""",
+        (offers,),
+    )
+    read = [parse_event(data) for (data,) in rows] if offers != "[]" else []
+    return settle_offers(events, (*read, *events))
+
+
 def to_utf8(text: str) -> str:
     """Replace the lone surrogates that JSON allows and SQLite rejects."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def from_blob(text: bytes) -> str:
+    """Return a text that SQLite took out of a record, lone surrogates included."""
+    return text.decode("utf-8", "surrogatepass")
 
 
 def to_utf8_all(texts: Iterable[str]) -> list[str]:

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from memtier_plugin.core.cause_events import DeliverEvent
 from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry
 from memtier_plugin.storage.ledger import jsonl
 
-_RECALLS: Final = re.compile(  # that may wait to be indexed
-    rb'(?:\{"schema": \d+, "id": "\w+", "timestamp": "[^"]+", "kind": "%b", [^\n]*\n){1,32}'
-    % RecallEvent.KIND.encode()
+LATER: Final = (RecallEvent.KIND, DeliverEvent.KIND)  # kinds of events that may wait for the index
+_RECALLS: Final = re.compile(
+    rb'(?:\{"schema": \d+, "id": "\w+", "timestamp": "[^"]+", "kind": "(?:%b)", [^\n]*\n){1,32}'
+    % "|".join(LATER).encode()
 )
 _MOST_BYTES: Final = 128 * 1024  # of them
 SPOOL: Final = "-spool"  # in the name after the day; sorts before the day's own file
@@ -85,7 +87,7 @@ def parse_entries(file: LedgerFile, lines: Iterable[jsonl.LedgerLine]) -> Iterat
 
 
 def adds_only_recalls(file: LedgerFile, mark: jsonl.ReadMark | None) -> bool:
-    """Tell whether a journal has nothing new since a mark but a few recalls.
+    """Tell whether a journal has nothing new since a mark but a few recalls and their deliveries.
 
     Raises:
         UnsafePath, LedgerError: the file cannot be read.

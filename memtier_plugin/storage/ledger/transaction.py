@@ -7,7 +7,6 @@ lock on the project's facts.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,6 +23,7 @@ from memtier_plugin.core.events import (
     RetractEvent,
     SupersedeEvent,
 )
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.storage.ledger import jsonl
@@ -153,7 +153,7 @@ def _read_file(path: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
     except OSError as error:
         raise LedgerError(f"cannot read {path}: {error}") from error
     try:
-        plan = json.loads(text)
+        plan = parse_json_text(text)
         facts = [Fact.from_json(record) for record in plan["facts"]]
         return facts, [JournalEvent.from_json(record) for record in plan["events"]]
     except (ValueError, TypeError, KeyError) as error:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerWriteError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, sync_folders, write_private_file
 from memtier_plugin.storage.ledger import jsonl
@@ -112,7 +113,9 @@ def set_aside(folder: Path, delivered: Callable[[list[bytes]], Collection[bytes]
 def read_seals(path: Path) -> dict[str, Seal]:
     """Return what the files had, by day; what cannot be read counts as never looked at."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        return {day: Seal(*map(int, seal)) for day, seal in json.loads(path.read_text()).items()}
+        return {
+            day: Seal(*map(int, seal)) for day, seal in parse_json_text(path.read_text()).items()
+        }
     return {}
 
 

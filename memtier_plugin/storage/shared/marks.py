@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import decode_file_name, owner_folder_name, write_private_file
 from memtier_plugin.storage.shared.protocol import Stream
 
@@ -43,7 +44,7 @@ def mark_path(folder: Path, stream: Stream) -> Path:
 def read_mark(folder: Path, stream: Stream) -> Mark:
     """Return a stream's mark; one that cannot be read counts as none, and all is compared again."""
     try:
-        return Mark(**json.loads(mark_path(folder, stream).read_text("utf-8")))
+        return Mark(**parse_json_text(mark_path(folder, stream).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return Mark()
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem, LedgerError, SettingsError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
@@ -93,7 +94,7 @@ def shared_name(folder: Path) -> str | None:
     """
     path = folder / FOLDER / MARKER
     try:
-        return str(json.loads(path.read_text("utf-8"))["project"])
+        return str(parse_json_text(path.read_text("utf-8"))["project"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -132,7 +133,7 @@ def mark_joined(folder: ProjectFolder, name: str) -> None:
 def is_joining(folder: Path) -> bool:
     """Tell whether joining a shared project was interrupted."""
     try:
-        return bool(json.loads((folder / FOLDER / MARKER).read_text("utf-8")).get("joining"))
+        return bool(parse_json_text((folder / FOLDER / MARKER).read_text("utf-8")).get("joining"))
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -364,7 +365,7 @@ class SharedStore(Store):
 
     def _state(self) -> dict[str, Any]:
         with suppress(OSError, ValueError):
-            return dict(json.loads((self._folder / FOLDER / _STATE).read_text("utf-8")))
+            return dict(parse_json_text((self._folder / FOLDER / _STATE).read_text("utf-8")))
         return {}
 
     def shared_status(self) -> dict[str, Any]:

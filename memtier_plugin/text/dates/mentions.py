@@ -21,6 +21,9 @@ class DateMention:
         span: the period of a relative date ("last week"); None where it can be read in two ways.
         approximate_day: set where only a day nearby is known ("two weeks ago"): the middle of
             the period.
+        weekday: its number, where the day is named by it.
+        readings: the periods it may mean where there are several, the nearest first, or the last
+            one and the next.
     """
 
     start: int
@@ -30,6 +33,8 @@ class DateMention:
     day: int | None = None
     span: Period | None = field(default=None, kw_only=True)
     approximate_day: date | None = field(default=None, kw_only=True)
+    weekday: int | None = field(default=None, kw_only=True)
+    readings: tuple[Period, ...] = field(default=(), kw_only=True)
 
     @property
     def period(self) -> Period | None:

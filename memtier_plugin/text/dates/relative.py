@@ -1,115 +1,183 @@
 """Find the dates that a text names relative to the day of its utterance.  Pure.
 
-A phrase with two common readings ("next Friday" on a Wednesday) is found, but has no period: what a
-memory keeps must not rest on a guess.
+One grammar for all languages: a step ("last", "letzte", "上") before or after a unit of time or a
+weekday, a count of units before or after "ago", and fixed words ("yesterday").  A language takes
+part by the classes of words in its data.  A phrase with two common readings ("next Friday" on a
+Wednesday) has both as its readings, and no period: what a memory keeps must not rest on a guess.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from functools import cache
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import regex
 
 from memtier_plugin.text.dates.mentions import DateMention, without_overlaps
-from memtier_plugin.text.dates.periods import Period, period_of, shift_day
-from memtier_plugin.text.lexicon import Lexicon, lexicon, lexicons
+from memtier_plugin.text.dates.periods import Period, period_of, season_of, shift_day
+from memtier_plugin.text.lexicon import Lexicon, lexicons
 
-# The most that number words count to in "three days ago", by language.
-_COUNT_UP_TO: Final = {"english": 10, "german": 4, "spanish": 4, "french": 4, "russian": 4}
+SEASONS: Final = ("spring", "summer", "autumn", "winter")
+_COUNT_UP_TO: Final = 12  # the most that number words count to in "three days ago"
+_REACH: Final = 24  # characters before a name in which a preposition stands
+_SHORTEST: Final = 4  # of a weekday's names: "sat" and "sun" are words of their own
+# What may stand between the words of one phrase.
+GAP: Final = (
+    r"(?:[\s,'’-]+(?:(?:of|in|the|on|at|s|de|del|la|el|los|las|l|le|les|du|des|der|dem|den|die|das|"
+    r"im|am|vom|von)\b[\s'’-]+)*)"
+)
+_ARTICLE: Final = r"(?:\b(?:(?:la|el|le|the|this(?= past)) |l['’]))?"
+# Behind one of these a weekend or a season by itself means a certain one.
+_ON: Final = regex.compile(
+    r"(?i)\b(?:(?:on|from|since|until|before|after|by|at|over|during|in|am|vom|seit|bis|im|ab|vor|el|"
+    r"del|al|desde|hasta|en|du|ce|depuis|pendant)(?: (?:the|dem|el|le))? |(?:de|pendant|depuis) "
+    r"l['’])\Z"
+)
+_NTH: Final = (  # "on the 10th", "am 10.", "el día 10"
+    r"(?:\b(?:on|since|until|before|after) the (?P<n>\d{1,2})(?:st|nd|rd|th)|\b(?:el(?: día)?|le) "
+    r"(?P<n>\d{1,2}))(?=\s*(?:[?.!,;]|\Z))|\b(?:am|seit dem|bis zum) (?P<n>\d{1,2})\.(?! ?\d)"
+)
+_WORD: Final = regex.compile(r"\d|[^\W\d]+")
+_DAYS: Final = {"day": 1, "week": 7, "month": 30, "year": 365}
+_MAX_DAYS: Final = 36_500
+
+_Match: TypeAlias = "regex.Match[str]"
+_Reader = Callable[[_Match, date], DateMention | None]
+_Form = tuple[regex.Pattern[str], _Reader]
 
 
-class _Phrase(NamedTuple):
-    """A pattern for a period that lies a number of units away."""
+class _Words(NamedTuple):
+    """The classes of the languages that separate words, or of those that do not."""
 
-    unit: str
-    offset: int
-    pattern: regex.Pattern[str]
+    steps: Mapping[str, int]
+    steps_after: Mapping[str, int]
+    units: Mapping[str, str]
+    weekdays: Mapping[str, int]
+    counts: Mapping[str, int]
 
 
-class _Tables(NamedTuple):
-    """The compiled phrases of all languages; most processes never need them."""
+def find_relative_dates(
+    text: str, said_on: date, *, weekdays: bool = False, asked: bool = False
+) -> list[DateMention]:
+    """Return the dates that a text names relative to the day of its utterance, in order.
 
-    hints: tuple[str, ...]  # one of them stands in any text that has a relative date
-    phrases: tuple[_Phrase, ...]
-    counted: tuple[tuple[int, regex.Pattern[str]], ...]  # -1 for "ago", 1 for "in ..."
-    counts: dict[str, int]
-    units: dict[str, str]
-    weekend: regex.Pattern[str]
-    weekday: regex.Pattern[str]
-    weekdays: dict[str, int]
-    weekday_steps: dict[str, int]
+    Args:
+        weekdays: also those by themselves; their readings are the last one and the next.
+        asked: also what only a question means as a certain time: "at the weekend", "in spring",
+            "on the 10th", "the last three weeks".
+    """
+    if not may_name_time(text):
+        return []
+    mentions = (
+        mention
+        for form, read in _grammar(weekdays, asked)
+        for match in form.finditer(text)
+        if (mention := read(match, said_on))
+    )
+    return without_overlaps(text, mentions)
+
+
+def may_name_time(text: str) -> bool:
+    """Tell whether a text has a digit or a word of time; in one without, no date is looked for."""
+    spaced, unspaced = _time_words()
+    if not spaced.isdisjoint(word.lower() for word in _WORD.findall(text)):
+        return True
+    return not text.isascii() and any(word in text for word in unspaced)
 
 
 @cache
-def _tables() -> _Tables:
+def _time_words() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return a word of each name and phrase of time, and those not separated by spaces."""
+    spaced = {*"0123456789"}
+    unspaced: dict[str, None] = {"年": None, "月": None, "日": None, "号": None}
+    for lex in lexicons():
+        phrases = (
+            *chain.from_iterable(lex.relative_times.values()),
+            *chain.from_iterable(lex.units.values()),
+            *" ".join((*lex.weekdays, *lex.months)).split(),
+        )
+        if lex.unspaced or lex.language == "korean":
+            unspaced.update(dict.fromkeys(phrases))
+        else:
+            spaced.update(max(_WORD.findall(phrase), key=len) for phrase in phrases)
+    return frozenset(spaced), tuple(unspaced)
+
+
+@cache
+def season_words() -> frozenset[str]:
+    """Return the names of the seasons in all languages."""
     every = lexicons()
-    units = {form: u for lex in every for u, forms in lex.units.items() for form in forms}
-    weekdays = {name: n for lex in every for n, name in enumerate(lex.weekday_names)}
-    steps = {word: step for lex in every for word, step in lex.weekday_steps.items()}
-    counts = {
-        word: value for lex in every for word, value in _counts(lex) if lex.language in _COUNT_UP_TO
-    }
-    number = rf"(?P<n>\d{{1,3}}|{'|'.join(counts)})"
-    counted = rf"{number} (?P<u>{'|'.join(sorted(units, key=len, reverse=True))})"
-    ago_after = _either(phrase for lex in every for phrase in lex.ago_after)
-    ago_before = _either(phrase for lex in every for phrase in lex.ago_before)
-    ahead_after = _either(phrase for lex in every for phrase in lex.ahead_after)
-    ahead_before = _either(phrase for lex in every for phrase in lex.ahead_before)
-    relative = _phrases(every)
-    return _Tables(
-        hints=_hints(every),
-        phrases=tuple(relative),
-        counted=(
-            (-1, _compiled(rf"\b{counted} {ago_after}\b|\b{ago_before} {counted}\b")),
-            (1, _compiled(rf"\b{counted} {ahead_after}\b|\b{ahead_before} {counted}\b(?! of\b)")),
-        ),
-        counts=counts,
-        units=units,
-        weekend=_compiled(rf"\b(?P<w>{'|'.join(lexicon('english').weekday_steps)}) weekend\b"),
-        weekday=_compiled(rf"\b(?P<w>{'|'.join(steps)}) (?P<day>{'|'.join(weekdays)})\b"),
-        weekdays=weekdays,
-        weekday_steps=steps,
-    )
+    return frozenset(form for lex in every for name in SEASONS for form in lex.units.get(name, ()))
+
+
+@cache
+def _grammar(weekdays: bool, asked: bool) -> Sequence[_Form]:
+    """Return what a phrase looks like, the more precise forms first; most processes need none."""
+    every = lexicons()
+    spaced = [lex for lex in every if not lex.unspaced and lex.units]
+    unspaced = [lex for lex in every if lex.unspaced and lex.units]
+    forms = [*_fixed_words(every)]
+    for languages, bound, gap in ((spaced, r"\b", GAP), (unspaced, "", r"\s?的?")):
+        words = _words(languages)
+        forms.append(_counted(languages, words, bound))
+        if asked:
+            forms += _asked(words, bound, gap)
+        forms.append(_stepped(words, bound, gap, weekdays, asked))
+    return forms
+
+
+def _words(languages: Iterable[Lexicon]) -> _Words:
+    steps: dict[str, int] = {}
+    after: dict[str, int] = {}
+    units: dict[str, str] = {}
+    weekdays: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for lex in languages:
+        steps |= {word: int(step) for step, words in lex.steps.items() for word in words}
+        after |= {word: int(step) for step, words in lex.steps_after.items() for word in words}
+        units |= {form: unit for unit, forms in lex.units.items() for form in forms}
+        least = 1 if lex.unspaced else _SHORTEST
+        for number, names in enumerate(lex.weekdays):
+            weekdays |= {name: number for name in names.split() if len(name) >= least}
+        counts |= dict.fromkeys(lex.articles, 1) | {**lex.vague_numbers}
+        counts |= {word: n for word, n in lex.numbers.items() if n <= _COUNT_UP_TO}
+    return _Words(steps, after, units, weekdays, counts)
 
 
 def _compiled(pattern: str) -> regex.Pattern[str]:
     return regex.compile(f"(?i){pattern}")
 
 
-def _either(phrases: Iterable[str]) -> str:
-    return f"(?:{'|'.join(dict.fromkeys(phrases))})"
+def any_of(words: Iterable[str]) -> str:
+    """Return a pattern for any of these words, the longest first; for nothing without any."""
+    longest = sorted({*words}, key=lambda word: (-len(word), word))
+    return f"(?:{'|'.join(map(regex.escape, longest)) or '(?!)'})"
 
 
-def _counts(lex: Lexicon) -> Iterator[tuple[str, int]]:
-    """Yield the words that count units of time: articles and small numbers."""
-    yield from ((article, 1) for article in lex.articles)
-    limit = _COUNT_UP_TO.get(lex.language, 0)
-    yield from ((word, value) for word, value in lex.numbers.items() if value <= limit)
+# -- fixed words -----------------------------------------------------------------------------------
 
 
-def _phrases(every: Iterable[Lexicon]) -> Iterator[_Phrase]:
+def _fixed_words(every: Iterable[Lexicon]) -> Iterator[_Form]:
     """Yield the patterns of fixed phrases; "day after tomorrow" comes before "tomorrow"."""
-    spaced: dict[str, list[str]] = {}
-    unspaced: dict[str, list[str]] = {}
+    phrases: dict[str, list[str]] = {}
     not_after: dict[str, list[str]] = {}
     for lex in every:
-        for key, phrases in lex.relative_times.items():
-            (unspaced if lex.unspaced else spaced).setdefault(key, []).extend(phrases)
-        for phrase in lex.relative_times.get("day 1", ()):
-            not_after.setdefault(phrase, []).extend(lex.not_tomorrow_after)
-    for key in sorted({*spaced, *unspaced}, key=_priority):
+        for key, forms in lex.relative_times.items():
+            bound = "" if lex.unspaced else r"\b"
+            phrases.setdefault(key, []).extend(f"{bound}{form}{bound}" for form in forms)
+        for form in lex.relative_times.get("day 1", ()):
+            not_after.setdefault(rf"\b{form}\b", []).extend(lex.not_tomorrow_after)
+    for key in sorted(phrases, key=_priority):
         unit, offset = key.split()
-        forms = dict.fromkeys(
-            rf"(?<!{_either(before)} ){phrase}" if (before := not_after.get(phrase)) else phrase
-            for phrase in spaced.get(key, ())
+        bounded = dict.fromkeys(
+            rf"(?<!{any_of(before)} ){form}" if (before := not_after.get(form)) else form
+            for form in phrases[key]
         )
-        bounded = [rf"\b{_either(forms)}\b"] if forms else []
-        pattern = "|".join([*bounded, *dict.fromkeys(unspaced.get(key, ()))])
-        yield _Phrase(unit, int(offset), _compiled(pattern))
+        yield _compiled("|".join(bounded)), _at(unit, int(offset))
 
 
 def _priority(key: str) -> tuple[int, int, int]:
@@ -117,70 +185,171 @@ def _priority(key: str) -> tuple[int, int, int]:
     return ("day", "week", "month", "year").index(unit), -abs(int(offset)), int(offset)
 
 
-def _hints(every: Iterable[Lexicon]) -> tuple[str, ...]:
-    """Return substrings of which each relative date has one: a text without any is not searched."""
-    hints: dict[str, None] = {"weekend": None}
-    for lex in every:
-        phrases = chain.from_iterable(lex.relative_times.values())
-        hints.update((max(phrase.split(), key=len), None) for phrase in phrases)
-        hints.update((name, None) for name in lex.weekday_names)
-        markers = (*lex.ago_before, *lex.ago_after, *lex.ahead_before, *lex.ahead_after)
-        hints.update((marker, None) for marker in markers if len(marker) > 2)
-        forms = chain.from_iterable(lex.units.values())
-        hints.update((form, None) for form in forms if len(form) > 2)
-    return tuple(hint for hint in hints if not any(o in hint for o in hints if o != hint))
+def _at(unit: str, offset: int) -> _Reader:
+    return lambda match, day: _mention(match, period_of(unit, shift_day(day, unit, offset)))
 
 
-def find_relative_dates(text: str, said_on: date) -> list[DateMention]:
-    """Return the dates that a text names relative to the day of its utterance, in order."""
-    folded = text.lower()
-    if not any(hint in folded for hint in _tables().hints):
-        return []
-    return without_overlaps(text, _relative(text, said_on))
+# -- steps -----------------------------------------------------------------------------------------
 
 
-def _relative(text: str, said_on: date) -> Iterator[DateMention]:
-    tables = _tables()
-    for unit, offset, pattern in tables.phrases:
-        for match in pattern.finditer(text):
-            yield _mention(match, period_of(unit, shift_day(said_on, unit, offset)))
-    for sign, pattern in tables.counted:
-        for match in pattern.finditer(text):
-            number, unit = match["n"].casefold(), tables.units[match["u"].casefold()]
-            count = int(number) if number.isdigit() else tables.counts[number]
-            yield _counted(match, said_on, unit, sign * count)
-    monday = said_on - timedelta(days=said_on.weekday())
-    for match in tables.weekend.finditer(text):
-        if said_on.weekday() < 5:  # on a Sunday, "last weekend" may be this one
-            weeks = tables.weekday_steps[match["w"].casefold()]
-            saturday = monday + timedelta(days=5 + 7 * weeks)
-            yield _mention(match, (saturday, saturday + timedelta(days=1)))
-    for match in tables.weekday.finditer(text):
-        step = tables.weekday_steps[match["w"].casefold()]
-        weekday = tables.weekdays[match["day"].casefold()]
-        yield _mention(match, _weekday(said_on, monday, step, weekday))
+def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, asked: bool) -> _Form:
+    """Return the form of "last week", "la semana pasada", "last Friday", and of bare names."""
+    step, after = any_of(words.steps), any_of(words.steps_after)
+    name = any_of([*words.units, *words.weekdays])
+
+    def read(match: _Match, today: date) -> DateMention | None:
+        word, before, behind = match["w"].lower(), match["s"], match["t"]
+        weekday = words.weekdays.get(word)
+        if before or behind:
+            by = words.steps[before.lower()] if before else words.steps_after[behind.lower()]
+            if weekday is None:
+                return _step_unit(match, words.units[word], by, today)
+            return _step_weekday(match, weekday, by, today, of_week=not bound)
+        start = match.start("w")
+        if weekday is not None and weekdays:
+            days = _last_and_next(today, (weekday - today.weekday()) % 7)
+            return DateMention(start, match.end("w"), weekday=weekday, readings=days)
+        if not asked or weekday is not None:
+            return None
+        certain = match["y"] or not bound or _ON.search(match.string, max(0, start - _REACH), start)
+        return _bare(match, words.units[word], today) if certain else None
+
+    lead = _ARTICLE if bound else ""
+    pattern = (
+        rf"{lead}{bound}(?:(?P<s>{step}){gap})?(?P<w>{name})(?:{gap}(?:(?P<t>{after})|"
+        rf"(?P<y>(?:19|20)\d\d)))?{bound}"
+    )
+    return _compiled(pattern), read
 
 
-def _weekday(said_on: date, monday: date, step: int, weekday: int) -> Period | None:
-    """Return the day of "last Friday"; None where it may be this week's or the other's."""
-    if not step:
-        day = monday + timedelta(days=weekday)
-        return day, day
-    distance = (step * (weekday - said_on.weekday()) - 1) % 7 + 1
-    day = said_on + timedelta(days=step * distance)
-    return None if monday <= day <= monday + timedelta(days=6) else (day, day)
+def _bare(match: _Match, unit: str, today: date) -> DateMention | None:
+    """Return "at the weekend", "in spring" or "summer 2021"; no other unit is a time by itself."""
+    if unit == "weekend":
+        days: tuple[Period, ...] = _last_and_next(today, (5 - today.weekday()) % 7, 2)
+    elif unit in SEASONS:
+        until = date(int(match["y"]), 12, 31) if match["y"] else today
+        days = (season_of(SEASONS.index(unit), until, 0),)
+    else:
+        return None
+    end = match.end() if match["y"] else match.end("w")
+    return DateMention(match.start("w"), end, readings=days)
 
 
-def _mention(match: regex.Match[str], span: Period | None) -> DateMention:
-    return DateMention(match.start(), match.end(), span=span)
+def _last_and_next(today: date, ahead: int, days: int = 1) -> tuple[Period, Period]:
+    """Return the days of the week before and of those that begin so many days ahead."""
+    coming, length = today + timedelta(days=ahead), timedelta(days=days - 1)
+    last = coming - timedelta(days=7)
+    return (last, last + length), (coming, coming + length)
 
 
-def _counted(match: regex.Match[str], said_on: date, unit: str, count: int) -> DateMention:
+def _step_unit(match: _Match, unit: str, step: int, today: date) -> DateMention:
+    if unit == "weekend":
+        saturday = period_of("week", today)[0] + timedelta(days=5 + 7 * step)
+        weekend = (saturday, saturday + timedelta(days=1))
+        if today.weekday() >= 5:  # on a Sunday, "last weekend" may be this one
+            shift = timedelta(days=7)
+            other = (weekend[0] - step * shift, weekend[1] - step * shift)
+            return _mention(match, None, readings=(weekend, other) if step else (weekend,))
+        return _mention(match, weekend)
+    if unit in SEASONS:
+        number = SEASONS.index(unit)
+        return _mention(match, season_of(number, today, step))
+    return _mention(match, period_of(unit, shift_day(today, unit, step)))
+
+
+def _step_weekday(
+    match: _Match, weekday: int, step: int, today: date, *, of_week: bool
+) -> DateMention:
+    """Return the day of "last Friday", which may be this week's or the other's.
+
+    Args:
+        of_week: it is of the calendar week: "上周二".
+    """
+    monday = today - timedelta(days=today.weekday())
+    if of_week or not step:
+        day = monday + timedelta(days=weekday + 7 * step)
+        return _mention(match, (day, day), weekday=weekday)
+    near = today + timedelta(days=step * ((step * (weekday - today.weekday()) - 1) % 7 + 1))
+    if not monday <= near <= monday + timedelta(days=6):
+        return _mention(match, (near, near), weekday=weekday)
+    far = near + timedelta(days=7 * step)
+    return _mention(match, None, weekday=weekday, readings=((near, near), (far, far)))
+
+
+# -- counts ----------------------------------------------------------------------------------------
+
+
+def _counted(languages: Iterable[Lexicon], words: _Words, bound: str) -> _Form:
+    """Return the form of "three weeks ago" and "in two days"."""
+    units = any_of(form for form, unit in words.units.items() if unit in _COUNTABLE)
+    space = " " if bound else r"\s?"
+    ago = {side for lex in languages for side in (*lex.ago_after, *lex.ago_before)}
+    after = any_of(side for lex in languages for side in (*lex.ago_after, *lex.ahead_after))
+    before = any_of(side for lex in languages for side in (*lex.ago_before, *lex.ahead_before))
+
+    def read(match: _Match, today: date) -> DateMention | None:
+        side = (match["a"] or match["b"] or "").lower()
+        if not side:
+            return None
+        return _count(match, words, -1 if side in ago else 1, today)
+
+    many = rf"(?:(?:a|the|einem) )?(?P<n>\d{{1,3}}|{any_of(words.counts)}){space}(?P<u>{units})"
+    pattern = rf"{bound}(?:(?P<b>{before}){space})?{many}(?:{space}(?P<a>{after}))?{bound}(?! of\b)"
+    return _compiled(pattern), read
+
+
+_COUNTABLE: Final = ("day", "week", "month", "year")
+
+
+def _number(match: _Match, words: _Words) -> int:
+    return int(match["n"]) if match["n"].isdigit() else words.counts[match["n"].lower()]
+
+
+def _count(match: _Match, words: _Words, sign: int, today: date) -> DateMention:
+    unit = words.units[match["u"].lower()]
     try:
-        day = shift_day(said_on, unit, count)
+        day = shift_day(today, unit, sign * _number(match, words))
         around = (day - timedelta(days=3), day + timedelta(days=3))
     except (OverflowError, ValueError):
         return _mention(match, None)
     if unit == "week":
         return DateMention(match.start(), match.end(), span=around, approximate_day=day)
     return _mention(match, period_of(unit, day))
+
+
+# -- questions -------------------------------------------------------------------------------------
+
+
+def _asked(words: _Words, bound: str, gap: str) -> Iterator[_Form]:
+    """Yield the forms of "the last three weeks" and "on the 10th"."""
+    units = any_of(form for form, unit in words.units.items() if unit in _COUNTABLE)
+    past = any_of(word for word, step in {**words.steps, **words.steps_after}.items() if step < 0)
+    count = rf"(?P<n>\d{{1,3}}|{any_of(words.counts)})"
+
+    def lasting(match: _Match, today: date) -> DateMention:
+        days = _DAYS[words.units[match["u"].lower()]] * _number(match, words)
+        return _mention(match, (today - timedelta(days=min(days, _MAX_DAYS)), today))
+
+    def day(match: _Match, today: date) -> DateMention | None:
+        for back in range(12):
+            with suppress(ValueError):
+                nth = shift_day(today, "month", -back).replace(day=int(match["n"]))
+                if nth <= today:
+                    return _mention(match, (nth, nth))
+        return None
+
+    yield (
+        _compiled(rf"{bound}(?:{past}{gap}{count}|{count}{gap}{past}){gap}(?P<u>{units}){bound}"),
+        lasting,
+    )
+    yield _compiled(_NTH if bound else r"(?<![月\d])(?P<n>\d{1,2})[号日]"), day
+
+
+def _mention(
+    match: _Match,
+    span: Period | None,
+    *,
+    weekday: int | None = None,
+    readings: tuple[Period, ...] = (),
+) -> DateMention:
+    return DateMention(match.start(), match.end(), span=span, weekday=weekday, readings=readings)

@@ -1,84 +1,54 @@
-"""Find the spans of time that a query names, and score moments against them.  Pure.
-
-English only, like the month names in the index; a query without a word of time costs one regular
-expression and loads no parser.
-"""
+"""Find the spans of time that a query names, and score moments against them.  Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Final, NamedTuple
+from typing import Final, Literal
 
 import regex
 
-from memtier_plugin.text.dates.periods import period_of
-from memtier_plugin.text.lexicon import lexicon
+from memtier_plugin.text.dates.mentions import DateMention
+from memtier_plugin.text.dates.periods import Period
+from memtier_plugin.text.dates.ranges import find_range
+from memtier_plugin.text.dates.reading import Dated, read_dates, resolve
+from memtier_plugin.text.dates.relative import season_words
 
-_ENGLISH: Final = lexicon("english")
-_MONTHS: Final = {name: number for number, name in enumerate(_ENGLISH.month_names, 1)}
-_ANY_MONTH: Final = rf"(?:{'|'.join(_MONTHS)})"
-# "may" and "march" are months only where a preposition or a number says so.
-_UNSAFE_MONTH: Final = f"(?:{'|'.join(_ENGLISH.ambiguous_months & _MONTHS.keys())})"
-_SAFE_MONTH: Final = f"(?:{'|'.join(_MONTHS.keys() - _ENGLISH.ambiguous_months)})"
-_YEAR: Final = r"(?:19|20)\d\d"
-_CUE: Final = regex.compile(
-    rf"""(?ix)\b(?:{_SAFE_MONTH}|(?:in|on|of|since|until|before|after|during|early|late|mid|by|from|
-    \d{{1,2}}(?:st|nd|rd|th)?)\s+{_UNSAFE_MONTH}|{_UNSAFE_MONTH}\s+\d{{1,4}}|{_YEAR}|yesterday|today|
-    tonight|(?:last|this|past|previous)\s+\w+|\w+\s+(?:days?|weeks?|months?|years?)\s+
-    (?:ago|before|after|earlier|later)|\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}})\b"""
+_READ: Final = 1_000  # characters of a long query that are read at either end
+_REACH: Final = 16  # characters before a date in which a word that opens its span stands
+_THE: Final = r"(?: (?:the|dem|zum|el|le|la))?\s*(?:l['’])?\Z"
+_SINCE: Final = regex.compile(
+    rf"(?i)(?:\b(?:since|after|seit|nach|desde|después de|depuis|après)|自从?){_THE}"
 )
-_DAY_THEN_MONTH: Final = regex.compile(r"\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?$")
-# Read here and not by parsedatetime, which counts the year from today after "before" or "after".
-_MONTHS_SHORT: Final = {name[:3]: number for name, number in _MONTHS.items()} | _MONTHS
-_NTH: Final = r"(\d{1,2})(?:st|nd|rd|th)?"
-_MONTH_NAME: Final = rf"({'|'.join(sorted(_MONTHS_SHORT, key=len, reverse=True))})\.?"
-_DAY_OF_MONTH: Final = regex.compile(
-    rf"(?i)\b(?:{_MONTH_NAME}\s+{_NTH}\b|{_NTH}\s+(?:of\s+)?{_MONTH_NAME}(?!\w))(?:,?\s+({_YEAR})\b)?"
-)
-_WHOLE_MONTH: Final = regex.compile(
-    rf"(?i)\b({_ANY_MONTH})(?:,?\s+(?:of\s+)?({_YEAR}))?\b(?!\s*\d)"
-)
-_WHOLE_YEAR: Final = regex.compile(
-    rf"(?i)\b(?:in|during|of|since|before|after|until|for)\s+({_YEAR})\b(?![-/.]\d)"
-)
-_OF: Final = regex.compile(
-    rf"(?i)(\d(?:st|nd|rd|th)?) of ({_ANY_MONTH})"
-)  # unread by parsedatetime
-_COUNTS: Final = {
-    "few": 3,
-    "couple of": 2,
-    **{word: _ENGLISH.numbers[word] for word in _ENGLISH.number_words(2, 6)},
-}
-_RECENT: Final = regex.compile(
-    rf"(?i)\b(?:last|past|previous)\s+(\d+|{'|'.join(_COUNTS)})\s+(day|week|month|year)s\b"
-)
-_OFFSET: Final = regex.compile(
-    rf"(?i)\b(an?|one|the|\d{{1,3}}|{'|'.join(_COUNTS)})\s+(day|week|month|year)s?\s+(before|after)\s+$"
-)
-_PART: Final = 240  # characters that are read as one, with at least one cue
-_MAX_PARTS: Final = 4
-_DAYS: Final = {"day": 1, "week": 7, "month": 30, "year": 365}
-_MAX_DAYS: Final = 36_500
-_UNIT: Final = regex.compile(r"(?i)\b(day|week|month|year)s?\b")
-_DATED: Final = regex.compile(rf"(?i)(?=.*\d)(?=.*(?:{_ANY_MONTH}|[-/.]))", regex.DOTALL)
-_OPENING: Final = regex.compile(r"(?i)^\s*(before|until|after|since)\s+")
-_OPEN: Final = regex.compile(r"(?i)\b(before|until|after|since)\s+$")
-_TO: Final = regex.compile(r"(?i)^\s*(?:and|to|until|through|till|-|\u2013)\s*$")
+_BEFORE: Final = regex.compile(rf"(?i)\b(?:before|until|till|vor|bis|antes de|hasta|avant){_THE}")
+_SINCE_AFTER: Final = regex.compile(r"(?:以来|之后|以后|起)")
+_BEFORE_AFTER: Final = regex.compile(r"(?:之前|以前)")
 _LAG_DAYS: Final = 7.0  # an event is recounted after it happened, ever less
 _LEAD_DAYS: Final = 2.0  # and announced ahead of it, but less
 _TICK: Final = timedelta(microseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A span of time that a query names, both ends included."""
+    """A span of time that a query names, both ends included.
+
+    Attributes:
+        words: those of the query that name it.
+        open: whether it is not over by then.
+    """
 
     start: datetime
     end: datetime
+    words: str = ""
+    open: bool = False
+
+    @property
+    def may_recur(self) -> bool:
+        """Whether it may be meant of each year: "in winter"."""
+        return self.words.casefold() in season_words()
 
     def nearness(self, moment: datetime) -> float:
         """Return 1 inside the span, falling off exponentially outside of it."""
@@ -89,42 +59,14 @@ class TimeSpan:
         return 1.0
 
 
-class _Match(NamedTuple):
-    """A span with the part of the query that names it."""
-
-    begin: int
-    end: int
-    span: TimeSpan
-
-
 def find_time_spans(query: str, now: datetime) -> tuple[TimeSpan, ...]:
-    """Return the spans of time that a query names, as a person who asks at ``now`` means them."""
-    return tuple(span for part in _parts_with_cues(query) for span in _spans_of(part, now))
+    """Return the spans of time that a query names, as a person who asks at ``now`` means them.
 
-
-def _parts_with_cues(query: str) -> Iterator[str]:
-    """Yield what is read of a query: all of a short one, else the text around its first cues.
-
-    The parser's time grows with the square of the text, and its recursion with the text.
+    People ask a memory about the past: a weekday is the last one, and what is to come is no span.
     """
-    end = 0
-    for _ in range(_MAX_PARTS):
-        if not (cue := _CUE.search(query, end)):
-            return
-        begin = max(end, cue.start() - _PART // 2) if len(query) > _PART else 0
-        end = begin + _PART
-        yield query[begin:end]
-
-
-def _spans_of(part: str, now: datetime) -> Iterator[TimeSpan]:
-    periods = [*_periods(part, now)]
-    dates = [
-        date
-        for date in _dates(part, now)
-        if not any(date.begin < period.end and period.begin < date.end for period in periods)
-    ]
-    matches = sorted([*periods, *dates], key=lambda match: match.begin)
-    return _joined(part, matches, now)
+    if len(query) > 2 * _READ:
+        query = f"{query[:_READ]}\n{query[-_READ:]}"
+    return tuple(_spans(query, now))
 
 
 def best_nearness(spans: Sequence[TimeSpan], moment: datetime) -> float:
@@ -132,96 +74,53 @@ def best_nearness(spans: Sequence[TimeSpan], moment: datetime) -> float:
     return max((span.nearness(moment) for span in spans), default=0.0)
 
 
-def _periods(query: str, now: datetime) -> Iterator[_Match]:
-    """Yield days of months, whole months and years, and "the last three weeks"."""
-    yield from _days_of_months(query, now.date())
-    for match in _RECENT.finditer(query):
-        number, unit = match.group(1).lower(), match.group(2).lower()
-        days = (int(number) if number.isdigit() else _COUNTS[number]) * _DAYS[unit]
-        start = now - timedelta(days=min(days, _MAX_DAYS))
-        yield _Match(match.start(), match.end(), TimeSpan(start, now))
-    for match in _WHOLE_MONTH.finditer(query):
-        before = query[: match.start()]
-        if _DAY_THEN_MONTH.search(before) or not _CUE.search(before[-8:] + match.group()):
+def _spans(query: str, now: datetime) -> Iterator[TimeSpan]:
+    today = now.date()
+    dates = read_dates(query, today, lambda mention: "past", asked=True)
+
+    def days(mention: DateMention) -> Period | None:
+        return resolve(mention, today, "past")
+
+    span = find_range(query, [dated.mention for dated in dates], days)
+    if span:
+        yield _span(span.first, span.last, query[span.start : span.end])
+    for dated in dates:
+        mention = dated.mention
+        if span and span.start <= mention.start < span.end:
             continue
-        month = _MONTHS[match.group(1).lower()]
-        year = int(match.group(2) or now.year - (month > now.month))
-        yield _Match(match.start(), match.end(), _span("month", date(year, month, 1)))
-    for match in _WHOLE_YEAR.finditer(query):
-        yield _Match(match.start(1), match.end(1), _span("year", date(int(match.group(1)), 1, 1)))
+        start, opens = _opened(query, mention)
+        for first, last in _periods(dated, today):
+            days_meant = _span(first, last, query[start : mention.end])
+            if opens == "before":
+                days_meant = replace(days_meant, start=_EPOCH, end=days_meant.start)
+            elif opens == "since":
+                days_meant = replace(days_meant, end=max(now, days_meant.end))
+            yield replace(days_meant, open=days_meant.end > now)
 
 
-def _days_of_months(query: str, today: date) -> Iterator[_Match]:
-    """Yield "7 May 2023" and "May 7", and "two days before" it."""
-    for match in _DAY_OF_MONTH.finditer(query):
-        month, nth, other_nth, other_month, year = match.groups()
-        number = _MONTHS_SHORT[(month or other_month).lower()]
-        day = _day_of(number, int(nth or other_nth), int(year) if year else None, today)
-        if day is None:
-            continue
-        begin, unit = match.start(), "day"
-        if offset := _OFFSET.search(query[:begin]):
-            begin, unit = offset.start(), offset.group(2).lower()
-            count = offset.group(1).lower()
-            days = _DAYS[unit] * (int(count) if count.isdigit() else _COUNTS.get(count, 1))
-            day += timedelta(days=days if offset.group(3).lower() == "after" else -days)
-        yield _Match(begin, match.end(), _span(unit, day))
+def _periods(dated: Dated, today: date) -> list[Period]:
+    """Return the periods that a date may mean: of "last Friday" this week's and the one before."""
+    periods = [dated.period] if dated.period else []
+    if dated.mention.weekday is not None and dated.period in dated.mention.readings:
+        periods += [r for r in dated.mention.readings if r[1] < min(today, periods[0][0])]
+    stated = dated.mention.year is not None
+    return [period for period in periods if stated or period[0] <= today]
 
 
-def _day_of(month: int, number: int, year: int | None, today: date) -> date | None:
-    """Return a day, without a year the last one; None where the calendar has no such day."""
-    for each in range(today.year, today.year - 9, -1) if year is None else (year,):
-        with suppress(ValueError):
-            day = date(each, month, number)
-            if year or day <= today:
-                return day
-    return None
+def _opened(query: str, mention: DateMention) -> tuple[int, Literal["since", "before", ""]]:
+    """Return where a date begins with the word that opens its span, and what that word says."""
+    reach = max(0, mention.start - _REACH)
+    before = query[reach : mention.start]
+    if match := _SINCE.search(before):
+        return reach + match.start(), "since"
+    if match := _BEFORE.search(before):
+        return reach + match.start(), "before"
+    if _SINCE_AFTER.match(query, mention.end):
+        return mention.start, "since"
+    return mention.start, "before" if _BEFORE_AFTER.match(query, mention.end) else ""
 
 
-def _dates(query: str, now: datetime) -> Iterator[_Match]:
-    """Yield days, and times relative to now."""
-    import parsedatetime  # only for a query that has a word of time
-
-    local = now.astimezone(UTC).replace(tzinfo=None)
-    plain = _OF.sub(lambda match: match.group(1) + " " * 4 + match.group(2), query)
-    calendar = parsedatetime.Calendar(version=parsedatetime.VERSION_CONTEXT_STYLE)
-    for moment, context, begin, end, text in calendar.nlp(plain, sourceTime=local) or ():
-        if not context.hasDate or not _CUE.search(query[max(0, begin - 8) : end]):
-            continue  # a bare time of the day, or a number that is no date
-        opening = _OPENING.match(text)
-        begin += opening.end() if opening else len(text) - len(text.lstrip())
-        day = moment.date()
-        if day > now.date() and not regex.search(_YEAR, text) and (day.month, day.day) != (2, 29):
-            day = day.replace(year=day.year - 1)  # people ask a memory about the past
-        unit = None if _DATED.search(text) else _UNIT.search(text)
-        yield _Match(begin, end, _span(unit.group(1).lower() if unit else "day", day))
-
-
-def _joined(query: str, matches: Sequence[_Match], now: datetime) -> Iterator[TimeSpan]:
-    """Yield the spans, "between A and B" as one, "before" and "since" as open ones."""
-    index = 0
-    while index < len(matches):
-        begin, end, span = matches[index]
-        if index + 1 < len(matches) and _TO.match(query[end : matches[index + 1].begin]):
-            index += 1
-            span = TimeSpan(span.start, max(span.end, matches[index].span.end))
-        elif opened := _OPEN.search(query[:begin]):
-            earlier = opened.group(1).lower() in ("before", "until")
-            span = (
-                TimeSpan(_EPOCH, span.start)
-                if earlier
-                else TimeSpan(span.start, max(now, span.end))
-            )
-        yield span
-        index += 1
-
-
-def _span(unit: str, day: date) -> TimeSpan:
-    """Return the day, week, month or year around a day."""
-    first, last = period_of(unit, day)
+def _span(first: date, last: date, words: str = "") -> TimeSpan:
     midnight = time(tzinfo=UTC)
-    end = datetime.combine(last, midnight) + timedelta(days=1)
-    return TimeSpan(datetime.combine(first, midnight), end - _TICK)
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+    end = datetime.combine(last, midnight) + timedelta(days=1) - _TICK
+    return TimeSpan(datetime.combine(first, midnight), end, words)

@@ -19,8 +19,21 @@ _DAY: Final = r"\b(?P<d>\d{1,2})(?:st|nd|rd|th|er|º|ª|\.)?"
 _YEAR: Final = r"(?P<y>(?:1[6-9]|20)\d\d)"
 _OF: Final = r"(?:\s*,\s*|\s+(?:of|de|del|di|the|von|van)\s+|\s+)"
 _SLASHED: Final = regex.compile(rf"\b(?P<a>\d\d?)/(?P<b>\d\d?)/{_YEAR}\b")
+_HAN: Final = "一二三四五六七八九十"
 _REACH: Final = 40  # characters before a month in which a preposition is looked for
-_MONTH_CUES: Final = ("in", "since", "until", "by", "last", "next", "this", "from", "between", "to")
+_MONTH_CUES: Final = (
+    "in",
+    "since",
+    "of",
+    "until",
+    "by",
+    "last",
+    "next",
+    "this",
+    "from",
+    "between",
+    "to",
+)
 
 
 @cache
@@ -43,6 +56,8 @@ def _patterns() -> tuple[regex.Pattern[str], ...]:
         rf"{_YEAR}\s?[年년]\s?(?P<m>\d\d?)\s?[月월]\s?(?P<d>\d\d?)\s?[日号일]",
         rf"{_YEAR}\s?[年년]\s?(?P<m>\d\d?)\s?[月월]",
         r"(?<!\d)(?P<m>\d\d?)\s?[月월]\s?(?P<d>\d\d?)\s?[日号일]",
+        r"(?<!\d)(?P<m>\d\d?)月(?!\d)",
+        rf"(?P<m>[{_HAN}]{{1,2}})月(?:(?P<d>[{_HAN}]{{1,3}})[日号])?",
         rf"{_YEAR}\s?[年년]",
         rf"(?<![\d.])(?P<d>\d\d?)\.\s?(?P<m>\d\d?)\.\s?{_YEAR}(?!\d)",
         rf"{_DAY}{_OF}{month}(?:{_OF}{_YEAR}\b)?",
@@ -74,9 +89,9 @@ def _stated(text: str) -> Iterator[DateMention]:
     for pattern in _patterns():
         for match in pattern.finditer(text):
             groups = match.groupdict()
-            name = (groups.get("m") or "").casefold()
+            name, day = _number(groups.get("m") or "").casefold(), _number(groups.get("d") or "")
             month = int(name) if name.isdigit() else months.get(name)
-            day, year = groups.get("d"), groups.get("y")
+            year = groups.get("y")
             if not (day or year) and not _is_month(text, match):
                 continue
             if (month and not 1 <= month <= 12) or (day and not 1 <= int(day) <= 31):
@@ -88,6 +103,16 @@ def _stated(text: str) -> Iterator[DateMention]:
                 month,
                 int(day) if day else None,
             )
+
+
+def _number(text: str) -> str:
+    """Return a number written in Chinese in digits, and any other text as it is."""
+    if not text or text[0] not in _HAN:
+        return text
+    tens, ten, ones = text.rpartition("十")
+    digit = _HAN.index
+    value = (digit(tens) + 1 if tens else 1) * 10 if ten else 0
+    return str(value + (digit(ones) + 1 if ones else 0))
 
 
 def _slashed(text: str) -> Iterator[DateMention]:
@@ -103,8 +128,10 @@ def _slashed(text: str) -> Iterator[DateMention]:
 def _is_month(text: str, match: regex.Match[str]) -> bool:
     """Check whether the bare name of a month is one: "may" and "mar" mostly are not."""
     word = match["m"]
+    if word.isdigit() or word[0] in _HAN:
+        return True
     if word.casefold() not in words_of("ambiguous_months"):
         return len(word) > 3
     start = match.start()
     before = text[max(0, start - _REACH) : start].rstrip().rpartition(" ")[2].casefold()
-    return word[0].isupper() and before in _MONTH_CUES
+    return before in (_MONTH_CUES if word[0].isupper() else _MONTH_CUES[:3])

@@ -10,31 +10,25 @@ and the next one of what is to come; "every Tuesday" is no date.  (Event times: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
 import regex
 
-from memtier_plugin.text.dates.mentions import DateMention, without_overlaps
-from memtier_plugin.text.dates.periods import Period
+from memtier_plugin.text.dates.mentions import DateMention
 from memtier_plugin.text.dates.ranges import find_range
-from memtier_plugin.text.dates.relative import find_relative_dates
-from memtier_plugin.text.dates.stated import find_stated_dates
+from memtier_plugin.text.dates.reading import Dated, Tense, read_dates, resolve
 from memtier_plugin.text.lexicon import lexicon
-
-Tense = Literal["past", "future"]
 
 _FRONT: Final = 6  # characters before a date that opens a statement
 _REACH: Final = 24  # characters before a date in which its preposition stands
 _MAX_CHARS: Final = 600  # of a statement that are looked at
-_DAYS: Final = 7
 _AFTER_BEGIN: Final = regex.compile(r"\s?(?:起|开始|以来|之后|以后|onwards?\b|on\b(?! )|an\b(?! ))")
 _AFTER_END: Final = regex.compile(r"\s?(?:为止|止|之前|以前)")
 _EVERY: Final = regex.compile(
-    r"(?i)\b(?:every|each|second|other|third|alternate|last|first|jeden|jede[rsm]?|zweiten|immer|"
-    r"cada|todos los|todas las|tous les|toutes les|chaque|on)\s*\Z"
+    r"(?i)(?:\b(?:every|each|second|other|third|alternate|last|first|jeden|jede[rsm]?|zweiten|immer|"
+    r"cada|los|las|le|les|chaque)|每个?)\s*\Z"
 )
 _SINCE: Final = regex.compile(
     r"(?i)(?:\b(?:since|seit|depuis|desde)(?: the| dem| der| el| le| la)?|自从|自)\s*\Z"
@@ -45,9 +39,6 @@ _AHEAD: Final = regex.compile(  # "moved to Friday" is about what is to come
 _TO: Final = regex.compile(
     r"(?i)\s*(?:to|bis|al?|au|–|-|until|till|through|到|至)(?: the| zum| el)?\s*\Z"
 )
-_LAST: Final = regex.compile(r"(?i)(?<!the )\blast\s*\Z")
-_WEEKEND: Final = regex.compile(r"(?i)\blast weekend\b")
-_OF: Final = regex.compile(r"(?i)\s+(?:of|in each|every)\b")
 _LASTING: Final = regex.compile(  # what lasts, and is over where the time that it names is
     r"(?i)\b(?:lived|resided|stayed|worked|studied|served|taught|"
     r"(?<=(?:i|we|they|she|he) )used(?! to\b)|(?:was|were) (?:in|at|on|an?|"
@@ -65,42 +56,15 @@ class Validity(NamedTuple):
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dated:
-    """A date in a statement, with the days that it means."""
-
-    mention: DateMention
-    period: Period | None
-    weekday: bool = False
-
-
 def find_dates(text: str, said_on: datetime, language: str, tense: Tense | None) -> list[Dated]:
     """Return the dates of a statement, each with the days it means where they are certain."""
-    text, today = text[:_MAX_CHARS], said_on.date()
-    stated, relative = find_stated_dates(text), find_relative_dates(text, today)
-    weekdays = [*_weekdays(text, language)]
-    weekends = [
-        DateMention(match.start(), match.end())
-        for match in _WEEKEND.finditer(text)
-        if language == "english"
-    ]
-    named = [mention for mention, _ in weekdays]
-    chosen = without_overlaps(text, [*stated, *relative, *named, *weekends])
-    numbers = dict(weekdays)
-    dates = []
-    for mention in chosen:
-        number = numbers.get(mention)
-        direction = _direction(text, mention, language, tense) or tense
-        if number is not None:
-            if not _recurs(text, mention) or (tense == "past" and _is_last(text, mention)):
-                period = _weekday(today, number, direction)
-                dates.append(Dated(mention, period, weekday=True))
-        else:
-            period = mention.period or _year_for(mention, today, direction)
-            if period is None and tense == "past":
-                period = _last_named(text, mention, today, language)
-            dates.append(Dated(mention, period))
-    return dates
+    text = text[:_MAX_CHARS]
+
+    def tense_of(mention: DateMention) -> Tense | None:
+        return _direction(text, mention, language, tense) or tense
+
+    dates = read_dates(text, said_on.date(), tense_of)
+    return [dated for dated in dates if not _recurs(text, dated.mention)]
 
 
 def names_weekdays_only(text: str, said_on: datetime, language: str) -> bool:
@@ -109,27 +73,6 @@ def names_weekdays_only(text: str, said_on: datetime, language: str) -> bool:
     dates = find_dates(text, said_on, language, None)
     mentioned = (text[dated.mention.start : dated.mention.end].casefold() for dated in dates)
     return all(mention.split()[-1] in names for mention in mentioned)
-
-
-def _is_last(text: str, mention: DateMention) -> bool:
-    """Tell whether "last" stands before a weekday: "last Tues", not "the last Friday of ..."."""
-    before = text[max(0, mention.start - _REACH) : mention.start]
-    return _LAST.search(before) is not None and not _OF.match(text, mention.end)
-
-
-def _last_named(text: str, mention: DateMention, today: date, language: str) -> Period | None:
-    """Return the last day that has the name in a phrase such as "last Friday" or "last weekend".
-
-    What happened on it is past, so that of two readings the nearer one is meant.
-    """
-    phrase = text[mention.start : mention.end].casefold()
-    for number, names in enumerate(lexicon(language).weekdays):
-        if names.split()[0] in phrase.split():
-            return _weekday(today, number, "past")
-    if "weekend" in phrase:
-        saturday = today - timedelta(days=today.weekday() + 2)
-        return saturday, saturday + timedelta(days=1)
-    return None
 
 
 def find_validity(
@@ -172,12 +115,9 @@ def find_validity(
 
 def _range(text: str, dates: Sequence[Dated], today: date, tense: Tense | None) -> Validity | None:
     """Return the window of a range that a statement names; None where it names none."""
-
-    def resolve(mention: DateMention) -> Period | None:
-        ahead: Tense = "past" if tense == "past" else "future"
-        return mention.period or _year_for(mention, today, ahead)
-
-    days = find_range(text[:_MAX_CHARS], [dated.mention for dated in dates], resolve)
+    ahead: Tense = "past" if tense == "past" else "future"
+    mentions = [dated.mention for dated in dates]
+    days = find_range(text[:_MAX_CHARS], mentions, lambda mention: resolve(mention, today, ahead))
     return Validity(_moment(days.first), _moment(days.last)) if days else None
 
 
@@ -230,60 +170,11 @@ def _either(phrases: Iterable[str]) -> str:
     return "|".join(map(regex.escape, longest)) or r"(?!)"
 
 
-def _weekdays(text: str, language: str) -> Iterable[tuple[DateMention, int]]:
-    for number, name in _weekday_names(language):
-        for match in name.finditer(text):
-            yield DateMention(match.start(), match.end()), number
-
-
-@cache
-def _weekday_names(language: str) -> Sequence[tuple[int, regex.Pattern[str]]]:
-    words = lexicon(language)
-    bound = "" if words.unspaced else r"\b"
-    shortest = 2 if words.unspaced else 4  # "sat" and "sun" are words of their own
-    return tuple(
-        (
-            number,
-            regex.compile(
-                rf"(?i){bound}(?:{_either(n for n in names.split() if len(n) >= shortest)}){bound}"
-            ),
-        )
-        for number, names in enumerate(words.weekdays)
-    )
-
-
 def _recurs(text: str, mention: DateMention) -> bool:
     """Tell whether a weekday is meant as such: "every Friday", "the deploy day is Friday"."""
+    if mention.weekday is None or mention.span is not None:
+        return False
     before = text[max(0, mention.start - _REACH) : mention.start]
-    every = _EVERY.search(before)
-    if every and every[0].strip().casefold() != "on":
-        return True
-    return bool(_PLURAL.search(before)) or bool(
+    return bool(_EVERY.search(before) or _PLURAL.search(before)) or bool(
         regex.search(r"(?i)\bday(?:s)? (?:is|are|was|will be)(?: now)? (?:a )?\Z", before)
     )
-
-
-def _weekday(today: date, number: int, tense: Tense | None) -> Period | None:
-    if tense is None:
-        return None
-    ahead = (number - today.weekday()) % _DAYS
-    if tense == "past":
-        ahead = -((today.weekday() - number - 1) % _DAYS + 1)
-    day = today + timedelta(days=ahead)
-    return day, day
-
-
-def _year_for(mention: DateMention, today: date, tense: Tense | None) -> Period | None:
-    """Return the days of a date without a year: the last or the next one, or the nearest."""
-    if mention.month is None or mention.year is not None:
-        return None
-    periods = [
-        period
-        for year in (today.year - 1, today.year, today.year + 1)
-        if (period := replace(mention, year=year).period)
-    ]
-    if tense == "past":
-        return max((p for p in periods if p[0] <= today), default=None)
-    if tense == "future":
-        return min((p for p in periods if p[1] >= today), default=None)
-    return min(periods, key=lambda period: abs((period[0] - today).days), default=None)

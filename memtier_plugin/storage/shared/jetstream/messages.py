@@ -9,6 +9,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.storage.shared.protocol import NewLine, Purged
 
 HEADER: Final = "MemTier"
@@ -48,7 +49,7 @@ def parse_tip(seq: int, headers: Mapping[str, str]) -> Tip:
         LedgerError: it is not one of a shared ledger.
     """
     try:
-        tag, first, number, epoch, purge, days = json.loads(headers[HEADER])
+        tag, first, number, epoch, purge, days = parse_json_text(headers[HEADER])
     except (KeyError, TypeError, ValueError) as error:
         raise LedgerError(
             f"message {seq} on the server is none of MemTier's: remove it with `nats stream rmm`"

@@ -1,0 +1,44 @@
+"""Find how Codex' commands ended: its hooks do not say, the file of the session does.
+
+Each finished command is a line there, with its exit code; what the model got is another, whose head
+names the code.  A call that has neither is left as it came: nobody knows how it ended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core.json_text import parse_json_text
+
+_MAX_BYTES: Final = 16_000_000  # of the file's end that are read
+_HEAD: Final = re.compile(r"(?:[^\n]*\n){0,4}?Process exited with code (\d{1,3})\n")
+
+
+def add_exit_codes(events: Sequence[dict[str, Any]], transcript: str) -> None:
+    """Give each call of a tool the ``exit_code`` that a session's file has for it."""
+    calls = {event.get("tool_use_id"): event for event in events if event.get("tool_name")}
+    with suppress(OSError):
+        for call, code in _read_codes(Path(transcript)) if calls and transcript else ():
+            if call in calls:
+                calls[call]["exit_code"] = code
+
+
+def _read_codes(path: Path) -> Iterator[tuple[str, int]]:
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _MAX_BYTES))
+        for line in file:
+            if b'"exit_code"' not in line and b"Process exited with code" not in line:
+                continue
+            with suppress(ValueError, AttributeError, KeyError, TypeError):
+                payload = parse_json_text(line)["payload"]
+                item = payload.get("item") or payload
+                if isinstance(item.get("exit_code"), int):
+                    yield str(item["id"]), item["exit_code"]
+                elif head := _HEAD.match(item["output"]):
+                    yield item["call_id"], int(head[1])

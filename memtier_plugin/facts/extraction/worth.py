@@ -1,0 +1,95 @@
+"""Tell how much a sentence is worth keeping: a logistic over a few features.
+
+Worth keeping is what somebody may ask for later: how a thing or a person is, a rule, a decision, a
+change, a plan.  The features are word classes of the sentence's language, its length, and its
+vector of the shipped model; `scripts/fit_worth.py` fits them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.providers.embedding.static import ShippedEmbedder
+from memtier_plugin.retrieval.prompt_words import names_time
+from memtier_plugin.text.lexicon import lexicon
+from memtier_plugin.text.phrases import Words
+
+_MODEL: Final = Path(__file__).with_suffix(".json")
+_PHRASES: Final = (
+    *("doubt_cues", "unsettled", "decision_cues", "preference_cues", "keep_cues", "moment_cues"),
+    *("rule_cues", "change_cues", "ending_cues", "called_verbs"),
+)
+_OPENINGS: Final = (*("rule_openers", "order_openers", "task_verbs", "keep_cues", "chat"),)
+_WORDS: Final = (
+    *("second_person", "first_person", "first_possessive", "kinship", "kin_words", "stating_verbs"),
+    *("copulas", "passing", "abstract_subjects", "anaphors", "pointing_words"),
+    *("general_words", "answer_parts", "third_person", "traits", "intending"),
+    "answering",
+)
+_FIRST: Final = (
+    *("first_person", "first_possessive", "definite", "second_person"),
+    *("pointing_words", "stating_verbs", "conditionals"),
+)
+_NUMBER: Final = re.compile(r"\d")
+_NAME: Final = re.compile(r"(?<!^)(?<![.!?] )\b[A-ZÄÖÜÉ][\w-]+")
+_LATIN: Final = re.compile(r"[A-Za-z]{2,}")
+_SCALE: Final = 3.0  # of a vector of length one, beside features of zero and one
+
+
+def worth(words: Words) -> float:
+    """Return the odds, as a logarithm, that a sentence is worth keeping."""
+    model = _model()
+    weights: Mapping[str, float] = model["weights"]
+    score = float(model["bias"])
+    score += sum(weights[name] * value for name, value in features(words).items())
+    pairs = zip(vector(words.text), model["vector"], strict=True)
+    return score + float(sum(x * weight for x, weight in pairs))
+
+
+def features(words: Words) -> dict[str, float]:
+    """Return what a sentence is judged by, apart from its vector."""
+    classes, text = lexicon(words.language), words.text
+    values = {f"has {name}": float(words.has(name)) for name in _PHRASES}
+    values |= {f"opens {name}": float(words.opens(name) is not None) for name in _OPENINGS}
+    values |= {f"word {name}": float(words.has_word(name)) for name in _WORDS}
+    first = words.words[0] if words.words else ""
+    for name in _FIRST:
+        members = frozenset(getattr(classes, name))
+        begins = text.startswith(tuple(members)) if words.unspaced else first in members
+        values[f"first {name}"] = float(begins)
+    ordered = max(values["opens rule_openers"], values["opens order_openers"])
+    for name in ("second_person", "first_person", "answering"):  # "keep your answers short"
+        values[f"order, {name}"] = ordered * values[f"word {name}"]
+    size = len(text) / 3 if words.unspaced else len(words.words)
+    length = math.log1p(size)
+    named = words.language != "german" and _NAME.search(text) is not None
+    return values | {
+        "length": length,
+        "length squared": length * length / 4,
+        "time": float(any(names_time((word, frozenset()), words.language) for word in words.words)),
+        "number": float(_NUMBER.search(text) is not None),
+        "name": float(named or (words.unspaced and _LATIN.search(text) is not None)),
+        "exclaims": float(text.rstrip().endswith(("!", "！"))),
+    }
+
+
+def vector(text: str) -> list[float]:
+    """Return a sentence's vector: zeros where the model does not know its script."""
+    return [float(x) * _SCALE for x in _embedder().encode([text.lower()])[0]]
+
+
+@cache
+def _embedder() -> ShippedEmbedder:
+    return ShippedEmbedder()
+
+
+@cache
+def _model() -> dict[str, Any]:
+    model: dict[str, Any] = json.loads(_MODEL.read_bytes())
+    return model

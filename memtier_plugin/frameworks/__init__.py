@@ -1,0 +1,1 @@
+"""MemTier in agent frameworks: one module for each, which imports that framework."""

@@ -1,0 +1,286 @@
+"""Read and edit JSON as people write it: with comments, trailing commas, bare and quoted keys.
+
+OpenClaw reads JSON5, VS Code and others JSON with comments.  An edit changes the text of what
+differs and nothing else.  (No package does: `json-five`, which keeps comments, installs over the
+module of `json5`, on which Jupyter rests.)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.json_text import parse_json_text
+
+_TOKEN: Final = re.compile(
+    r"""(?P<gap>[\s\ufeff]+|//[^\r\n]*|/\*.*?\*/)
+      | (?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      | (?P<mark>[{}\[\]:,])
+      | (?P<word>[^\s{}\[\]:,"'/]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT: Final = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/)")  # at the end of a line
+_ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{2})|\r?\n|(.))", re.DOTALL)
+_BARE: Final = {"Infinity": float("inf"), "NaN": float("nan")}
+_MOST_EDITS: Final = 1_000
+
+
+class _Token(NamedTuple):
+    kind: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A value, where it stands, and the values in it with where each begins.
+
+    Of an object a value begins with its key. ``comma`` is where the comma after the last one ends.
+    """
+
+    start: int
+    end: int
+    value: Any
+    keys: Sequence[str] = ()
+    inner: Sequence[tuple[int, _Node]] = ()
+    comma: int | None = None
+
+
+def is_plain_json(text: str) -> bool:
+    """Tell whether any program reads a text as JSON."""
+    try:
+        parse_json_text(text)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a text in JSON, with or without comments.
+
+    Raises:
+        ValueError: it is neither, or nested too deeply.
+    """
+    try:
+        return parse_json_text(text)
+    except ValueError:
+        return _parse(text).value
+
+
+def edit_json(text: str, wanted: Any) -> str:
+    """Return the text with another value; comments and the rest of it stay as they are.
+
+    Raises:
+        ValueError: it cannot be read.
+        SettingsError: too much would change.
+    """
+    for _ in range(_MOST_EDITS):
+        edit = _find_edit(text, _parse(text), wanted)
+        if edit is None:
+            return text
+        start, end, new = edit
+        text = text[:start] + new + text[end:]
+    raise SettingsError("too much would change in a configuration with comments: edit it by hand")
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _parse(text: str) -> _Node:
+    tokens = _tokens(text)
+    try:
+        node = _read_value(text, next(tokens), tokens)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if (rest := next(tokens)).kind:
+        raise _unexpected(text, rest)
+    return node
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _unexpected(text, _Token("?", at, at + 1))
+        at = match.end()
+        if match.lastgroup != "gap":
+            yield _Token(str(match.lastgroup), match.start(), at)
+    while True:
+        yield _Token("", at, at)
+
+
+def _unexpected(text: str, token: _Token) -> ValueError:
+    line = text.count("\n", 0, token.start) + 1
+    return ValueError(f"line {line}: unexpected {text[token.start : token.end] or 'end'!r:.40}")
+
+
+def _read_value(text: str, token: _Token, tokens: Iterator[_Token]) -> _Node:
+    written = text[token.start : token.end]
+    if written in ("{", "["):
+        return _read_inside(text, token, tokens, written == "{")
+    if token.kind == "text":
+        return _Node(token.start, token.end, _read_text(written))
+    if token.kind == "word":
+        return _Node(token.start, token.end, _read_word(text, token))
+    raise _unexpected(text, token)
+
+
+def _read_inside(text: str, opened: _Token, tokens: Iterator[_Token], is_object: bool) -> _Node:
+    closing = "}" if is_object else "]"
+    keys: list[str] = []
+    inner: list[tuple[int, _Node]] = []
+    comma: int | None = None
+    token = next(tokens)
+    while (written := text[token.start : token.end]) != closing:
+        start = token.start
+        if is_object:
+            if token.kind not in ("text", "word"):
+                raise _unexpected(text, token)
+            keys.append(_read_text(written) if token.kind == "text" else written)
+            token = next(tokens)
+            if text[token.start : token.end] != ":":
+                raise _unexpected(text, token)
+            token = next(tokens)
+        inner.append((start, _read_value(text, token, tokens)))
+        token, comma = next(tokens), None
+        if text[token.start : token.end] == ",":
+            comma = token.end
+            token = next(tokens)
+        elif text[token.start : token.end] != closing:
+            raise _unexpected(text, token)
+    values = [node.value for _, node in inner]
+    value = dict(zip(keys, values, strict=True)) if is_object else values
+    return _Node(opened.start, token.end, value, keys, inner, comma)
+
+
+def _read_text(written: str) -> str:
+    if written[0] == "'":
+        quoted = re.sub(r'(\\.)|(")', lambda m: m[1] or '\\"', written[1:-1], flags=re.DOTALL)
+        written = f'"{quoted}"'
+    return str(json.loads(_ESCAPE.sub(_plain_escape, written), strict=False))
+
+
+def _plain_escape(match: re.Match[str]) -> str:
+    """Return an escape of JSON5 as JSON has it."""
+    if match[1]:
+        return f"\\u00{match[1]}"
+    if match[2] is None:
+        return ""  # a line that goes on
+    known = {"v": "\\u000b", "0": "\\u0000"}
+    return match[0] if match[2] in '"\\/bfnrtu' else known.get(match[2], match[2])
+
+
+def _read_word(text: str, token: _Token) -> Any:
+    word = text[token.start : token.end]
+    sign, digits = (-1, word[1:]) if word[0] == "-" else (1, word.lstrip("+"))
+    try:
+        if digits in _BARE:
+            return sign * _BARE[digits]
+        if digits[:2] in ("0x", "0X"):
+            return sign * int(digits, 16)
+        return parse_json_text(word)
+    except ValueError:
+        try:
+            return float(word)  # .5, 5. and +5
+        except ValueError:
+            raise _unexpected(text, token) from None
+
+
+# -- editing --------------------------------------------------------------------------------------
+
+
+_Edit = tuple[int, int, str]  # from where to where, and what stands there then
+
+
+def _find_edit(text: str, node: _Node, wanted: Any) -> _Edit | None:
+    """Return the first edit that brings a value nearer to the one that is wanted."""
+    if json.dumps(node.value) == json.dumps(wanted):  # in Python, 1 is True
+        return None
+    if isinstance(node.value, dict) and isinstance(wanted, Mapping):
+        gone = [n for n, key in enumerate(node.keys) if key not in wanted]
+        if gone:
+            return _delete(text, node, gone[-1])
+        for key, (_, inner) in zip(node.keys, node.inner, strict=True):
+            if edit := _find_edit(text, inner, wanted[key]):
+                return edit
+        key = next(key for key in wanted if key not in node.keys)
+        return _insert(text, node, f"{json.dumps(key, ensure_ascii=False)}: ", wanted[key])
+    if isinstance(node.value, list) and isinstance(wanted, list):
+        old = node.value
+        for n in range(len(old)):
+            if [*old[:n], *old[n + 1 :]] == wanted:
+                return _delete(text, node, n)
+        if len(old) < len(wanted) and wanted[: len(old)] == old:
+            return _insert(text, node, "", wanted[len(old)])
+        if len(old) == len(wanted):
+            pairs = zip(node.inner, wanted, strict=True)
+            return next(filter(None, (_find_edit(text, i, value) for (_, i), value in pairs)))
+    return node.start, node.end, _dump(text, wanted, _indent_at(text, node.start))
+
+
+def _delete(text: str, node: _Node, number: int) -> _Edit:
+    """Return the edit that takes a value out, with its line if it has one of its own."""
+    start, inner = node.inner[number]
+    begin = start - len(text[:start]) + len(text[:start].rstrip())
+    if number + 1 < len(node.inner) or node.comma:
+        comma = text.index(",", _after_comments(text, inner.end)) + 1
+        return begin, comma, ""
+    if not number:
+        return begin, inner.end, ""
+    before = node.inner[number - 1][1].end
+    comma = _after_comments(text, before)
+    return before, inner.end, text[before:comma] + text[comma + 1 : begin]
+
+
+def _after_comments(text: str, at: int) -> int:
+    """Return where the comments and spaces that begin somewhere end."""
+    while (match := _TOKEN.match(text, at)) and match.lastgroup == "gap":
+        at = match.end()
+    return at
+
+
+def _insert(text: str, node: _Node, label: str, value: Any) -> _Edit:
+    """Return the edit that puts a value behind the others, in the style of these."""
+    lines = "\n" in text[node.start : node.end] or (not node.inner and "\n" in text)
+    outer = _indent_at(text, node.start)
+    if not lines:
+        at = node.inner[-1][1].end if node.inner else node.start + 1
+        gap = ", " if node.inner else ""
+        return at, node.comma or at, gap + label + json.dumps(value, ensure_ascii=False)
+    indent = _indent_at(text, node.inner[0][0]) if node.inner else outer + _step(text)
+    line = _newline(text) + indent + label + _dump(text, value, indent)
+    if not node.inner:
+        end = node.end - 1
+        at = len(text[:end].rstrip())
+        tail = "" if "\n" in text[at:end] else _newline(text) + outer
+        return at, at, line + tail
+    last = node.inner[-1][1].end
+    at = node.comma or last
+    if comment := _COMMENT.match(text, at):
+        at = comment.end()
+    between = text[last:at]
+    return last, at, between + line + "," if node.comma else f",{between}{line}"
+
+
+def _dump(text: str, value: Any, indent: str) -> str:
+    plain = json.dumps(value, indent=_step(text) if "\n" in text else None, ensure_ascii=False)
+    return plain.replace("\n", _newline(text) + indent)
+
+
+def _indent_at(text: str, at: int) -> str:
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _step(text: str) -> str:
+    line = re.search(r"\{(?:\s|//[^\n]*)*?\n([ \t]+)\S", text)
+    return line[1] if line else "  "
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"

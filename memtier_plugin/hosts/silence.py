@@ -1,0 +1,103 @@
+"""Notice from outside that a host no longer calls MemTier: its own session files go on without.
+
+A host whose hooks were dropped, by an update or for want of trust, cannot say so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from memtier_plugin.hosts.project import INSTALLED_FILE, read_installed
+from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.operations.hook_latency import last_calls
+
+SILENCE: Final = timedelta(days=1)  # longer than any turn: a host calls when one begins
+_MOST_FILES: Final = 2_000  # of a host that are looked at; those of the newest folders first
+# Below a host's folder, where it keeps its sessions: their folders, and the files in each.
+_SESSIONS: Final = {
+    "claude-code": ("projects/*", "*.jsonl"),
+    "codex": ("sessions/*/*/*", "*.jsonl"),
+    "gemini": ("tmp/*/chats", "*.json*"),
+    "hermes": ("", "state.db*"),
+    "openclaw": ("agents/*/sessions", "*"),
+}
+
+
+def describe_silent_hosts(home: Path, now: datetime) -> list[str]:
+    """Describe each silent host in one line."""
+    return [
+        f"{finding.what}; `memtier doctor` looks why, `{finding.remedy}` sets it up again"
+        for finding in find_silent_hosts(home, now)
+    ]
+
+
+def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
+    """Yield each host that has MemTier, and had sessions a day after it last called."""
+    calls = last_calls(home)
+    installed = {record.get("host") for record in read_installed(home).values()}
+    for host, (folders, files) in _SESSIONS.items():
+        called = calls.get(host)
+        since = called or (_installed_at(home) if host in installed else None)
+        if since is None or now - since < SILENCE:
+            continue
+        top, configs = _places(host)
+        if host not in installed and not any(map(_names_memtier, configs)):
+            continue  # it was taken out
+        if used := _find_use(top, folders, files, since + SILENCE):
+            silent = f"last called MemTier on {called:%Y-%m-%d}" if called else "never called it"
+            what = f"{host} {silent} and was used on {used:%Y-%m-%d}: nothing of it is remembered"
+            yield HealthFinding("error", what, str(top), f"memtier install {host}")
+
+
+def _installed_at(home: Path) -> datetime | None:
+    with suppress(OSError):
+        return _time_of(home / INSTALLED_FILE)
+    return None
+
+
+def _places(host: str) -> tuple[Path, list[Path]]:
+    """Return a host's folder, and the files that name MemTier while it is set up."""
+    from memtier_plugin.hosts.coding_agents import find_files  # what only a silent host needs
+    from memtier_plugin.hosts.install import hermes_home, openclaw_config_path
+
+    if host == "hermes":
+        return hermes_home(), [hermes_home() / "config.yaml"]
+    if host == "openclaw":
+        config = openclaw_config_path()
+        return Path(os.environ.get("OPENCLAW_STATE_DIR") or config.parent), [config]
+    files = find_files(host)
+    assert files.hooks is not None
+    return files.hooks.parent, [files.hooks, files.servers]
+
+
+def _names_memtier(path: Path) -> bool:
+    with suppress(OSError):
+        return b"memtier" in path.read_bytes()
+    return False
+
+
+def _find_use(top: Path, folders: str, files: str, after: datetime) -> datetime | None:
+    """Return when a session was last written to, if that was later than ``after``."""
+    newest = max(islice(_times(top, folders, files), _MOST_FILES), default=after)
+    return newest if newest > after else None
+
+
+def _times(top: Path, folders: str, files: str) -> Iterator[datetime]:
+    dated = []
+    for folder in top.glob(folders) if folders else [top]:
+        with suppress(OSError):
+            dated.append((_time_of(folder), folder))
+    for _, folder in sorted(dated, reverse=True):
+        for path in folder.glob(files):
+            with suppress(OSError):
+                yield _time_of(path)
+
+
+def _time_of(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -1,0 +1,139 @@
+"""A service of the user that starts a home's resident at login: systemd, or launchd on macOS."""
+
+from __future__ import annotations
+
+import os
+import plistlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.paths import open_process_log
+from memtier_plugin.hosts.launch import launch_command
+
+_UNIT: Final = """\
+[Unit]
+Description=MemTier's resident, for all hosts of {home}
+
+[Service]
+ExecStart={command}
+Environment=MEMTIER_RESIDENT__IDLE_MINUTES=0
+Restart=on-failure
+
+[Install]
+WantedBy=default.target
+"""
+_LABEL: Final = "org.memtier.resident"
+_SECONDS: Final = 30.0  # that the service manager may take
+
+
+@dataclass(frozen=True, slots=True)
+class UserService:
+    """The file of a service, and the commands that tell the manager of it.
+
+    Attributes:
+        start: run once the file is written; the first word is the manager's program.
+        stop: run before the file is removed.
+    """
+
+    path: Path
+    text: str
+    start: Sequence[Sequence[str]]
+    stop: Sequence[Sequence[str]]
+
+
+def describe_service(home: Path) -> UserService:
+    """Return the service that would start the resident of a home."""
+    command = [*launch_command(), "--home", str(home), "serve"]
+    if sys.platform == "darwin":
+        path = Path.home() / "Library" / "LaunchAgents" / f"{_LABEL}.plist"
+        entries = {
+            "Label": _LABEL,
+            "ProgramArguments": command,
+            "EnvironmentVariables": {"MEMTIER_RESIDENT__IDLE_MINUTES": "0"},
+            "RunAtLoad": True,
+            "KeepAlive": {"SuccessfulExit": False},
+            "StandardErrorPath": str(home / "logs" / "resident.log"),
+        }
+        domain = f"gui/{os.geteuid()}"
+        return UserService(
+            path,
+            plistlib.dumps(entries).decode("utf-8"),
+            [["launchctl", "bootstrap", domain, str(path)]],
+            [["launchctl", "bootout", f"{domain}/{_LABEL}"]],
+        )
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    path = config / "systemd" / "user" / "memtier.service"
+    manager = ["systemctl", "--user"]
+    return UserService(
+        path,
+        _UNIT.format(home=_escape(str(home)), command=" ".join(map(_quote, command))),
+        [[*manager, "daemon-reload"], [*manager, "enable", "--now", path.name]],
+        [[*manager, "disable", "--now", path.name]],
+    )
+
+
+def install_service(home: Path) -> str:
+    """Write the service's file and start it; return what is not done, or nothing.
+
+    Raises:
+        SettingsError: the file cannot be written.
+    """
+    service = describe_service(home)
+    os.close(open_process_log(home, "resident"))  # launchd makes no folder
+    try:
+        service.path.parent.mkdir(parents=True, exist_ok=True)
+        service.path.write_text(service.text, "utf-8")
+    except OSError as error:
+        raise SettingsError(f"{service.path} cannot be written: {error}") from error
+    return _run(service.start)
+
+
+def uninstall_service(home: Path) -> str:
+    """Stop the service and remove its file; return what is not done, or nothing.
+
+    Raises:
+        SettingsError: the file cannot be removed.
+    """
+    service = describe_service(home)
+    if not service.path.exists():
+        return ""
+    left = _run(service.stop)
+    try:
+        service.path.unlink()
+    except OSError as error:
+        raise SettingsError(f"{service.path} cannot be removed: {error}") from error
+    return left
+
+
+def _run(commands: Sequence[Sequence[str]]) -> str:
+    """Run commands of the service manager; return why one was not, and how to do it by hand."""
+    for command in commands:
+        by_hand = f"`{' '.join(command)}` by hand"
+        if shutil.which(command[0]) is None:
+            return f"there is no {command[0]} here: where there is one, run {by_hand}"
+        try:
+            done = subprocess.run(
+                [*command], capture_output=True, text=True, check=False, timeout=_SECONDS
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"{error}; run {by_hand}"
+        if done.returncode:
+            why = (done.stderr or done.stdout).strip()[-200:]
+            return f"{command[0]} ended with {done.returncode} ({why}); run {by_hand}"
+    return ""
+
+
+def _quote(part: str) -> str:
+    """Quote an argument for systemd."""
+    text = _escape(part).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    return f'"{text}"'
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%%")

@@ -1,0 +1,318 @@
+"""Read the messages of agent frameworks by their shape, as messages of OpenAI's chat format.
+
+None of the frameworks is imported, and what one dumped as JSON reads as its objects do. Known are
+openai's own (chat messages, items of the Responses API), OpenAI Agents, LangChain, pydantic-ai,
+Google ADK, LlamaIndex, AutoGen and AG2; CrewAI's are OpenAI's chat messages.
+
+Most of them say "success" of every result that nobody called an error: so only errors are taken at
+their word, and other results are judged by what they say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, Final
+
+from memtier_plugin.core.records import Message, ToolCall
+
+Fields = Mapping[str, Any]
+
+# Items of the Responses API and parts of pydantic-ai that nobody said and that no tool returned.
+_NO_WORDS: Final = frozenset(
+    {
+        *("reasoning", "item_reference", "compaction", "compaction_trigger", "additional_tools"),
+        *("configuration_update", "mcp_list_tools", "mcp_approval_request"),
+        *("mcp_approval_response", "tool_search_call", "tool_search_output"),
+        *("program", "program_output", "remove"),
+    }
+)
+_LANGCHAIN: Final = {
+    "human": "user",
+    "HumanMessageChunk": "user",
+    "ai": "assistant",
+    "AIMessageChunk": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+_INPUTS: Final = ("arguments", "input", "code", "action", "operation", "queries")  # of a call
+_RESULTS: Final = ("error", "output", "outputs", "results")  # of a call that the server ran itself
+_AG2: Final = frozenset({"parts", "results", "tool_calls"})  # of its events with words
+_AUTOGEN: Final = frozenset({"SystemMessage", "FunctionExecutionResultMessage"})  # nobody's
+_NAMES_OF_USERS: Final = frozenset({"user", "user_proxy", "human"})  # AutoGen's
+_OURS: Final = (Message, ToolCall)
+_DEEPEST: Final = 12  # levels of a message that are looked into
+_FAILED: Final = frozenset({"error", "failed", "retried", "interrupted", "denied", "incomplete"})
+
+
+def chat_messages(message: object) -> Iterator[Any]:
+    """Yield what a message says, does and got back, each as a chat message.
+
+    What has none of the known shapes is yielded as it is.
+    """
+    given = _plain(message)
+    if not isinstance(given, Mapping):
+        yield message
+        return
+    kind = given.get("type")
+    content = given.get("content")
+    if isinstance(given.get("raw_item"), Mapping):  # a RunItem of OpenAI Agents
+        yield from chat_messages(given["raw_item"])
+    elif "created_at" in given and _AG2 & given.keys():
+        yield from _of_ag2(given)
+    elif isinstance(given.get("parts"), list) and "kind" in given:
+        yield from _of_pydantic_ai(given)
+    elif isinstance(given.get("parts"), list):
+        yield from _of_gemini(given, None)
+    elif isinstance(content, Mapping) and isinstance(content.get("parts"), list):  # ADK's Event
+        if not given.get("partial"):
+            yield from _of_gemini(content, given)
+    elif isinstance(given.get("data"), Mapping) and kind in _LANGCHAIN:
+        yield from chat_messages(given["data"])  # messages_to_dict
+    elif kind in _NO_WORDS or (content is None and "invocation_id" in given):  # ADK: an error
+        return
+    elif "role" in given:
+        yield from _of_chat(given, message)
+    elif kind in _LANGCHAIN and "content" in given and "source" not in given:
+        yield _of_langchain(given)
+    elif isinstance(kind, str) and kind.endswith(("_call", "_call_output")):
+        yield from _of_responses(given, kind)
+    elif kind in _AUTOGEN or (isinstance(kind, str) and "source" in given):
+        yield from _of_autogen(given, str(kind))
+    elif isinstance(message, Mapping) or not _is_ag2_event(message):
+        yield given  # events that say nothing are of AG2's machinery
+
+
+def _plain(value: Any, deep: int = _DEEPEST) -> Any:
+    """Return an object as the mapping that it dumps as; lists and mappings with what they hold."""
+    if isinstance(value, Enum):
+        return value.value
+    if deep == 0 or value is None or isinstance(value, str | bytes | int | float | type):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item, deep - 1) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item, deep - 1) for key, item in value.items()}
+    if callable(getattr(value, "model_dump", None)):
+        return _plain(value.model_dump(warnings=False), deep)
+    if _is_ag2_event(value):
+        return _plain(value.to_dict(), deep)
+    if is_dataclass(value) and not isinstance(value, _OURS):
+        return {name.name: _plain(getattr(value, name.name), deep - 1) for name in fields(value)}
+    return value
+
+
+def _is_ag2_event(value: object) -> bool:
+    return callable(getattr(value, "to_dict", None)) and hasattr(value, "created_at")
+
+
+def _of_chat(given: Fields, message: object) -> Iterator[Fields]:
+    """Yield a message that has a role: OpenAI's, LlamaIndex' or AG2's."""
+    if isinstance(given.get("tool_responses"), list):  # AG2: several results in one message
+        yield from (
+            _result(each.get("tool_call_id"), each.get("content"))
+            for each in given["tool_responses"]
+            if isinstance(each, Mapping)
+        )
+        return
+    if isinstance(given.get("blocks"), list):  # LlamaIndex
+        more = given.get("additional_kwargs") or {}
+        blocks = given["blocks"]
+        calls = [
+            {"id": b.get("tool_call_id"), "name": b.get("tool_name"), "args": b.get("tool_kwargs")}
+            for b in blocks
+            if b.get("block_type") == "tool_call"
+        ]
+        yield {
+            "role": given["role"],
+            "content": [
+                {**block, "type": block["block_type"]}
+                for block in blocks
+                if block.get("block_type") not in ("tool_call", "thinking")
+            ],
+            "tool_calls": calls or more.get("tool_calls"),
+            "tool_call_id": more.get("tool_call_id"),
+            "name": more.get("name"),
+        }
+        return
+    content = given.get("content")
+    asked = (
+        [p for p in content if _is_part(p) and p["type"] == "tool_use"]
+        if isinstance(content, list)
+        else []
+    )
+    if asked and not given.get("tool_calls"):  # Anthropic
+        given = {**given, "tool_calls": asked}
+    if not isinstance(message, Mapping):  # of an object every field is there, and none mistyped
+        keys = ("role", "content", "name", "tool_calls", "tool_call_id")
+        given = {key: given[key] for key in keys if given.get(key) is not None}
+    yield given
+
+
+def _of_langchain(given: Fields) -> Fields:
+    return {
+        "role": _LANGCHAIN[given["type"]],
+        "content": given["content"],
+        "name": given.get("name"),
+        "tool_calls": given.get("tool_calls"),
+        "tool_call_id": given.get("tool_call_id"),
+        **_failure(given.get("status")),
+    }
+
+
+def _of_responses(given: Fields, kind: str) -> Iterator[Fields]:
+    """Yield a call of the Responses API, or its result; of what the server ran itself, both."""
+    call_id = given.get("call_id") or given.get("id")
+    failure = _failure(given.get("status"))
+    if kind.endswith("_output"):
+        output = given.get("output")
+        codes = [
+            each["outcome"].get("exit_code")
+            for each in (output if isinstance(output, list) else ())
+            if isinstance(each, Mapping) and isinstance(each.get("outcome"), Mapping)
+        ]
+        yield {**_result(call_id, output), **failure, **({"exit_code": codes[-1]} if codes else {})}
+        return
+    name = given.get("name") or kind.removesuffix("_call")
+    arguments = next((given[key] for key in _INPUTS if given.get(key) is not None), "")
+    yield _calls([{"id": call_id, "name": name, "arguments": arguments}])
+    result = next((given[key] for key in _RESULTS if given.get(key) is not None), None)
+    if result is not None:
+        failure |= _failure("error" if given.get("error") else None)
+        yield {**_result(call_id, result), **failure, "name": name}
+
+
+def _of_pydantic_ai(given: Fields) -> Iterator[Fields]:
+    """Yield a request, which holds several messages, or a response, which is one and its calls."""
+    texts, calls, results = [], [], []
+    when = given.get("timestamp")
+    for part in given["parts"]:
+        kind = part.get("part_kind")
+        content = part.get("content")
+        if kind in ("tool-return", "builtin-tool-return"):
+            outcome = _failure(part.get("outcome"))
+            results.append({**_result(part.get("tool_call_id"), content), **outcome})
+            results[-1]["name"] = part.get("tool_name")
+        elif kind == "retry-prompt" and part.get("tool_name"):
+            result = _result(part.get("tool_call_id"), content)
+            results.append({**result, "name": part["tool_name"], "is_error": True})
+        elif kind in ("tool-call", "builtin-tool-call"):
+            called = {"id": part.get("tool_call_id"), "name": part.get("tool_name")}
+            calls.append({**called, "args": part.get("args")})
+        elif kind == "user-prompt":
+            parts = content if isinstance(content, str) else [_typed(each) for each in content]
+            when = part.get("timestamp") or when
+            yield {"role": "user", "content": parts, "observed_at": when}
+        elif kind in ("system-prompt", "retry-prompt"):
+            yield {"role": "system", "content": _as_text(content)}
+        elif kind in ("text", "speech") and given["kind"] == "response":
+            texts.append(str(content or part.get("transcript") or ""))
+    if texts or calls:
+        yield {**_calls(calls), "content": "\n".join(texts), "observed_at": when}
+    yield from results
+
+
+def _typed(part: Any) -> Any:
+    """Return a part of pydantic-ai's user content with its kind where OpenAI's have it."""
+    if not isinstance(part, Mapping):
+        return part
+    kind = str(part.get("kind") or "text").removesuffix("-url")
+    return {"type": kind, "text": part["content"]} if "content" in part else {"type": kind}
+
+
+def _of_gemini(content: Fields, event: Fields | None) -> Iterator[Fields]:
+    """Yield a Content of Google's SDK, or that of an event of ADK."""
+    texts, calls = [], []
+    for part in content["parts"]:
+        if call := part.get("function_call"):
+            calls.append({"id": call.get("id"), "name": call["name"], "args": call.get("args")})
+        elif answer := part.get("function_response"):
+            name, response = answer["name"], answer.get("response") or {}
+            plain = response.get("result") if [*response] == ["result"] else response
+            yield {**_result(answer.get("id"), plain), "name": name}
+        elif code := part.get("executable_code"):
+            calls.append({"name": "code_execution", "arguments": code.get("code") or ""})
+        elif done := part.get("code_execution_result"):
+            ok = done.get("outcome") == "OUTCOME_OK"
+            result = _result(None, done.get("output") or "")
+            yield {**result, "name": "code_execution", "ok": ok}
+        elif isinstance(part.get("text"), str) and not part.get("thought"):
+            texts.append(part["text"])
+        elif data := part.get("inline_data") or part.get("file_data"):
+            texts.append(f"[{str(data.get('mime_type') or 'file').partition('/')[0]}]")
+    author = str((event or {}).get("author") or "")
+    if texts or calls:
+        yield {
+            "role": "assistant" if content.get("role") == "model" else "user",
+            "content": "\n".join(texts),
+            "tool_calls": calls,
+            "name": author if author not in ("user", "model") else None,
+            "observed_at": (event or {}).get("timestamp"),
+        }
+
+
+def _of_ag2(given: Fields) -> Iterator[Fields]:
+    """Yield an event of AG2: a request, a response with its calls, or the results of calls."""
+    for result in given.get("results") or ():
+        parts = (result["result"].get("data") or result["result"]).get("parts") or ()
+        failure = _failure("error" if result.get("error") else None)
+        texts = [_as_text(part.get("content", part.get("data"))) or "" for part in parts]
+        answer = _result(result.get("parent_id"), "\n".join(texts))
+        yield {**answer, **failure, "name": result.get("name")}
+    if "tool_calls" in given:
+        content = (given.get("message") or {}).get("content") or ""
+        yield {**_calls((given["tool_calls"] or {}).get("calls") or []), "content": content}
+    elif "parts" in given:
+        parts = [part for part in given["parts"] if isinstance(part.get("content"), str)]
+        yield {"role": "user", "content": "\n".join(part["content"] for part in parts)}
+
+
+def _of_autogen(given: Fields, kind: str) -> Iterator[Fields]:
+    """Yield a message of AutoGen, between its agents or of a model's context."""
+    content, source = given.get("content"), given.get("source")
+    items = content if isinstance(content, list) else []
+    if items and all(isinstance(item, Mapping) and "call_id" in item for item in items):
+        for item in items:
+            failure = _failure("error" if item.get("is_error") else None)
+            yield {**_result(item["call_id"], item.get("content")), **failure}
+    elif items and all(isinstance(item, Mapping) and "arguments" in item for item in items):
+        yield _calls(items)
+    elif kind.endswith("Event"):
+        return  # of the machinery: thoughts, pieces of a stream, who speaks next
+    elif kind == "SystemMessage":
+        yield {"role": "system", "content": content}
+    else:
+        by_user = kind == "UserMessage" or str(source).casefold() in _NAMES_OF_USERS
+        name = source if source not in (*_NAMES_OF_USERS, "assistant") else None
+        parts = [part if isinstance(part, str) else {"type": "image"} for part in items]
+        role = "user" if by_user else "assistant"
+        yield {"role": role, "content": parts or content, "name": name}
+
+
+def _calls(calls: list[Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def _result(call_id: object, content: object) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": _as_text(content)}
+
+
+def _failure(status: object) -> dict[str, bool]:
+    return {"is_error": True} if str(status) in _FAILED else {}
+
+
+def _as_text(content: Any) -> Any:
+    """Return a tool's result as text or parts; what is neither, as JSON."""
+    if content is None or isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    if parts and all(isinstance(part, str) or _is_part(part) for part in parts):
+        return content
+    return json.dumps(content, ensure_ascii=False, default=str)
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, Mapping) and isinstance(part.get("type"), str)

@@ -1,0 +1,230 @@
+"""Read all dates of a text together: what one leaves open, the words beside it say.  Pure.
+
+"March last year" and "June 5 next year" take their year from the words behind, "Monday of last
+week" its week; "the end of", "the second week of" and "two days before" choose a part of a period
+or a day beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import cache
+from typing import Final, Literal, NamedTuple
+
+import regex
+
+from memtier_plugin.text.dates.mentions import DateMention, without_overlaps
+from memtier_plugin.text.dates.periods import Period, period_of, shift_day
+from memtier_plugin.text.dates.relative import GAP, any_of, find_relative_dates, may_name_time
+from memtier_plugin.text.dates.stated import find_stated_dates
+from memtier_plugin.text.lexicon import lexicons
+
+Tense = Literal["past", "future"]
+
+_REACH: Final = 32  # characters before or after a date in which words about it stand
+_GAP: Final = regex.compile(rf"(?i){GAP}|\s?的?")
+_BEFORE: Final = regex.compile(r"(?i) before (?:the )?")
+_YEAR_DAYS: Final = 365
+
+
+@dataclass(frozen=True, slots=True)
+class Dated:
+    """A date in a text, with the days that it means; None where they are not certain."""
+
+    mention: DateMention
+    period: Period | None
+
+
+def read_dates(
+    text: str,
+    said_on: date,
+    tense_of: Callable[[DateMention], Tense | None],
+    *,
+    asked: bool = False,
+) -> list[Dated]:
+    """Return the dates of a text in order, each with the days that it means.
+
+    Args:
+        tense_of: where in time a date without a year, or a weekday, lies.
+        asked: whether it is a question: see `find_relative_dates`.
+    """
+    if not may_name_time(text):
+        return []
+    relative = find_relative_dates(text, said_on, weekdays=True, asked=asked)
+    joined: list[DateMention] = []
+    for mention in without_overlaps(text, [*find_stated_dates(text), *relative]):
+        if joined and (both := _join(text, joined[-1], mention)):
+            joined[-1] = both
+        else:
+            joined.append(mention)
+    dates = [_within(text, Dated(m, resolve(m, said_on, tense_of(m))), asked) for m in joined]
+    if asked:
+        taken = [(dated.mention.start, dated.mention.end) for dated in dates]
+        dates += (
+            dated
+            for dated in _parts_of_units(text, said_on)
+            if all(e <= dated.mention.start or dated.mention.end <= s for s, e in taken)
+        )
+    return sorted(dates, key=lambda dated: dated.mention.start)
+
+
+def resolve(mention: DateMention, today: date, tense: Tense | None) -> Period | None:
+    """Return the days that a date means, of what is past or to come; None for either or neither."""
+    if mention.readings:
+        if tense == "past":
+            return next((r for r in mention.readings if r[0] <= today), None)
+        ahead = [r for r in mention.readings if r[1] >= today]
+        return ahead[0] if tense == "future" and len(ahead) == 1 else None
+    return mention.period or _in_some_year(mention, today, tense)
+
+
+def _in_some_year(mention: DateMention, today: date, tense: Tense | None) -> Period | None:
+    """Return the days of a date without a year: the last or the next one, or the nearest."""
+    if mention.month is None or mention.year is not None:
+        return None
+    years = range(today.year - 8, today.year + 9) if mention.day == 29 else range(-1, 2)
+    periods = [
+        period
+        for year in years
+        if (period := replace(mention, year=year if year > 1 else today.year + year).period)
+    ]
+    if tense == "past":
+        return max((p for p in periods if p[0] <= today), default=None)
+    if tense == "future":
+        return min((p for p in periods if p[1] >= today), default=None)
+    return min(periods, key=lambda period: abs((period[0] - today).days), default=None)
+
+
+def _join(text: str, first: DateMention, last: DateMention) -> DateMention | None:
+    """Return two dates as one: the day of a week, or a date that has its year from the other."""
+    start, end = first.start, last.end
+    if _BEFORE.fullmatch(text, first.end, last.start):
+        if first.readings and last.day and last.period:  # "the Sunday before 7 May"
+            until = last.period[0] - timedelta(days=1)
+            span = (until - timedelta(days=6), until)
+            return DateMention(start, end, span=_day_in(span, first.weekday) or span)
+    elif not _GAP.fullmatch(text, first.end, last.start):
+        return None
+    for own, other in ((first, last), (last, first)):
+        if own.weekday is not None and other.day:
+            return replace(other, start=start, end=end)
+        if other.span is None:
+            continue
+        days = (other.span[1] - other.span[0]).days + 1
+        if own.weekday is not None and days == 7:
+            return DateMention(start, end, span=_day_in(other.span, own.weekday))
+        if own.month and own.year is None and days >= _YEAR_DAYS:
+            return replace(own, start=start, end=end, year=other.span[0].year)
+    return None
+
+
+def _day_in(week: Period, weekday: int | None) -> Period | None:
+    if weekday is None:
+        return None
+    day = week[0] + timedelta(days=(weekday - week[0].weekday()) % 7)
+    return day, day
+
+
+# -- the words beside a date -----------------------------------------------------------------------
+
+
+class _Beside(NamedTuple):
+    """What stands before a date, or behind it where words are not separated."""
+
+    before: regex.Pattern[str]
+    after: regex.Pattern[str]
+    offset: regex.Pattern[str]
+    of_unit: regex.Pattern[str]
+    units: Mapping[str, str]
+    nth: Mapping[str, int]
+    parts: Mapping[str, tuple[int, int]]
+    counts: Mapping[str, int]
+
+
+@cache
+def _beside() -> _Beside:
+    every = [lex for lex in lexicons() if lex.nth]
+    spaced = [lex for lex in every if not lex.unspaced]
+    nth = {form: n for lex in every for n, forms in enumerate(lex.nth, 1) for form in forms.split()}
+    parts = {
+        form: (int(key[0]), int(key[-1]))
+        for lex in every
+        for key, forms in lex.parts.items()
+        for form in forms
+    }
+    units = {form: unit for lex in every for unit, forms in lex.units.items() for form in forms}
+    counts = {word: n for lex in spaced for word, n in lex.numbers.items() if n <= 12}
+    counts |= {word: 1 for lex in spaced for word in lex.articles} | {"the": 1}
+    part, unit = rf"(?P<p>{any_of(parts)})", rf"(?P<u>{any_of(units)})"
+    what = rf"(?:{part}|(?P<o>{any_of(nth)})[\s-]?{unit})"
+    return _Beside(
+        regex.compile(rf"(?i)\b{what}{GAP}?\Z"),
+        regex.compile(rf"(?i)的?{what}"),
+        regex.compile(rf"(?i)\b(?P<n>\d{{1,3}}|{any_of(counts)}) {unit} (?P<d>before|after) \Z"),
+        regex.compile(rf"(?i)\b{part} (?:of the|des|del|de l['’]|du) ?{unit}\b|(?P<u>年|月){part}"),
+        units,
+        nth,
+        parts,
+        counts,
+    )
+
+
+def _within(text: str, dated: Dated, asked: bool) -> Dated:
+    """Return a date as the words beside it narrow or shift it."""
+    mention, period, words = dated.mention, dated.period, _beside()
+    if period is None:
+        return dated
+    start, end = mention.start, mention.end
+    reach = max(0, start - _REACH)
+    before = text[reach:start]
+    if asked and (match := words.offset.search(before)):
+        count = int(match["n"]) if match["n"].isdigit() else words.counts[match["n"].lower()]
+        unit = words.units[match["u"].lower()]
+        sign = -1 if match["d"].lower() == "before" else 1
+        day = shift_day(period[0], unit, sign * count)
+        return Dated(replace(mention, start=reach + match.start()), period_of(unit, day))
+    if match := words.before.search(before):
+        start = reach + match.start()
+    elif match := words.after.match(text, end):
+        end = match.end()
+    if match and (narrow := _narrowed(match, period)):
+        return Dated(replace(mention, start=start, end=end), narrow)
+    return dated
+
+
+def _narrowed(match: regex.Match[str], period: Period) -> Period | None:
+    """Return the end of a month, or its second week; None of a period too short for it."""
+    words, (first, last) = _beside(), period
+    days = (last - first).days + 1
+    if match["p"]:
+        number, of = words.parts[match["p"].lower()]
+        if days < 7:
+            return None
+        return (
+            first + timedelta(days=days * (number - 1) // of),
+            first + timedelta(days=days * number // of - 1),
+        )
+    unit, number = words.units[match["u"].lower()], words.nth[match["o"].lower()]
+    length = {"day": 1, "week": 7}.get(unit)
+    if unit == "weekend":
+        begin = first + timedelta(days=(5 - first.weekday()) % 7 + 7 * (number - 1))
+        return begin, begin + timedelta(days=1)
+    if length is None or days <= length:
+        return None
+    begin = first + timedelta(days=length * (number - 1))
+    return begin, begin + timedelta(days=length - 1)
+
+
+def _parts_of_units(text: str, today: date) -> Iterator[Dated]:
+    """Yield "at the beginning of the year", of the last one that has begun."""
+    for match in _beside().of_unit.finditer(text):
+        unit = _beside().units[match["u"].lower()] if match["u"] not in "月" else "month"
+        if unit not in ("week", "month", "year"):
+            continue
+        for back in (0, -1):
+            part = _narrowed(match, period_of(unit, shift_day(today, unit, back)))
+            if part and part[0] <= today:
+                yield Dated(DateMention(match.start(), match.end(), span=part), part)
+                break

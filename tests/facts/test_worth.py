@@ -1,0 +1,167 @@
+"""What is worth keeping is decided for every sentence alike, and told in its speaker's words."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin.core.records import FactDraft
+from memtier_plugin.facts.extraction import worth
+from memtier_plugin.facts.extraction.frames import read_words
+from memtier_plugin.facts.extraction.rules import extract_facts
+from tests.builders import make_entry
+
+SAID = datetime(2026, 3, 4, 10, tzinfo=UTC)
+
+KEPT = [
+    "The ledger service listens on port 7711.",
+    "Visitors leave their umbrellas in the porch.",
+    "Choir practice's in the crypt on Mondays.",
+    "I can't smell anything since the accident.",
+    "Even-numbered seats belong to the sponsors.",
+    "Always round prices up to full euros.",
+    "Wir liefern nur noch mit dem Rad aus.",
+    "Mi madre no puede comer sal.",
+    "Notre chat s'appelle Biscotte.",
+    "我爸爸对海鲜过敏。",
+]
+
+LEFT = [
+    "My bike has a flat tyre this morning.",
+    "Always lovely to hear from you.",
+    "What a gorgeous sunset!",
+    "Never mind, my report is finished.",
+    "You did a fantastic job, Ines.",
+    "Give me a list of five islands.",
+    "I couldn't agree more.",
+    "¡Qué bien te ha quedado!",
+    "On verra demain.",
+]
+
+
+def drafts_of(text: str, speaker: str | None = None) -> tuple[FactDraft, ...]:
+    return extract_facts([make_entry(text, SAID, id="e", speaker=speaker)]).drafts
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_a_name_makes_no_difference(text: str) -> None:
+    """Whether a message names its speaker, the sentence is worth the same."""
+    [unnamed], [named] = drafts_of(text), drafts_of(text, "Dana")
+    assert (named.quote, named.relation) == (unnamed.quote, unnamed.relation)
+
+
+@pytest.mark.parametrize("text", KEPT[:5])
+def test_typed_in_haste_it_is_kept_as_well(text: str) -> None:
+    """A small first letter and no full stop take nothing from a statement."""
+    assert drafts_of(text[:1].lower() + text[1:].rstrip("."))
+
+
+@pytest.mark.parametrize("text", LEFT)
+@pytest.mark.parametrize("speaker", [None, "Dana"])
+def test_what_passes_is_left(text: str, speaker: str | None) -> None:
+    """States of the moment, praise, idioms and requests are no facts, whoever says them."""
+    assert [draft.text for draft in drafts_of(text, speaker)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("We rebuilt the search page in Elm.", "The user rebuilt the search page in Elm."),
+        ("I collect old radios.", "The user collects old radios."),
+        ("My tram leaves at 7:12.", "The user's tram leaves at 7:12."),
+        (
+            "I told my boss that I leave in May.",
+            "The user says: I told my boss that I leave in May",
+        ),
+        ("I hike and ski in Tyrol.", "The user says: I hike and ski in Tyrol."),
+        ("Ask me before you close a ticket.", "The user asks: Ask me before you close a ticket."),
+        ("我们的主机叫heron。", "用户说：我们的主机叫heron。"),
+    ],
+)
+def test_only_what_is_sure_is_rephrased(text: str, fact: str) -> None:
+    """A simple sentence is told in the third person, any other as its speaker said it."""
+    [draft] = drafts_of(text)
+    assert draft.text.startswith(fact)
+
+
+@pytest.mark.parametrize(
+    ("text", "lasting"),
+    [
+        ("I now like oolong with milk.", True),
+        ("I now prefer the window seat.", True),
+        ("These days we use the cargo bike.", True),
+        ("I'm now on my way to the gym.", False),
+        ("I'm going to water the plants now.", False),
+    ],
+)
+def test_what_is_so_by_now_lasts(text: str, lasting: bool) -> None:
+    """A relation of oneself that holds "now" is a change; any other now is a passing moment."""
+    assert bool(drafts_of(text)) == lasting
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Trace the missing crate 88 for me.", False),
+        ("Please polish the brass lamp.", False),
+        ("Switch us to the larger plan.", False),
+        ("Cancel the booking at the lake.", False),
+        ("Replace the filter every spring.", True),
+        ("Move the concert to Dresden.", True),
+        ("Postpone the launch to 14 June.", True),
+        ("The missing crate is number 88.", True),
+    ],
+)
+def test_a_request_for_once_is_no_fact(text: str, kept: bool) -> None:
+    """What is to be done once to one thing is none, unless it tells how that is from then on."""
+    assert bool(drafts_of(text)) == kept
+
+
+def test_only_what_lasts_is_always_so() -> None:
+    """An order that does not say that it is for good is kept as what was asked."""
+    orders = ("Use oak for the shelves.", "Always use oak for the shelves.", "Never use oak here.")
+    assert [draft.relation for text in orders for draft in drafts_of(text)] == [
+        "asks", "always", "never",
+    ]  # fmt: skip
+
+
+def test_a_pronoun_brings_the_sentence_that_it_points_to() -> None:
+    """What is only understood with the sentence before is kept together with it, or not at all."""
+    [*_, draft] = drafts_of("The new scanner arrived. It is in room 12 behind the copier.")
+    assert draft.quote == "The new scanner arrived. It is in room 12 behind the copier."
+    assert drafts_of("It is in room 12 behind the copier.") == ()
+
+
+def test_a_correction_keeps_what_is_right() -> None:
+    """The order that says what to do instead stands beside the one that forbids."""
+    drafts = drafts_of("No, never use grunt here. Use vite.")
+    assert any("vite" in draft.text for draft in drafts)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Ines here, I look after the mail server.", "Ines"),
+        ("Hello, Ravi here.", "Ravi"),
+        ("This is Maren from the billing team.", "Maren"),
+        ("hallo, Piet hier", "Piet"),
+        ("I'm Olga and I run the archive.", "Olga"),
+        ("call me Sven", "Sven"),
+        ("Same here!", None),
+        ("Nothing here.", None),
+    ],
+)
+def test_an_introduction_is_understood(text: str, name: str | None) -> None:
+    """People say who they are in passing; a word of every day is no name."""
+    names = [draft.value for draft in drafts_of(text) if draft.relation == "name"]
+    assert names == ([name] if name else [])
+
+
+def test_the_coefficients_fit_the_features() -> None:
+    """Every feature has its coefficient, and every coefficient its feature."""
+    model = json.loads(Path(worth.__file__).with_suffix(".json").read_text())
+    assert model["weights"].keys() == worth.features(read_words("We use Postgres.")).keys()
+    assert len(model["vector"]) == len(worth.vector("We use Postgres."))

@@ -1,0 +1,155 @@
+"""Real coding agents with a loopback model: what reaches the model, and what is remembered."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtier_plugin.trust.fence import FENCE
+from tests.loopback.hosts import text
+from tests.processes import ROOT
+from tests.runtimes.agents import Codex, CodingAgent
+from tests.runtimes.hosts import Ground
+
+HOST_LINE = "My deploy host is called pelican-9."
+SLOW = "RUN: sh -c 'sleep 8; exit 3' :END"  # longer than a server takes to start on a busy machine
+QUESTION = "What is my deploy host called?"
+
+
+def blocks(request: Mapping[str, Any]) -> list[str]:
+    """Return each message of a request that has a block in it."""
+    return [text(m) for m in request["messages"] if FENCE in text(m)]
+
+
+def outcomes(ground: Ground, agent: str) -> list[tuple[bool | None, int | None]]:
+    """Return how the calls of an agent fared."""
+    return [(e.tool.ok, e.tool.exit_code) for e in ground.entries(agent) if e.tool]
+
+
+def offered(request: Mapping[str, Any]) -> str:
+    """Return what a request says of tools: declared, or named for the model to look up."""
+    names = [tool["function"]["name"] for tool in request["tools"]]
+    words = [text(m) for m in request["messages"] if m["role"] == "system"]
+    return "\n".join([*names, *words])
+
+
+def test_turns_and_sessions(coding_agent: CodingAgent, ground: Ground) -> None:
+    """What one session was told is in the next one's request: once, plain, beside the prompt."""
+    agent = coding_agent
+    [first, second] = agent.say(f"{HOST_LINE} {SLOW}")
+    assert not blocks(first)
+    for name in ("memory_search", "memory_store"):
+        assert name in offered(second), "no agent waits long for a server before its first request"
+    agent.say("Now again. RUN-OK", resume=True)
+    [failed, well] = outcomes(ground, agent.agent)
+    assert failed == (False, 3)
+    assert well == (True, None if agent.name == "claude-code" else 0), "it names no code then"
+
+    [asked] = agent.say(QUESTION)
+    [block] = blocks(asked)
+    assert block.count("pelican-9") == 1, block
+    assert block.count(FENCE) == 2 and "&lt;" not in block and "\\n" not in block
+    assert "pelican-9" not in text(asked["messages"][0]), "not in the system prompt"
+    [followed] = agent.say("And what is the name of the host that I deploy to?", resume=True)
+    assert sum(words.count("pelican-9") for words in blocks(followed)) <= 1, "not shown twice"
+    [thanked] = agent.say("Thanks, that is all.", resume=True)
+    assert len(blocks(thanked)) <= len(blocks(followed)), "nothing for small talk"
+    words = ground.said(agent.agent)
+    assert words.count(QUESTION) == 1 and len(words) == 5
+    assert not any(FENCE in entry.content for entry in ground.entries(agent.agent))
+    assert ground.queued() == []
+
+
+def test_uninstalling(coding_agent: CodingAgent, ground: Ground) -> None:
+    """Taken back, the files are as before to the byte, and nothing of MemTier reaches the model."""
+    agent = coding_agent
+    agent.uninstall()
+    agent.say("Hello there.")  # so that the files are those that the agent itself leaves
+    before = agent.files()
+    agent.install()
+    assert agent.files() != before
+    agent.uninstall()
+    assert agent.files() == before
+    [request] = agent.say(QUESTION)
+    assert "memory_search" not in offered(request) and not blocks(request)
+    assert not ground.entries(agent.agent)
+
+
+@pytest.mark.parametrize("coding_agent", ["codex"], indirect=True)
+def test_codex_that_trusts_no_hooks(coding_agent: Codex, ground: Ground) -> None:
+    """Before its hooks are trusted Codex records nothing, and doctor says so; then it does."""
+    [finding] = [f for f in coding_agent.doctor() if "trust" in f.what]
+    assert finding.level == "ok"
+    path = coding_agent.user / ".codex" / "config.toml"
+    path.write_text(path.read_text().partition("\n[hooks.state")[0])
+    [finding] = [f for f in coding_agent.doctor() if "trust" in f.what]
+    assert finding.level == "error" and "userPromptSubmit" in finding.what
+    assert "/hooks" in finding.remedy
+    coding_agent.say(HOST_LINE)
+    assert not ground.entries(coding_agent.agent)
+
+
+@pytest.mark.parametrize("coding_agent", ["claude-code"], indirect=True)
+def test_claude_code_clears_and_compacts(coding_agent: CodingAgent, ground: Ground) -> None:
+    """After /compact what was shown may be shown again; /clear begins a session of its own."""
+    agent = coding_agent
+    instructions = agent.work / "CLAUDE.md"
+    instructions.write_text("Be brief.\n")
+    ground.plant(agent.agent, HOST_LINE)
+    [asked] = agent.say(QUESTION)
+    assert "pelican-9" in "".join(blocks(asked))
+    agent.say("/compact", resume=True)
+    [again] = agent.say(QUESTION, resume=True)
+    assert sum("pelican-9" in words for words in blocks(again)) == 1
+    agent.say("/clear", resume=True)
+    [cleared] = agent.say(QUESTION, resume=True)
+    assert sum("pelican-9" in words for words in blocks(cleared)) == 1
+    assert len({e.session_id for e in ground.entries(agent.agent)}) == 2
+    assert instructions.read_text() == "Be brief.\n"
+
+
+@pytest.mark.parametrize("coding_agent", ["claude-code"], indirect=True)
+def test_claude_code_sub_agents(coding_agent: CodingAgent, ground: Ground) -> None:
+    """A sub-agent's calls and answer are in a log of its own, with the session as its parent."""
+    coding_agent.say("DELEGATE: Count the herons. RUN-FAIL :END")
+    entries = ground.entries(coding_agent.agent)
+    own = ground.entries(f"{coding_agent.agent}.subagent")
+    assert {e.parent for e in own} == {entries[0].session_id}
+    assert [(e.tool.ok, e.tool.exit_code) for e in own if e.tool] == [(False, 3)]
+
+
+@pytest.mark.parametrize("coding_agent", ["codex"], indirect=True)
+def test_codex_compacts(coding_agent: Codex, ground: Ground) -> None:
+    """After Codex has compacted a conversation, what was shown in it may be shown again."""
+    ground.plant(coding_agent.agent, HOST_LINE)
+    [asked] = coding_agent.say(QUESTION)
+    assert "pelican-9" in "".join(blocks(asked))
+    coding_agent.more = ("-c", "model_auto_compact_token_limit=10")
+    coding_agent.say("Go on with the next step.", resume=True)
+    coding_agent.more = ()
+    [again] = coding_agent.say(QUESTION, resume=True)
+    assert sum("pelican-9" in words for words in blocks(again)) == 1
+
+
+@pytest.mark.parametrize("coding_agent", ["claude-code"], indirect=True)
+def test_the_plugin_of_claude_code(
+    coding_agent: CodingAgent, ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installed from this repository as a plugin, it recalls as it does after `memtier install`."""
+    coding_agent.uninstall()
+    path = f"{Path(ground.command[0]).parent}:{coding_agent.environment['PATH']}"
+    more = {**coding_agent.variables(), "MEMTIER_HOME": str(ground.home), "PATH": path}
+    monkeypatch.setattr(coding_agent, "variables", lambda: more)
+    for arguments in (["marketplace", "add", str(ROOT)], ["install", "memtier@memtier"]):
+        subprocess.run(
+            ["claude", "plugin", *arguments], env=coding_agent.environment, check=True, text=True
+        )
+    [_, second] = coding_agent.say(f"{HOST_LINE} {SLOW}")
+    assert "memory_search" in offered(second)
+    [asked] = coding_agent.say(QUESTION)
+    [block] = blocks(asked)
+    assert block.count("pelican-9") == 1
