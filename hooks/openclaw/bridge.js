@@ -69,7 +69,7 @@ export class Bridge {
     this.link = null; // set once connected
     this.linking = null;
     this.started = null; // a resident that we started and that has not ended
-    this.startedAt = 0;
+    this.awaitedSince = 0; // when it was started, or when we lost it: it may be ending
     this.failures = 0;
     this.pausedUntil = 0;
     this.failure = "";
@@ -121,8 +121,7 @@ export class Bridge {
     const link = await within(this.connected(until), until - Date.now(), "MemTier's resident is not ready");
     try {
       const result = await this.send(link, method, params, until);
-      this.startedAt = 0;
-    this.failures = 0;
+      this.failures = 0;
       return result;
     } catch (error) {
       if (error instanceof Late) this.suspect(link);
@@ -240,7 +239,7 @@ export class Bridge {
       const pause = this.pausedUntil - Date.now();
       if (pause > Math.max(0, until - Date.now())) throw new Error(`${this.failure}; it is started again in ${pause} ms`);
       if (pause > 0) await wait(pause);
-      if (Date.now() - this.startedAt > START_MS) this.started?.kill("SIGKILL");
+      if (Date.now() - this.awaitedSince > START_MS) this.started?.kill("SIGKILL");
       this.started ??= await this.start();
       if (Date.now() > until + START_MS) throw new Error("MemTier's resident takes no connection");
     }
@@ -276,8 +275,8 @@ export class Bridge {
           write: (line) => socket.write(line),
           end: () => socket.end(),
           kill: async () => {
-            const pid = Number(readOwner(path)[0]);
-            if (pid && (await isResident(pid))) process.kill(pid, "SIGKILL");
+            const { pid } = readOwner(path);
+            if (pid && !isLoading(path) && (await isResident(pid))) process.kill(pid, "SIGKILL");
             socket.destroy();
           },
         };
@@ -298,7 +297,7 @@ export class Bridge {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
       const path = join(folder, "resident.log");
       const log = openSync(path, constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW, 0o600);
-      this.startedAt = Date.now();
+      this.awaitedSince = Date.now();
       const child = spawn(program, [...programArgs, "--home", this.home, "serve"], {
         stdio: ["ignore", log, log],
         detached: true, // Ctrl-C in a terminal, and its end, are the host's
@@ -385,7 +384,10 @@ export class Bridge {
 
   drop(link, reason) {
     link.closed = true;
-    if (this.link === link) this.link = null;
+    if (this.link === link) {
+      this.link = null;
+      this.awaitedSince = Date.now();
+    }
     for (const waiting of this.waiting.values()) {
       if (waiting.link === link) waiting.failed(new Broken(reason));
     }
@@ -421,19 +423,23 @@ function lastLine(path) {
   }
 }
 
-/** Return the words that the owner of a socket wrote of itself: its process, version and state. */
-function readOwner(path) {
+/** Return what is noted of the owner of a socket, as `find_owner` in core/resident_socket.py does. */
+export function readOwner(path) {
+  const lock = path.replace(/\.sock$/, ".lock");
   try {
-    return readFileSync(path.replace(/\.sock$/, ".lock"), "utf8").split(/\s+/);
+    const notes = readFileSync(lock, "utf8").split("\n").slice(0, -1).map((note) => note.split(" "));
+    const [pid, version] = notes.at(-1);
+    const ready = !version || notes.some((note) => note[2] === "ready");
+    return { pid: Number(pid), ready, since: lstatSync(lock).mtimeMs };
   } catch {
-    return [];
+    return {};
   }
 }
 
 /** Tell whether the owner of a socket is still being loaded, and not for too long. */
 function isLoading(path) {
-  const since = lstatSync(path.replace(/\.sock$/, ".lock"), { throwIfNoEntry: false })?.mtimeMs ?? 0;
-  return readOwner(path)[2] === "starting" && Date.now() - since < START_MS;
+  const { ready, since } = readOwner(path);
+  return ready === false && Date.now() - since < START_MS;
 }
 
 /** Encode parameters as JSON within the resident's limit; long texts are truncated if needed. */

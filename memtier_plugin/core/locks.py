@@ -91,7 +91,7 @@ def try_acquire_lock(path: Path) -> int | None:
         UnsafePath: the file is a symlink, or belongs to another user.
         LedgerError: it cannot be opened.
     """
-    fd = open_owned(path, os.O_RDWR | os.O_CREAT)
+    fd = open_owned(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

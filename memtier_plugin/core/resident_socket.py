@@ -28,6 +28,7 @@ START_SECONDS: Final = 30.0  # that a resident may take to answer, on a machine 
 _POLL_SECONDS: Final = 0.05
 _BACKLOG: Final = 512  # connections that wait for a resident that is being loaded
 _READY: Final = "ready"
+_MAX_NOTES: Final = 4096  # bytes of a lock's file
 
 
 class Claim:
@@ -47,16 +48,17 @@ class Claim:
         return cls(make_socket_folder(home), lock, socket.socket(fileno=listening))
 
     def note(self, *, ready: bool, pid: int | None = None) -> None:
-        """Say in the lock's file whose the socket is, for clients that must end or replace it.
+        """Add to the lock's file whose the socket is, for clients that must end or replace it.
+
+        The file is only added to while the claim lasts: a client that looks meanwhile, or a process
+        that speaks late of the one that it started, takes nothing back.
 
         Args:
-            pid: the process that the claim is handed to, which may have said so already.
+            pid: the process that the claim is handed to.
         """
         with suppress(OSError):
-            if pid and os.fstat(self.lock).st_size:
-                return
             line = f"{pid or os.getpid()} {__version__} {_READY if ready else 'starting'}\n"
-            os.ftruncate(self.lock, os.pwrite(self.lock, line.encode("ascii"), 0))
+            os.write(self.lock, line.encode("ascii"))
 
     def is_current(self) -> bool:
         """Tell whether clients find this socket: the home may have been replaced."""
@@ -162,11 +164,13 @@ def find_owner(home: Path) -> Owner | None:
         path = socket_path(home).with_suffix(".lock")
         fd = locks.open_owned(path, os.O_RDONLY)
         try:
-            # Those of 0.1.0 and before wrote their number alone.
-            pid, *rest = os.pread(fd, 200, 0).decode("ascii").split()
-            if not locks.is_unlocked(fd):
-                version, state = rest if len(rest) == 2 else ("0", _READY)
-                return Owner(int(pid), version, state == _READY, os.fstat(fd).st_mtime)
+            notes = os.pread(fd, _MAX_NOTES, 0).decode("ascii").splitlines(keepends=True)
+            whole = [note.split() for note in notes if note.endswith("\n")]
+            if whole and not locks.is_unlocked(fd):
+                pid, *rest = whole[-1]
+                version = rest[0] if rest else "0"  # before 0.1.0 they wrote their number alone
+                ready = not rest or any(note[2:] == [_READY] for note in whole)
+                return Owner(int(pid), version, ready, os.fstat(fd).st_mtime)
         finally:
             os.close(fd)
     return None

@@ -47,6 +47,7 @@ class SocketListener:
         self.path = claim.path
         self._claim = claim
         self._talk = talk
+        claim.note(ready=True)  # before the first answer: who has one may count on it
         self._listener = Listener(
             claim.listening,
             self._attend,
@@ -54,7 +55,6 @@ class SocketListener:
             most_silent=MAX_SILENT,
             is_welcome=_is_own,
         )
-        claim.note(ready=True)
 
     def count_clients(self) -> int:
         """Return how many connections are open."""

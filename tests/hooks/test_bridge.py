@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.paths import is_on_network, socket_path
+from memtier_plugin.core.resident_socket import claim_socket, find_owner
 from tests.processes import child_environment, run_command
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +45,37 @@ def test_both_sides_mean_the_same_socket(home: str) -> None:
         f"console.log(socketPath({json.dumps(home)}));"
     )
     assert run("--input-type=module", "-e", code).strip() == str(socket_path(Path(home)))
+
+
+@node
+@pytest.mark.parametrize(
+    "notes",
+    [
+        "",
+        "?",
+        "12",
+        "12\n",
+        "12 0.1.0 starting\n",
+        "12 0.1.0 starting\n12 0.1.0 re",
+        "12 0.1.0 starting\n12 0.1.0 ready\n",
+        "12 0.1.0 ready\n12 0.1.0 starting\n",
+    ],
+)
+def test_both_sides_know_the_same_owner(home: Path, notes: str) -> None:
+    """Whatever the owner of a socket had time to say of itself, both sides read it alike."""
+    claim = claim_socket(home)
+    assert claim is not None
+    os.write(claim.lock, notes.encode("ascii"))
+    code = (
+        f"import {{ readOwner }} from {json.dumps(str(SHIM / 'bridge.js'))};"
+        f"console.log(JSON.stringify(readOwner({json.dumps(str(claim.path))})));"
+    )
+    read = json.loads(run("--input-type=module", "-e", code))
+    owner = find_owner(home)
+    claim.end()
+    assert (read.get("pid"), read.get("ready")) == (
+        (owner.pid, owner.ready) if owner else (None, None)
+    )
 
 
 @node

@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Bridge, socketPath } from "../../hooks/openclaw/bridge.js";
+import { Bridge, readOwner, socketPath } from "../../hooks/openclaw/bridge.js";
 
 const SERVE = JSON.parse(process.env.SERVE); // how `memtier` is run
 const PATIENCE = 60_000;
@@ -26,8 +26,7 @@ async function scene(t, { under = "" } = {}) {
   };
   t.after(async () => {
     for (const bridge of bridges) bridge.close();
-    const owner = await readFile(socketPath(home).replace(/sock$/, "lock"), "utf8").catch(() => "");
-    const pid = Number(owner.split(" ")[0]);
+    const { pid } = readOwner(socketPath(home));
     if (pid && pid !== process.pid && alive(pid)) process.kill(pid, "SIGKILL");
     if (pid && pid !== process.pid) await until(() => !alive(pid));
     await rm(top, { recursive: true, force: true, maxRetries: 5 });
@@ -231,12 +230,35 @@ test("a payload larger than a line may be is cut, not lost", async (t) => {
   await until(async () => (await stored(home))[0] === "Many.");
 });
 
+test("a resident that takes its time to end is not killed for it", async (t) => {
+  const { top, home, make } = await scene(t);
+  const [path, ended] = [socketPath(home), join(top, "ended")];
+  await mkdir(join(path, ".."), { recursive: true, mode: 0o700 });
+  const code = `
+    const { createInterface } = require("node:readline");
+    const server = require("node:net").createServer((socket) => {
+      createInterface(socket).on("line", (line) => socket.write(JSON.stringify({ id: JSON.parse(line).id, result: { pid: process.pid } }) + "\\n"));
+      process.on("SIGTERM", () => socket.end());
+    });
+    server.listen(${JSON.stringify(path)});
+    process.on("SIGTERM", () => (server.close(), setTimeout(() => require("node:fs").writeFileSync(${JSON.stringify(ended)}, ""), 500)));
+  `;
+  const bridge = make([process.execPath, "-e", code, "--"]);
+  const before = await pid(bridge);
+  process.kill(before, "SIGTERM");
+  await until(() => bridge.link === null);
+  const after = await pid(bridge);
+  assert.notEqual(after, before);
+  assert.ok((await stat(ended)).isFile());
+  process.kill(after, "SIGKILL");
+});
+
 test("the child gets no secret but what is named", async (t) => {
   const { top, make } = await scene(t);
   Object.assign(process.env, { SOME_API_KEY: "secret", NAMED_KEY: "named", OTEL_SERVICE_NAME: "shop" });
   const told = join(top, "environment");
-  const bridge = make(["/bin/sh", "-c", `env > ${told}`], { environment: ["NAMED_KEY"] });
-  await assert.rejects(bridge.call("ping", {}, 2000));
+  const bridge = make(["/bin/sh", "-c", `env > ${told}; exit 3`], { environment: ["NAMED_KEY"] });
+  await assert.rejects(bridge.call("ping", {}, PATIENCE), /MemTier's resident ended \(3\)/);
   const seen = await readFile(told, "utf8");
   assert.ok(!seen.includes("secret"));
   assert.match(seen, /NAMED_KEY=named/);

@@ -1,0 +1,70 @@
+"""Whose a home's socket is, as its owner says in the lock's file and others read there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin import __version__
+from memtier_plugin.core.resident_socket import Owner, claim_socket, find_owner
+from memtier_plugin.server.unix_socket import SocketListener
+from tests.processes import wait_until
+
+
+@contextmanager
+def between_calls(look: Callable[[], object]) -> Iterator[None]:
+    """Do something before and after each system call of this thread, as another process may."""
+    sys.setprofile(lambda frame, event, argument: look() and None)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_an_owner_is_known_at_every_moment(home: Path) -> None:
+    """Whenever a client looks, a resident that says how it is has this version: none ends it."""
+    claim = claim_socket(home)
+    assert claim is not None
+    claim.note(ready=False)
+    seen: list[Owner | None] = []
+    with between_calls(lambda: seen.append(find_owner(home))):
+        claim.note(ready=True)
+    told = {(owner.version, owner.is_outdated) for owner in seen if owner}
+    assert None not in seen and told == {(__version__, False)}
+    claim.end()
+
+
+@pytest.mark.parametrize("moment", range(20))
+def test_who_started_a_resident_says_so_too_late(home: Path, moment: int) -> None:
+    """A resident that is ready stays so, whatever the process that started it says then."""
+    claim = claim_socket(home)
+    assert claim is not None
+    moments = iter(range(1000))
+    with between_calls(lambda: next(moments) == moment and claim.note(ready=True)):
+        claim.note(ready=False, pid=os.getpid())
+    if next(moments) <= moment:
+        claim.note(ready=True)
+    assert (owner := find_owner(home)) and owner.ready
+    claim.end()
+
+
+def test_who_has_an_answer_has_it_of_one_that_is_ready(home: Path) -> None:
+    """A resident says that it is ready before it answers: one that hangs from then on is ended."""
+    claim = claim_socket(home)
+    assert claim is not None
+    seen: list[Owner | None] = []
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(claim.path))
+        client.sendall(b"waits already\n")
+        with between_calls(lambda: time.sleep(0.005)):
+            listener = SocketListener(claim, lambda *_: seen.append(find_owner(home)))
+        wait_until(lambda: seen)
+        listener.close()
+    assert seen[0] and seen[0].ready
