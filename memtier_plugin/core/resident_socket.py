@@ -165,11 +165,11 @@ def find_owner(home: Path) -> Owner | None:
         fd = locks.open_owned(path, os.O_RDONLY)
         try:
             notes = os.pread(fd, _MAX_NOTES, 0).decode("ascii").splitlines(keepends=True)
-            whole = [note.split() for note in notes if note.endswith("\n")]
-            if whole and not locks.is_unlocked(fd):
-                pid, *rest = whole[-1]
+            words = [note.split() for note in notes if note.endswith("\n")]
+            if words and not locks.is_unlocked(fd):
+                pid, *rest = words[-1]
                 version = rest[0] if rest else "0"  # before 0.1.0 they wrote their number alone
-                ready = not rest or any(note[2:] == [_READY] for note in whole)
+                ready = not rest or any(note[2:] == [_READY] for note in words)
                 return Owner(int(pid), version, ready, os.fstat(fd).st_mtime)
         finally:
             os.close(fd)

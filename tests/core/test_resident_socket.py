@@ -36,8 +36,8 @@ def test_an_owner_is_known_at_every_moment(home: Path) -> None:
     seen: list[Owner | None] = []
     with between_calls(lambda: seen.append(find_owner(home))):
         claim.note(ready=True)
-    told = {(owner.version, owner.is_outdated) for owner in seen if owner}
-    assert None not in seen and told == {(__version__, False)}
+    versions = {(owner.version, owner.is_outdated) for owner in seen if owner}
+    assert None not in seen and versions == {(__version__, False)}
     claim.end()
 
 

@@ -19,12 +19,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.resident_socket import find_owner, stop_resident
 from memtier_plugin.memory import MemTier
-from tests.processes import child_environment, running, start_python
+from tests.processes import child_environment, running, start_python, wait_until
 
 HOST: Final = "claude-code"
 LINE: Final = "My bag is in the blue locker."
@@ -59,7 +60,7 @@ class Race:
 
     residents: list[int] = field(default_factory=list)
     loaded: set[int] = field(default_factory=set)
-    killed: int = 0
+    killed: list[int] = field(default_factory=list)
     cold: list[bool] = field(default_factory=list)
     warm: list[bool] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -120,7 +121,7 @@ def run_race(
     environment = child_environment(MEMTIER_RESIDENT__IDLE_MINUTES="5")
     command = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
     command += ["--home", str(home), "--project", "p"]
-    killed_at = {draw.randrange(starts // 4, starts) for _ in range(kills)}
+    killed_at = draw.sample(range(starts // 4, starts), kills)
     is_warm = threading.Event()
 
     def hook(number: int, name: str) -> None:
@@ -172,15 +173,20 @@ def run_race(
                     name = "UserPromptSubmit" if kind == "prompt" else kind
                     calls.append(pool.submit(hook, number, name))
                 time.sleep(draw.choice([0, draw.uniform(0, LONGEST_PAUSE)]))
-                if number in killed_at and (owner := find_owner(home)):
+                if number in killed_at:
+                    wait_until(partial(_has_living_owner, race))
+                    race.killed.append(race.residents[-1])
                     is_warm.clear()
-                    os.kill(owner.pid, signal.SIGKILL)
-                    race.killed += 1
+                    os.kill(race.killed[-1], signal.SIGKILL)
             for call in calls:
                 call.result()
         if owner := find_owner(home):
             race.cpu = _cpu_seconds(owner.pid)
     return race
+
+
+def _has_living_owner(race: Race) -> bool:
+    return bool(race.loaded.intersection(race.residents[-1:]).difference(race.killed))
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -205,7 +211,7 @@ def main() -> None:
     sys.stdout.write(
         json.dumps({**given, "load": os.getloadavg(), **race.report()}, indent=1) + "\n"
     )
-    sys.exit(len(race.residents) != 1 + race.killed or False in race.warm)
+    sys.exit(len(race.residents) != 1 + len(race.killed) or False in race.warm)
 
 
 if __name__ == "__main__":

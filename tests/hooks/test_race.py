@@ -23,9 +23,10 @@ def test_one_resident(tmp_path: Path, seed: int, busy: int, long: bool) -> None:
     assert race.loaded == {*race.residents}
 
 
-def test_a_resident_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("starts", "seed"), [(16, 4), (4, 8)])  # 8: killed as soon as it is there
+def test_a_resident_that_is_killed(tmp_path: Path, starts: int, seed: int) -> None:
     """A resident killed among its sessions is followed by one other, and no more."""
-    race = run_race(16, 4, tmp_path, kills=1)
-    assert race.killed == 1
+    race = run_race(starts, seed, tmp_path, kills=1)
+    assert race.killed == race.residents[:1]
     assert len(race.residents) == 2
     assert len(race.loaded) == 2
