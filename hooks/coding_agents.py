@@ -151,12 +151,12 @@ class AgentHooks:
         self._unacknowledged = request, answer
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
 
-    def finish(self) -> None:
-        """Say that the agent has the last answer, once it is printed.
+    def finish(self, *, printed: bool = True) -> None:
+        """Say that the agent has the last answer, if it could be printed.
 
         Where no prompt waits, a resident that did not answer is looked after.
         """
-        if self._unacknowledged:
+        if printed and self._unacknowledged:
             self._client.acknowledge(*self._unacknowledged)
             self._client.flush()
             self._unacknowledged = None

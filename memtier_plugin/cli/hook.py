@@ -31,4 +31,4 @@ def hook(scope: Scope, agent_host: str) -> None:
         if hooks.is_prompt:
             answer = {"systemMessage": f"MemTier: this prompt goes without its memory: {error}"}
     click.echo(json.dumps(answer))  # some agents take nothing but JSON
-    hooks.finish()
+    hooks.finish(printed=sys.stdout is not None)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, timedelta
 from typing import Any, Final
 
+from memtier_plugin.core.cause_events import DeliverEvent
 from memtier_plugin.core.events import (
     ChatEvent,
     ConsolidateEvent,
@@ -112,6 +113,8 @@ def describe_event(event: JournalEvent) -> str:
             outcome = f"{payload.label}, {payload.ms:.0f} ms"
             outcome += ", late" * (payload.purpose == "offer")
             return f"{name} {_short_id(event.id)} for “{query}”: {lines} lines ({outcome})"
+        case DeliverEvent():
+            return f"recall {_short_id(payload.recall)} is in the prompt"
         case CreditEvent():
             verb = "credited" if payload.delta > 0 else "blamed"
             return f"{_short_id(payload.item)} {verb} {payload.delta:+.3f} by {event.run_id}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from heapq import merge
 from typing import Final
 
@@ -23,6 +23,7 @@ from memtier_plugin.views.timelines import Timeline, fact_timeline
 
 _MOST_RECALLS: Final = 5000  # the newest, that are looked through for a line
 _LOOK_SECONDS: Final = 0.5  # between two looks for new lines
+_OFFERED: Final = timedelta(seconds=5)  # that a recall may be on its way to its host
 
 
 # -- the log -------------------------------------------------------------------------------------
@@ -93,25 +94,27 @@ def _read_entries(
 
 
 def follow_log(memory: MemTier, last: str | None, **chosen: str | None) -> Iterator[LogLine]:
-    """Yield new lines as they are written, without end."""
-    looked = _today()
+    """Yield new lines as they are written, without end; a recall once its host may have it."""
+    looked = memory.actor.clock()
     while True:
-        for day in sorted({looked, looked := _today()}):  # both days just after midnight
+        before, looked = looked, memory.actor.clock()
+        settled = to_iso(looked - _OFFERED)
+        for day in sorted({to_iso(before)[:10], to_iso(looked)[:10]}):  # both just after midnight
             new = read_log_lines(memory, date=day, after_id=last, written=True, **chosen)
             for line in new:
+                if line.get("purpose") == "offer" and line["timestamp"] > settled:
+                    break
                 last = line["id"]
                 yield line
         time.sleep(_LOOK_SECONDS)
 
 
-def _today() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d}"
-
-
 def _read_events(memory: MemTier, agent: str | None, date: str | None) -> Iterator[LogLine]:
-    for event in memory.store.log.events(day=date):
-        if agent in (None, event.agent_id):
-            yield event_line(event)
+    events = [e for e in memory.store.log.events(day=date) if agent in (None, e.agent_id)]
+    memory.store.catch_up_all()  # a recall may be acknowledged on the next day
+    with memory.store.session() as reader:
+        settled = reader.settle(events)
+    return map(event_line, settled)
 
 
 # -- a line, a recall, a subject ------------------------------------------------------------------

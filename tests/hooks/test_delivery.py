@@ -145,15 +145,19 @@ def test_a_resident_that_answers_too_late(
     assert (LINE in ask(PATIENCE)) is (host not in KEEPING)
 
 
-def test_a_host_that_drops_the_answer(home: Path, process: subprocess.Popen[bytes]) -> None:
+@pytest.mark.parametrize("output_is", ["a pipe that nobody reads", "closed"])
+def test_a_host_that_drops_the_answer(
+    home: Path, process: subprocess.Popen[bytes], output_is: str
+) -> None:
     """Whoever reads no answer had none, though the hook got one in time; one that is read counts.
 
-    Here the host closed the hook's output before the hook could print.
+    Here the host closed the hook's output before the hook could print, or gave it none.
     """
     agent = AGENTS["claude-code"]
-    command = [*MEMTIER, "--home", str(home), "--project", "p", "hook", "claude-code"]
+    here = [*MEMTIER, "--home", str(home), "--project", "p", "hook", "claude-code"]
+    without_output = ["sh", "-c", 'exec "$@" >&-', "sh", *here]
 
-    def hook(output: int) -> subprocess.Popen[bytes]:
+    def hook(output: int, command: list[str]) -> subprocess.Popen[bytes]:
         event = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": QUESTION}
         started = subprocess.Popen(
             command,
@@ -169,11 +173,11 @@ def test_a_host_that_drops_the_answer(home: Path, process: subprocess.Popen[byte
 
     reader, writer = os.pipe()
     os.close(reader)
-    with running(hook(writer)) as dropped:
+    with running(hook(writer, without_output if output_is == "closed" else here)) as dropped:
         dropped.wait(PATIENCE)
     os.close(writer)
     assert recalls(home, agent) == ["offer"]
-    with running(hook(subprocess.PIPE)) as read:
+    with running(hook(subprocess.PIPE, here)) as read:
         assert read.stdout is not None and LINE.encode() in read.stdout.read()
     wait_until(lambda: recalls(home, agent) == ["offer", "inject"])
 

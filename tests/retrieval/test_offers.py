@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ from memtier_plugin.core.results import Recall
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
+from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.journal import LATE
+from memtier_plugin.views.reading import follow_log
 from tests.builders import START, Clock, say_each, write_config
 from tests.processes import PATIENCE, run_memtier, wait_until
 
 AGENT = "codex.main"
 LINE = "The kiln is fired at 1240 degrees."
+LATE_MARK = ", late)"
 QUESTION = "How hot is the kiln fired?"
 TOOL: list[dict[str, Any]] = [
     {"role": "user", "content": QUESTION},
@@ -132,11 +136,31 @@ def test_the_proof_is_in_the_journal(home: Path, memory: MemTier) -> None:
 
     delivered = memory.events(kinds=[DeliverEvent.KIND])[0].timestamp
     assert told() == ["offer", "inject", to_iso(delivered), True, False]
-    before = told(), memory.status()["agents"], run_memtier(*scope, "log").output
+    log = (*scope, "log", "--date", "all")
+    lines = json.loads(run_memtier(*log, "--json").output)["lines"]
+    shown = {line["id"]: line["text"] for line in lines if line["kind"] == "recall"}
+    assert [LATE_MARK in shown[recall] for recall in shown] == [True, False]
+    assert f"recall {made.id[-SHORT_ID_CHARS:]} is in the prompt" in run_memtier(*log).output
+    before = told(), memory.status()["agents"], run_memtier(*log).output
     memory.reindex()
-    assert (told(), memory.status()["agents"], run_memtier(*scope, "log").output) == before
+    assert (told(), memory.status()["agents"], run_memtier(*log).output) == before
     injected = memory.status()["agents"][AGENT]["injected"]
     assert (injected["turns"], injected["lines"], injected["late"]) == (1, 1, 1)
+
+
+def test_a_log_that_is_followed(memory: MemTier, clock: Clock) -> None:
+    """A recall is shown once its host has had its time: as in the prompt, or as late."""
+    say_each(memory, "Good morning.", session_id="s")
+    last = [entry.id for entry in memory.entries()][-1]
+    late = offer(memory)
+    clock.later(seconds=6)
+    say_each(memory, "The clay is dry.", session_id="s")
+    made = offer(memory)
+    lines = follow_log(memory, last, agent=AGENT)
+    assert (line := next(lines))["id"] == late.id and LATE_MARK in line["text"]
+    assert next(lines)["content"] == "The clay is dry."
+    memory.acknowledge(made.id)
+    assert (line := next(lines))["id"] == made.id and LATE_MARK not in line["text"]
 
 
 def test_a_silent_offer_is_not_late(memory: MemTier) -> None:
