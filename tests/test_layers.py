@@ -83,6 +83,7 @@ IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "th
 HOMES = {
     "ag2": "frameworks.ag2",
     "agents": "frameworks.openai_agents",
+    "anyio": "mcp.*",
     "apscheduler": "daemon.*",
     "apsw": "storage.*",
     "autogen_core": "frameworks.autogen",

@@ -10,6 +10,7 @@ import click
 from memtier_plugin.cli.scope import CliCommand, Scope, scope_of
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.hosts.requirements import require_mcp
+from memtier_plugin.mcp.opening import Opening
 
 DEFAULT_AGENT = "mcp.main"
 
@@ -35,14 +36,16 @@ def mcp(ctx: click.Context, http: bool, port: int) -> None:
             "name the project (`memtier --project NAME mcp`): "
             "the folder that a client starts this in is no sign of it"
         )
+    home = _absolute_home(scope)
+    opening = None if http else Opening.on_stdio()  # before the SDK is loaded
     from memtier_plugin.mcp import server
     from memtier_plugin.mcp.calls import Binding
 
-    binding = Binding(_absolute_home(scope), project, scope.agent or DEFAULT_AGENT)
-    if http:
-        server.serve_http(binding, port, _announce)
+    binding = Binding(home, project, scope.agent or DEFAULT_AGENT)
+    if opening:
+        server.serve_stdio(binding, opening)
     else:
-        server.serve_stdio(binding)
+        server.serve_http(binding, port, _announce)
 
 
 def _absolute_home(scope: Scope) -> Path:

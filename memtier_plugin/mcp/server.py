@@ -13,15 +13,15 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, cast
 
+from anyio import wrap_file
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 
-from memtier_plugin import __version__
 from memtier_plugin.core.errors import MemTierError, SettingsError
 from memtier_plugin.core.loopback import LOOPBACK, listen_on_loopback
 from memtier_plugin.core.paths import make_home, write_private_file
@@ -29,6 +29,7 @@ from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.mcp import definitions
 from memtier_plugin.mcp.calls import CALL_SECONDS, Answer, Binding, MemoryCalls
+from memtier_plugin.mcp.opening import NAMES, Opening
 
 TOKEN_FILE: Final = "mcp-token"
 MIN_TOKEN_CHARS: Final = 32
@@ -40,12 +41,13 @@ _Send = Callable[[dict[str, Any]], Awaitable[None]]
 _App = Any  # an ASGI application: (scope, receive, send)
 
 
-def serve_stdio(binding: Binding) -> None:
-    """Serve one client on stdin and stdout until it closes stdin."""
+def serve_stdio(binding: Binding, opening: Opening) -> None:
+    """Serve the client of an opening until it closes its side."""
     server = build_server(_open_calls(binding))
+    lines = wrap_file(cast("IO[str]", opening))
 
     async def run() -> None:
-        async with stdio_server() as (reader, writer):
+        async with stdio_server(lines, lines) as (reader, writer):
             await server.run(reader, writer, server.create_initialization_options())
 
     asyncio.run(run())
@@ -135,9 +137,9 @@ def build_server(calls: MemoryCalls) -> Server[Any]:
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
 
     return Server(
-        "memtier",
-        version=__version__,
-        title="MemTier",
+        NAMES["name"],
+        title=NAMES["title"],
+        version=NAMES["version"],
         instructions=definitions.INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,

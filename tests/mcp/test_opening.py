@@ -1,0 +1,171 @@
+"""A client of `memtier mcp` is greeted before the SDK is loaded, and as the SDK would greet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from memtier_plugin.hosts.launch import launch_command
+from memtier_plugin.mcp.calls import Binding
+from memtier_plugin.mcp.opening import VERSIONS, Opening, greet
+from memtier_plugin.mcp.server import serve_stdio
+from tests.mcp.test_clients import arguments
+from tests.processes import PATIENCE, child_environment, end_residents, running, wait_until
+
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+PING = {"jsonrpc": "2.0", "id": "p", "method": "ping"}
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+FIRST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+# The SDK is not loaded before a file is there.
+WAITS = """
+import sys, time
+from pathlib import Path
+
+class Waits:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        while name == "mcp.server" and not Path({go!r}).exists():
+            time.sleep(0.01)
+
+sys.meta_path.insert(0, Waits)
+"""
+
+
+def initialize(version: Any = VERSIONS[-1], **params: Any) -> dict[str, Any]:
+    """Return a client's first request."""
+    client = {"name": "test", "version": "1"}
+    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": client} | params
+    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+
+
+class Talk:
+    """A client's end of an opening."""
+
+    def __init__(self, stdin: IO[str], stdout: IO[str]) -> None:
+        self._stdin, self._stdout = stdin, stdout
+
+    def send(self, *requests: Any) -> None:
+        """Send lines, one right after the other."""
+        self._stdin.write("".join(json.dumps(request) + "\n" for request in requests))
+        self._stdin.flush()
+
+    def read(self) -> Any:
+        """Return the next answer."""
+        return json.loads(self._stdout.readline())
+
+
+@contextmanager
+def talk() -> Iterator[tuple[Talk, Opening]]:
+    """Yield both ends of an opening."""
+    (theirs, stdin), (stdout, ours) = os.pipe(), os.pipe()
+    with os.fdopen(ours, "w") as writer, os.fdopen(stdout) as answers:
+        opening = Opening(os.fdopen(theirs), writer)
+        with os.fdopen(stdin, "w") as lines:
+            yield Talk(lines, answers), opening
+
+
+@contextmanager
+def served(home: Path, opening: Opening) -> Iterator[None]:
+    """Let the SDK serve an opening."""
+    binding = Binding(home, "p", "mcp.main")
+    server = threading.Thread(target=serve_stdio, args=(binding, opening))
+    server.start()
+    yield
+    server.join(PATIENCE)
+
+
+def answer_of_sdk(home: Path, request: dict[str, Any]) -> Any:
+    """Return what the SDK itself answers, which had the first line of the client."""
+    with talk() as (client, opening), served(home, opening):
+        client.send(FIRST)
+        client.read()  # it refuses that, and reads on
+        client.send(request)
+        answer = client.read()
+        client._stdin.close()
+    return answer
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_greeting_is_the_sdks(home: Path, version: str) -> None:
+    """In each version of the protocol the answer is the SDK's, to the letter."""
+    request = initialize(version, capabilities={"roots": {}, "sampling": {"tools": {}}})
+    with talk() as (client, _):
+        client.send(request)
+        assert client.read() == answer_of_sdk(home, request)
+    end_residents(home.parent)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        initialize("2031-01-01"),
+        initialize(None),
+        initialize(capabilities=None),
+        initialize(clientInfo={"name": "x"}),
+        initialize(clientInfo=[]),
+        {**initialize(), "params": []},
+        FIRST,
+    ],
+)
+def test_what_the_sdk_must_answer(request_: dict[str, Any]) -> None:
+    """A version that is not known here, or what is not right, is left to the SDK."""
+    assert greet(request_) == {}
+
+
+def test_the_sdk_comes_in_later(home: Path) -> None:
+    """It knows who was greeted, greets nobody again, and has every other line in its order."""
+    with talk() as (client, opening):
+        client.send(initialize(), PING, READY, LIST)
+        assert client.read()["result"]["serverInfo"]["name"] == "memtier"
+        assert client.read() == {"jsonrpc": "2.0", "id": "p", "result": {}}
+        with served(home, opening):
+            assert len(client.read()["result"]["tools"]) == 6
+            client.send({**LIST, "id": 3}, {**PING, "id": 4})
+            assert {client.read()["id"], client.read()["id"]} == {3, 4}
+            client._stdin.close()
+    end_residents(home.parent)
+
+
+def test_lines_that_are_no_requests() -> None:
+    """Rubbish is left to the SDK as it came, and the client is greeted after it."""
+    rubbish = ["hello", [], {"id": True, "method": "ping"}, {"jsonrpc": "2.0", "id": 1}]
+    with talk() as (client, opening):
+        client.send(*rubbish, PING)
+        assert client.read()["id"] == "p"
+        assert [json.loads(opening.readline()) for _ in rubbish] == rubbish
+    assert opening.readline() == ""
+
+
+def test_a_client_that_is_gone() -> None:
+    """A client that does not wait for its greeting ends the opening."""
+    with suppress(BrokenPipeError), talk() as (client, opening):
+        client._stdout.close()
+        client.send(PING, READY)
+        wait_until(lambda: opening._stdin.closed)
+        assert opening.readline() == ""
+
+
+def test_the_process_greets_first(home: Path, tmp_path: Path) -> None:
+    """`memtier mcp` answers while it loads the SDK, and what it was asked meanwhile after that."""
+    go = tmp_path / "go"
+    (tmp_path / "sitecustomize.py").write_text(WAITS.format(go=str(go)))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [launch_command()[0], *arguments(home)]
+    with running(subprocess.Popen(command, env=child_environment(tmp_path), **pipes)) as server:
+        assert server.stdin and server.stdout
+        client = Talk(server.stdin, server.stdout)
+        client.send(initialize(), READY, LIST)
+        assert client.read()["id"] == 0
+        go.touch()
+        assert client.read()["id"] == 2
+        server.stdin.close()
+        assert server.wait(PATIENCE) == 0
+    end_residents(home.parent)
