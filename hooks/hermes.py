@@ -279,9 +279,18 @@ class Provider:
             return json.dumps({"error": answer["text"]})
         return json.dumps({"result": answer["text"], "ids": answer["ids"]})
 
-    def answer_command(self, text: str) -> str:
-        """Answer what a person typed after `/memtier` in a chat."""
-        request = {**self._payload("command", {}, self._context), "text": text}
+    def answer_command(self, text: str, chat: Payload | None = None) -> str:
+        """Answer what a person typed after `/memtier` in a chat.
+
+        Args:
+            chat: the one that it was typed in, if this provider serves another.
+        """
+        context = self._context
+        if chat is not None:
+            ours = ("session_id", "chat_name", "gateway_session_key", *self.chat(), "user_name")
+            kept = {name: value for name, value in context.items() if name not in ours}
+            context = {**kept, **chat}
+        request = {**self._payload("command", {}, context), "text": text}
         return str(self._ask_resident("command", request)["text"])
 
     def _call_tool(self, name: str, arguments: Payload) -> dict[str, Any]:
@@ -339,10 +348,19 @@ class Provider:
 
     # -- small parts -----------------------------------------------------------------------------
 
+    def chat(self) -> dict[str, Any]:
+        """Return the fields of the chat that this session is in."""
+        fields = {name: self._context.get(name) for name in hermes_host.CHAT_FIELDS}
+        return {name: value for name, value in fields.items() if value}
+
+    def is_of(self, session: object) -> bool:
+        """Tell whether a session is this one, and not a sub-agent's, say."""
+        return session == self._context.get("session_id")
+
     def note_tool(self, details: Payload) -> None:
         """Keep a tool call of this session as it happens."""
-        if details.get("session_id") != self._context.get("session_id"):
-            return  # a sub-agent's
+        if not self.is_of(details.get("session_id")):
+            return
         call = {
             name: details.get(name)
             for name in ("tool_name", "tool_call_id", "status", "error_type")
@@ -354,7 +372,7 @@ class Provider:
 
     def note_request(self, details: Payload) -> None:
         """Keep what a call of the model took, of this session."""
-        if details.get("session_id") == self._context.get("session_id"):
+        if self.is_of(details.get("session_id")):
             with self._lock:
                 self._requests.append(
                     {name: details.get(name) for name in ("provider", "model", "usage")}

@@ -6,15 +6,25 @@ These are internals of Hermes, which may change; the provider works without each
 from __future__ import annotations
 
 from contextlib import suppress
+from contextvars import ContextVar
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+from weakref import ref
 
 from .hermes_settings import NAME
 from .resident_connection import Payload
 
+CHAT_FIELDS: Final = ("platform", "chat_type", "chat_id", "thread_id", "user_id", "user_id_alt")
+
 
 class Listener(Protocol):
     """What a provider does when Hermes tells it of a call of a tool or model, or a command."""
+
+    def chat(self) -> dict[str, Any]:
+        """Return the fields of the chat that it serves; of a terminal only the platform."""
+
+    def is_of(self, session: object) -> bool:
+        """Tell whether it serves a session."""
 
     def note_tool(self, details: Payload) -> None:
         """Keep a tool call as it happens."""
@@ -22,11 +32,12 @@ class Listener(Protocol):
     def note_request(self, details: Payload) -> None:
         """Keep what a call of the model took."""
 
-    def answer_command(self, text: str) -> str:
-        """Answer what a person typed after `/memtier`."""
+    def answer_command(self, text: str, chat: Payload | None = None) -> str:
+        """Answer what a person typed after `/memtier`, in a chat of its own or in another."""
 
 
-_attached: list[Listener] = []
+_attached: list[ref[Listener]] = []  # Hermes makes one for each session, and again for some
+_asking: ContextVar[dict[str, Any] | None] = ContextVar("memtier_chat", default=None)
 _contexts: list[Any] = []  # Hermes' context of this plugin, once attached
 
 
@@ -36,14 +47,14 @@ def attach(provider: Listener) -> None:
     A compaction may drop a call's messages, and they do not tell whether it succeeded.
     """
     host = import_module("hermes_cli.plugins")  # exists inside Hermes only
-    first = not _attached
-    _attached[:] = [provider]
-    if first:
+    _attached[:] = [*(each for each in _attached if each()), ref(provider)]
+    if not _contexts:
         manifest = host.PluginManifest(name=NAME, source="user")
         context = host.PluginContext(manifest, host.get_plugin_manager())
         _contexts[:] = [context]
         context.register_hook("post_tool_call", _on_tool_call)
         context.register_hook("post_api_request", _on_request)
+        context.register_hook("pre_gateway_dispatch", _on_message)
         context.register_command(
             NAME, _answer_command, "How this project's memory does; `review` decides on what waits"
         )
@@ -86,15 +97,43 @@ def complete(request: Payload) -> dict[str, Any]:
     }
 
 
+def _providers() -> list[Listener]:
+    """Return the providers that Hermes has, the newest first."""
+    return [provider for each in reversed(_attached) if (provider := each())]
+
+
+def _provider_of(session: object) -> Listener | None:
+    return next((provider for provider in _providers() if provider.is_of(session)), None)
+
+
 def _on_tool_call(**details: Any) -> None:
-    for provider in _attached:
+    if provider := _provider_of(details.get("session_id")):
         provider.note_tool(details)
 
 
 def _on_request(**details: Any) -> None:
-    for provider in _attached:
+    if provider := _provider_of(details.get("session_id")):
         provider.note_request(details)
 
 
+def _on_message(event: Any = None, **_: Any) -> None:
+    """Note for a command who wrote a message, which Hermes then handles in the same task."""
+    source = getattr(event, "source", None)
+    chat = {name: getattr(source, name, None) for name in (*CHAT_FIELDS, "user_name")}
+    chat["platform"] = getattr(chat["platform"], "value", chat["platform"])
+    _asking.set({name: value for name, value in chat.items() if value})
+
+
 def _answer_command(arguments: str = "") -> str:
-    return _attached[0].answer_command(arguments)
+    providers, asking = _providers(), _asking.get()
+    if not providers:
+        return "MemTier begins with the first message to the agent."
+    if asking is None:
+        if "chat_type" in providers[0].chat():
+            return "MemTier cannot tell who asks: type `hermes memtier review` on the machine."
+        return providers[0].answer_command(arguments)
+    chat = {name: value for name, value in asking.items() if name != "user_name"}
+    mine = next((provider for provider in providers if provider.chat() == chat), None)
+    return (
+        mine.answer_command(arguments) if mine else providers[0].answer_command(arguments, asking)
+    )

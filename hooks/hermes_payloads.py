@@ -32,7 +32,6 @@ UNPROMPTED_PLATFORMS: Final = frozenset(
     {"cron", "curator"}
 )  # platforms whose turns no user asked for
 
-_SHARED_CHATS: Final = frozenset({"group", "channel", "supergroup", "thread", "forum", "guild"})
 _SUMMARIES: Final = (
     "[CONTEXT COMPACTION",
     "[CONTEXT SUMMARY]",
@@ -89,18 +88,28 @@ class HermesTranslator:
 
     def context(self, context: Payload, base: RunContext) -> RunContext:
         """Return the run context: agent, session, run and sender."""
-        shared = context.get("chat_type") in _SHARED_CHATS
-        sender = context.get("user_id") or context.get("user_name")
-        platform = context.get("platform") or ""
         return replace(
             base,
             agent_id=agent_of(context),
             session_id=text_or_none(context.get("session_id")),
             run_id=text_or_none(context.get("run_id")),
             workspace=text_or_none(context.get("workspace")) or base.workspace,
-            sender=f"{platform}:{sender}" if shared and sender else None,
+            sender=_sender_of(context),
             private=context.get("private") is True,
         )
+
+
+def _sender_of(context: Payload) -> str | None:
+    """Return the person who wrote in a chat, None for the user of a terminal.
+
+    Where a chat's message names nobody it is the chat itself: what one of its people, or the
+    owner, said of themselves is not for all of them.
+    """
+    chat = [context.get(name) for name in ("chat_type", "chat_id")]
+    # As Hermes itself keys its sessions.
+    names = (context.get(name) for name in ("user_id_alt", "user_id", "user_name"))
+    person = next(filter(None, names), None) or ":".join(str(part) for part in chat if part)
+    return f"{context.get('platform') or ''}:{person}" if person else None
 
 
 def _child_context(run: RunContext, event: Payload) -> RunContext:

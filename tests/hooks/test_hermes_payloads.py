@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextvars
 import json
 import logging
 import os
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import threading
 import types
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -220,15 +222,20 @@ def test_nobody_asked(platform: str) -> None:
 @pytest.mark.parametrize(
     ("context", "sender"),
     [
-        ({"user_id": "42"}, None),
-        ({"user_id": "42", "chat_type": "dm"}, None),
+        ({}, None),
+        ({"user_id": "42"}, "telegram:42"),
+        ({"user_id": "42", "chat_type": "dm", "chat_id": "42"}, "telegram:42"),
+        ({"user_id": "43", "chat_type": "dm", "chat_id": "43"}, "telegram:43"),
+        ({"user_id": "42", "user_id_alt": "u-7", "chat_type": "dm"}, "telegram:u-7"),
         ({"user_id": "42", "chat_type": "group"}, "telegram:42"),
         ({"user_name": "Mara", "chat_type": "channel"}, "telegram:Mara"),
-        ({"chat_type": "group"}, None),
+        ({"chat_type": "group", "chat_id": "-100"}, "telegram:group:-100"),
+        ({"chat_type": "dm", "chat_id": "9"}, "telegram:dm:9"),
+        ({"chat_type": "group"}, "telegram:group"),
     ],
 )
 def test_senders(context: Mapping[str, Any], sender: str | None) -> None:
-    """In a chat that several share each sender is kept apart."""
+    """Each person in a chat is kept apart, in a direct message, too; at a terminal is the owner."""
     call = translate("prefetch", {"query": "?"}, **{"platform": "telegram", **context})
     assert call is not None
     assert call.context.sender == sender
@@ -614,17 +621,86 @@ def test_hermes_environment_needs_nothing_of_ours(tmp_path: Path) -> None:
     assert list((tmp_path / "h" / "queue").glob("*.json")), "the run waits for a resident"
 
 
-def test_two_providers_are_told_of_calls_once(provider: hermes.Provider) -> None:
-    """Hermes makes a provider anew in one process: only the newest hears of tool calls."""
-    newest = hermes.Provider()
-    newest._context = {"session_id": SAMPLES["post_tool_call:terminal:ok"]["session_id"]}
-    before = list(hermes_host._attached)
-    hermes_host._attached[:] = [newest]
-    try:
-        hermes_host._on_tool_call(**SAMPLES["post_tool_call:terminal:ok"])
-        assert [len(instance._tool_calls) for instance in (provider, newest)] == [0, 1]
-    finally:
-        hermes_host._attached[:] = before
+@pytest.fixture
+def attached() -> Iterator[Callable[..., hermes.Provider]]:
+    """Return what makes the provider of a session, which Hermes tells of calls and commands."""
+    before, kept = list(hermes_host._attached), []
+
+    def attach(session: str, **chat: str) -> hermes.Provider:
+        made = hermes.Provider()
+        made.initialize(session, **chat)
+        hermes_host._attached.append(weakref.ref(made))  # Hermes is not here
+        kept.append(made)
+        return made
+
+    hermes_host._attached.clear()
+    yield attach
+    for made in kept:
+        made.shutdown()
+    hermes_host._attached[:] = before
+
+
+def test_each_provider_is_told_of_its_own_calls(
+    provider: hermes.Provider, attached: Callable[..., hermes.Provider]
+) -> None:
+    """Hermes has a provider for each session, and a new one for some: the newest has the calls."""
+    details = SAMPLES["post_tool_call:terminal:ok"]
+    made = [attached(session) for session in ("a", "b", "b")]
+    for session in ("a", "b", "a sub-agent's"):
+        hermes_host._on_tool_call(**details | {"session_id": session})
+    assert [len(each._tool_calls) for each in made] == [1, 0, 1]
+    del made
+    assert provider._tool_calls == []
+
+
+def commands(wire: Wire) -> list[dict[str, Any]]:
+    """Return the commands that were sent."""
+    return [request for request in wire.sent if request["method"] == "command"]
+
+
+def message(**source: str) -> types.SimpleNamespace:
+    """Return a message as Hermes' gateway shows it to plugins."""
+    platform = types.SimpleNamespace(value="telegram")
+    return types.SimpleNamespace(source=types.SimpleNamespace(platform=platform, **source))
+
+
+def test_whose_command_it_is(
+    provider: hermes.Provider, wire: Wire, home: Path, attached: Callable[..., hermes.Provider]
+) -> None:
+    """`/memtier` is answered for the person who typed it, whoever spoke to Hermes last."""
+    wire.answer = {"text": "done", "ok": True}
+    people = {
+        name: {"chat_type": "dm", "chat_id": name, "user_id": name} for name in ("ann", "bob")
+    }
+    attached("a", platform="telegram", agent_identity="work", **people["ann"])
+    attached("b", platform="telegram", agent_identity="work", **people["bob"])
+    cleo = {"chat_type": "dm", "chat_id": "cleo", "user_id": "cleo", "user_name": "Cleo"}
+
+    def ask(**source: str) -> Any:
+        hermes_host._on_message(event=message(**source))
+        assert hermes_host._answer_command("review") == "done"
+        context = commands(wire)[-1]["context"]
+        sender = HermesTranslator(home).context(context, RunContext(agent_id="")).sender
+        return sender, context.get("session_id"), context["agent_identity"]
+
+    def run() -> None:
+        assert hermes_host._answer_command("review").startswith("MemTier cannot tell who asks")
+        assert ask(**people["ann"]) == ("telegram:ann", "a", "work")
+        assert ask(**people["bob"]) == ("telegram:bob", "b", "work")
+        assert ask(**cleo) == ("telegram:cleo", None, "work")
+
+    contextvars.copy_context().run(run)
+
+
+def test_a_command_at_a_terminal(
+    provider: hermes.Provider, wire: Wire, attached: Callable[..., hermes.Provider]
+) -> None:
+    """At a terminal `/memtier` is the owner's; before the first message there is no session."""
+    assert hermes_host._answer_command().startswith("MemTier begins with the first message")
+    attached("t", platform="cli")
+    wire.answer = {"text": "done", "ok": True}
+    assert hermes_host._answer_command("") == "done"
+    assert commands(wire)[-1]["context"]["session_id"] == "t"
 
 
 def _kinds(sent: Sequence[Mapping[str, Any]]) -> list[str]:
