@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
@@ -23,6 +23,8 @@ from memtier_plugin.hosts.json_comments import parse_json
 from memtier_plugin.hosts.silence import find_silent_hosts
 from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.storage.queued_runs import count_queued_runs
+
+_FOLDER: Final = ("hooks", "openclaw")  # of the plugin, in this package
 
 
 def check_hosts(home: Path) -> list[HealthFinding]:
@@ -130,10 +132,10 @@ def _check_openclaw_plugin(
                 where,
                 "raise or remove plugins.entries.memtier.hooks.timeoutMs and timeouts",
             )
-    config = section(entry, "config")
-    accepted = {"command", "home", "project", "environment", "hostModel"}
-    accepted |= {"promptDeadlineMs", "endDeadlineMs"}
-    if unknown := set(config) - accepted:
+    accepted = section(
+        _read_manifest(install.openclaw_plugin_folder()), "configSchema", "properties"
+    )
+    if unknown := {*section(entry, "config")} - {*accepted}:
         yield _error(
             f"OpenClaw refuses MemTier's configuration: {', '.join(sorted(unknown))}",
             where,
@@ -147,14 +149,14 @@ def _check_openclaw_paths(
     """Yield problems with the folders in which OpenClaw finds the plugin."""
     state = Path(os.environ.get("OPENCLAW_STATE_DIR") or state)
     named = [Path(str(path)) for path in section(plugins, "load").get("paths") or ()]
-    ours = [path for path in named if path.name == "openclaw" and path.parent.name == "hooks"]
+    ours = [p for p in named if p.parts[-2:] == _FOLDER or _read_manifest(p).get("id") == "memtier"]
     copies = [path for path in (state / "extensions" / "memtier",) if path.is_dir()]
     for path in ours:
-        if not (path / "index.js").is_file():
+        if not _read_manifest(path):
             yield _error("OpenClaw's path to the plugin leads nowhere", str(path), again)
-    for path in [p for p in [*ours, *copies] if (p / "openclaw.plugin.json").is_file()]:
-        version = _read_version(path / "openclaw.plugin.json")
-        if version != memtier_plugin.__version__:
+    for path in [*ours, *copies]:
+        version = _read_manifest(path).get("version")
+        if version and version != memtier_plugin.__version__:
             yield HealthFinding(
                 "error" if path in ours or not ours else "warn",
                 f"OpenClaw's plugin is of version {version}, MemTier of "
@@ -172,11 +174,13 @@ def _check_openclaw_paths(
         yield _error("OpenClaw's configuration names no folder with the plugin", str(state), again)
 
 
-def _read_version(manifest: Path) -> str:
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a plugin's folder, {} if it has none."""
     try:
-        return str(parse_json_text(manifest.read_text("utf-8"))["version"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "unknown"
+        manifest = parse_json_text((folder / "openclaw.plugin.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 # -- Hermes -------------------------------------------------------------------------------------

@@ -126,6 +126,16 @@ def test_the_manifest_names_every_tool() -> None:
     assert not package.get("dependencies")
 
 
+def test_the_manifest_has_every_setting() -> None:
+    """OpenClaw refuses a setting that the manifest lacks, and tells of one that nobody reads."""
+    manifest = json.loads((SHIM / "openclaw.plugin.json").read_text("utf-8"))
+    script = (SHIM / "index.js").read_text("utf-8")
+    read = {*re.findall(r"\bconfig\.(\w+)", script)}
+    [picked] = re.findall(r"const \{([^}]+)\} = config;", script)
+    read |= {name.split("=")[0].strip() for name in picked.split(",")}
+    assert {*manifest["configSchema"]["properties"]} == read
+
+
 PLUGIN = """
 import plugin from %(index)s;
 

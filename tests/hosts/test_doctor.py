@@ -135,6 +135,27 @@ def test_openclaw_does_without(hosts: Path, home: Path, edit: Edit, says: str) -
     assert by_level["ok"] == []
 
 
+def test_openclaw_takes_every_setting(hosts: Path, home: Path) -> None:
+    """Every setting that the plugin's manifest has is one that doctor accepts."""
+    manifest = json.loads((install.openclaw_plugin_folder() / "openclaw.plugin.json").read_text())
+    values = {"array": [], "string": "x", "boolean": False, "integer": 5000}
+    settings = manifest["configSchema"]["properties"].items()
+    install.install_host("openclaw", home, "p")
+    by_install = ("command", "home", "project")
+    given = {name: values[field["type"]] for name, field in settings if name not in by_install}
+    edited(hosts, lambda plugins: entry(plugins)["config"].update(given))
+    assert {"residents", "tokenFile", "caFile"} <= set(given)
+    assert not levels(home)["error"]
+
+
+def test_openclaw_loads_this_folder(hosts: Path, home: Path) -> None:
+    """The repository's folder itself is the plugin, if OpenClaw's configuration names that."""
+    root = Path(memtier_plugin.__file__).parents[1]
+    install.install_host("openclaw", home, "p")
+    edited(hosts, lambda plugins: plugins["load"].update(paths=[str(root)]))
+    assert not levels(home)["error"]
+
+
 def test_copies_of_the_plugin(hosts: Path, home: Path) -> None:
     """A copy of another version, used or lying beside the one that is, is named."""
     install.install_host("openclaw", home, "p")
