@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.reach import describe_reach, reach_view
+from memtier_plugin.cli.reach import describe_reach, find_agents, reach_view
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.times import parse_optional_time
 
@@ -31,16 +33,22 @@ def ask(
     steps: bool,
 ) -> None:
     """Answer QUESTION from what is remembered, with the lines it rests on."""
-    with scope.open(everybody=sender is None) as memory:
-        write_back = False if no_write_back else None
-        answer = memory.ask(
-            question,
-            sender=sender,
-            at=parse_optional_time(at),
-            write_back=write_back,
-            session_id=session,
-        )
-        reach = describe_reach(scope, memory, question, empty=not answer.answered)
+    write_back = False if no_write_back else None
+    agents = [scope.agent] if sender is None else find_agents(scope, sender)
+    for number, agent in enumerate(agents, 1):
+        with replace(scope, agent=agent).open(everybody=sender is None) as memory:
+            answer = memory.ask(
+                question,
+                sender=sender,
+                at=parse_optional_time(at),
+                write_back=write_back,
+                session_id=session,
+            )
+            if answer.answered or number == len(agents):
+                reach = describe_reach(scope, memory, question, empty=not answer.answered)
+                break
+    if sender is not None:
+        reach["agents"] = agents[:number]
     scope.show(answer.to_document() | {"show_steps": steps, "reach": reach}, answer_view)
 
 

@@ -20,6 +20,20 @@ from memtier_plugin.retrieval.recall import Recaller
 _MOST_PROJECTS: Final = 8  # that are searched where this one has nothing; the newest first
 
 
+def find_agents(scope: Scope, sender: str) -> list[str]:
+    """Return the agents that a person spoke to, the last one first; with --agent only that."""
+    if scope.agent is not None:
+        return [scope.agent]
+    with scope.open() as memory:
+        memory.store.catch_up_all()
+        with memory.store.session() as reader:
+            ids = reader.entries(sender=memory.actor.mask_name(sender))
+            stored = reader.items(ids)
+    newest = [stored[identity].item for identity in reversed(ids)]
+    agents = dict.fromkeys(item.agent_id for item in newest if isinstance(item, Entry))
+    return [*agents] or [memory.agent_id]
+
+
 def describe_reach(scope: Scope, memory: MemTier, query: str, *, empty: bool) -> dict[str, Any]:
     """Return whose lines were searched and, where nothing was found, who has some that fit."""
     with memory.store.session() as reader:

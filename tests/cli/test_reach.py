@@ -85,6 +85,26 @@ def test_a_sender_is_not_everybody(home: Path) -> None:
     assert "11" in shown and "77" not in shown
 
 
+def test_a_sender_is_asked_for_wherever_they_spoke(home: Path) -> None:
+    """Without --agent, --sender reads what that person said to any agent, and says to which."""
+    told(home, "hermes.default", "My badge has the number 11.", sender="ann")
+    told(home, "openclaw.main", "My badge has the number 77.", sender="bob")
+    told(home, "openclaw.main", "The gate is locked at nine.", sender="ann")
+    for question, number, agents in (
+        ("Which number has my badge?", "11", ["openclaw.main", "hermes.default"]),
+        ("When is the gate locked?", "nine", ["openclaw.main"]),
+    ):
+        asked = document("ask", question, "--sender", "ann")
+        assert number in asked["answer"] and "77" not in json.dumps(asked)
+        assert asked["reach"]["agents"] == agents
+    shown = run_memtier("ask", "When is the gate locked?", "--sender", "ann").stdout
+    assert "Searched: what openclaw.main recorded in yard" in shown
+    named = document("--agent", "openclaw.main", "ask", "Which number?", "--sender", "ann")
+    assert named["reach"]["agents"] == ["openclaw.main"] and not named["answered"]
+    nobody = document("ask", "Which number has my badge?", "--sender", "cleo")
+    assert nobody["reach"]["agents"] == ["main"] and not nobody["answered"]
+
+
 @pytest.fixture
 def barn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Record in a folder that has no project."""
