@@ -1,4 +1,4 @@
-"""What a person decides: review, forget, bring back, purge; by POST alone.
+"""What a person decides: review, correct, forget, bring back, purge; by POST alone.
 
 Forgetting and purging are asked twice: the first answer shows what would go, the second does it.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.lifecycle.edit import Change
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.web.forms import Form, read_form
 from memtier_plugin.web.rendering import PagePart
@@ -32,6 +34,7 @@ class DecisionPages(PagePart):
         """The addresses that change something; and the empty form of a purge."""
         return [
             self._post("/review", self.decide),
+            self._post("/reword", self.reword),
             self._post("/forget", self.forget),
             self._post("/unforget", self.unforget),
             self._post("/purge", self.purge),
@@ -67,6 +70,14 @@ class DecisionPages(PagePart):
             outcomes=[asdict(outcome) for outcome in outcomes],
             left=len(person.review_queue()),
         )
+
+    def reword(self, request: Request, form: Form) -> Response:
+        """Put the person's words in the place of a fact's; the answer leads to the new fact."""
+        person = self._memory.knowledge.person
+        fact = person.fact(person.full_id(form.text("id"))).fact
+        change = Change("reword", fact.id, fact.text, form.text("text"), 1)
+        [done] = self._memory.editor.apply([change])
+        return RedirectResponse(f"/lines/{done.new[0]}", HTTPStatus.SEE_OTHER)
 
     # -- forget --------------------------------------------------------------------------------
 

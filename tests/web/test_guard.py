@@ -26,7 +26,7 @@ READS = (
     "/purge",
     "/static/app.js",
 )
-WRITES = ("/review", "/forget", "/unforget", "/purge", "/search")
+WRITES = ("/review", "/reword", "/forget", "/unforget", "/purge", "/search")
 
 
 @pytest.fixture(scope="module")
