@@ -16,6 +16,11 @@ const GRANT = "openclaw config set plugins.entries.memtier.hooks.allowConversati
 const NOT_GRANTED =
   "MemTier neither recalls nor records anything by itself: OpenClaw does not let it see conversations. " +
   `When memory is missed, tell the user that \`${GRANT}\` and a restart permit it.`;
+// Sessions of the HTTP interface, and the marks of a prompt with a client's history.
+const HTTP_SESSION = /^agent:[^:]*:open(?:ai|responses)(?:-user)?:/i;
+const HISTORY = "[Chat messages since your last reply - for context]\n";
+const CURRENT = "[Current message - respond to this]";
+const USER = "User: ";
 const WARNED = Symbol.for("memtier.warned");
 const BRIDGES = Symbol.for("memtier.bridges"); // this module is loaded several times in one process
 
@@ -129,6 +134,21 @@ function isGranted(api) {
   return api.config?.plugins === undefined || hooks?.allowConversationAccess === true;
 }
 
+/**
+ * Return what a person typed after `/memtier`, the whole of a message; undefined if it is another one. A client may
+ * send its history along: what in it looks like OpenClaw's own mark, which is there twice then, makes no command. What
+ * another session sends begins with a mark of its own.
+ */
+export function commandIn(prompt) {
+  let typed = String(prompt ?? "");
+  if (typed.startsWith(HISTORY)) {
+    const [, current, ...more] = typed.split(`\n${CURRENT}\n`);
+    typed = current?.startsWith(USER) && !more.length ? current.slice(USER.length) : "";
+  }
+  const [isCommand, words = ""] = /^\s*\/memtier(?:\s+(.*?))?\s*$/s.exec(typed) ?? [];
+  return isCommand && words;
+}
+
 /** Drop values that JSON cannot hold, such as functions and signals. */
 function jsonOf(value) {
   return JSON.parse(JSON.stringify(value ?? {}, (_, part) => (typeof part === "bigint" ? String(part) : part)));
@@ -214,22 +234,27 @@ export default {
       promptBuilder: ({ availableTools }) => promptLines(availableTools, granted),
     });
 
+    const answerCommand = async (text, context) => {
+      try {
+        const request = { host: "openclaw", text, context: contextFields(context), home: bridge.home, project };
+        const { text: answer } = await bridge.call("command", request, TOOL_MS);
+        return { text: granted ? answer : `${NOT_GRANTED}\n${answer}` };
+      } catch (error) {
+        return { text: `MemTier: ${error.message}` };
+      }
+    };
     api.registerCommand?.({
       name: "memtier",
       description: "How this project's memory does; `review` decides on what waits",
       acceptsArgs: true,
       requireAuth: true, // it decides in a person's name
-      async handler(context) {
-        try {
-          const text = String(context.args ?? "");
-          const request = { host: "openclaw", text, context: contextFields(context), home: bridge.home, project };
-          const { text: answer } = await bridge.call("command", request, TOOL_MS);
-          return { text: granted ? answer : `${NOT_GRANTED}\n${answer}` };
-        } catch (error) {
-          return { text: `MemTier: ${error.message}` };
-        }
-      },
+      handler: (context) => answerCommand(String(context.args ?? ""), context),
     });
+    // OpenClaw's HTTP interface knows no commands: there the turn is answered before its model is asked.
+    api.on("before_agent_reply", async (event, context) => {
+      const text = HTTP_SESSION.test(context?.sessionKey ?? "") ? commandIn(event?.cleanedBody) : undefined;
+      return text === undefined ? undefined : { handled: true, reply: await answerCommand(text, context) };
+    }, { timeoutMs: TOOL_MS + 1000, eligibleTriggers: ["user"] });
 
     api.registerService?.({
       id: "memtier",

@@ -201,13 +201,14 @@ class OpenClaw:
         answer = self._request("chat/completions", body, {"X-OpenClaw-Session-Key": key})
         return str(answer["choices"][0]["message"]["content"])
 
-    def post_as(self, user: str, text: str, *, anew: bool = False) -> None:
+    def post_as(self, user: str, text: str, *, anew: bool = False) -> str:
         """Have one turn of somebody's, by `user`; with ``anew`` in another session of theirs."""
         if anew:
-            self._request("responses", {"input": text, "user": user})
-        else:
-            message = {"role": "user", "content": text}
-            self._request("chat/completions", {"messages": [message], "user": user})
+            answer = self._request("responses", {"input": text, "user": user})
+            return str(answer["output"][0]["content"][0]["text"])
+        message = {"role": "user", "content": text}
+        answer = self._request("chat/completions", {"messages": [message], "user": user})
+        return str(answer["choices"][0]["message"]["content"])
 
     def _request(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None

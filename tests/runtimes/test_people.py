@@ -18,6 +18,7 @@ from tests.runtimes.hosts import (
 )
 
 BADGES = {"ann": "4711", "bob": "8802", "": "9313"}
+DIAGNOSES = {"ann": "diabetes", "bob": "asthma"}
 TOLD = "It is done. I live in Cork, and my badge number is 5550."  # by sub-agents
 ROUTES = {"install": OpenClaw, "folder": DroppedIntoOpenClaw, "plugins install": ClonedOpenClaw}
 
@@ -103,3 +104,23 @@ def test_a_command_in_a_chat(ground: Ground, openclaw: OpenClaw) -> None:
         )
     assert ground.model.requests == []
     assert ground.said(openclaw.agent) == []
+
+
+def test_a_command_over_http(ground: Ground, openclaw: OpenClaw) -> None:
+    """`/memtier` of a user of the HTTP interface is answered for that user, by no model."""
+    with openclaw.gateway():
+        for user in ("ann", "bob"):
+            openclaw.post_as(user, f"I was diagnosed with {DIAGNOSES[user]}.")
+        wait_until(lambda: len(ground.said(openclaw.agent)) == 2)
+        with ground.memory(openclaw.agent) as memory:
+            memory.consolidate(extractor="rules")
+        ground.model.requests.clear()
+        for user, other in (("ann", "bob"), ("bob", "ann")):
+            for anew in (False, True):
+                answer = openclaw.post_as(user, "/memtier review", anew=anew)
+                assert DIAGNOSES[user] in answer and DIAGNOSES[other] not in answer
+        assert "MemTier, project shared: 4 lines" in openclaw.post_as("ann", "/memtier")
+        assert ground.model.requests == []
+        openclaw.post_as("ann", "What does /memtier do?")
+        assert len(ground.model.requests) == 1
+    assert len(ground.said(openclaw.agent)) == 3
