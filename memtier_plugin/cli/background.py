@@ -16,7 +16,7 @@ from memtier_plugin.cli.times import LengthOfTime
 from memtier_plugin.cli.views import Document, safe_text
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import socket_path
-from memtier_plugin.core.resident_socket import Claim, claim_socket, find_owner, stop_resident
+from memtier_plugin.core.resident_socket import Claim, find_owner, stop_resident, wait_for_claim
 from memtier_plugin.core.residents import Address, parse_address
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Resident
@@ -94,15 +94,14 @@ def serve(
         raise click.UsageError("--certificate and --key are for --tcp")
     if key and not certificate:
         raise click.UsageError("--key needs --certificate")
-    claim = None
+    claim = owner = None
     if claimed:
         claim = Claim.inherit(home, *claimed)
     elif socket:
-        claim = claim_socket(home)
+        claim, owner = wait_for_claim(home)
     if claim:
         claim.note(ready=False)  # before anything is loaded
     elif socket:
-        owner = find_owner(home)
         click.echo(f"process {owner.pid if owner else '?'} serves {home} already", err=True)
         if tcp is None:
             return

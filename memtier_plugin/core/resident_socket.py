@@ -26,6 +26,7 @@ from memtier_plugin.core.paths import check_ownership, make_socket_folder, socke
 
 START_SECONDS: Final = 30.0  # that a resident may take to answer, on a machine that is busy
 _POLL_SECONDS: Final = 0.05
+_CLAIM_SECONDS: Final = 5.0  # that nobody can be named who has the lock
 _BACKLOG: Final = 512  # connections that wait for a resident that is being loaded
 _READY: Final = "ready"
 _MAX_NOTES: Final = 4096  # bytes of a lock's file
@@ -110,6 +111,23 @@ def claim_socket(home: Path) -> Claim | None:
     except BaseException:
         locks.release_lock(lock)
         raise
+
+
+def wait_for_claim(home: Path) -> tuple[Claim | None, Owner | None]:
+    """Claim the socket of a home, or return who has it.
+
+    Who reads whose it is has the lock for a moment, and a new owner says who it is a moment later.
+
+    Raises:
+        MemTierError, OSError: as `claim_socket`.
+    """
+    until = time.monotonic() + _CLAIM_SECONDS
+    while True:
+        claim = claim_socket(home)
+        owner = None if claim else find_owner(home)
+        if claim or owner or time.monotonic() > until:
+            return claim, owner
+        time.sleep(_POLL_SECONDS)
 
 
 def _bind(path: Path) -> socket.socket:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin import __version__
-from memtier_plugin.core.resident_socket import Owner, claim_socket, find_owner
+from memtier_plugin.core.resident_socket import Owner, claim_socket, find_owner, wait_for_claim
 from memtier_plugin.server.unix_socket import SocketListener
 from tests.processes import wait_until
 
@@ -68,3 +70,20 @@ def test_who_has_an_answer_has_it_of_one_that_is_ready(home: Path) -> None:
         wait_until(lambda: seen)
         listener.close()
     assert seen[0] and seen[0].ready
+
+
+def test_who_only_looks_is_no_owner(home: Path) -> None:
+    """A reader that holds the lock for its look keeps nobody from the socket; an owner does."""
+    first = claim_socket(home)
+    assert first is not None
+    lock = first.path.with_suffix(".lock")
+    first.note(ready=True)
+    first.end()
+    with lock.open() as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        threading.Timer(0.3, fcntl.flock, (reader, fcntl.LOCK_UN)).start()
+        claim, owner = wait_for_claim(home)
+    assert claim is not None and owner is None
+    claim.note(ready=False)
+    assert wait_for_claim(home) == (None, find_owner(home))
+    claim.end()
