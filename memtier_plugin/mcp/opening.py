@@ -1,7 +1,10 @@
 """Greet a client on stdin and stdout before the MCP SDK, which takes a second or more, is loaded.
 
-`initialize` and `ping` are answered as the SDK answers them.  It reads the same `initialize` later,
-so that it knows the client; what it answers to that is dropped.  Uses the standard library alone.
+The first request of a client, `initialize` or `server/discover`, is answered as the SDK would, and
+so is each `ping`.  The SDK reads the same first request later, so that it knows the client; what it
+answers to that is dropped.  Whoever waits three seconds for `server/discover` takes the server for
+an older one and says `initialize`; the SDK, which has read both by then, serves neither protocol.
+Uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -20,11 +23,25 @@ from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.mcp.definitions import INSTRUCTIONS
 
 NAMES: Final = {"name": "memtier", "title": "MemTier", "version": __version__}
-VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # of the protocol
-_CAPABILITIES: Final = {
-    "prompts": {"listChanged": False},
-    "resources": {"listChanged": False, "subscribe": False},
-    "tools": {"listChanged": False},
+VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # of `initialize`
+MODERN_VERSIONS: Final = ("2026-07-28",)  # of `server/discover`
+_META: Final = "io.modelcontextprotocol/"
+_UNSUPPORTED_VERSION: Final = -32022
+_OFFERED: Final = {
+    "capabilities": {
+        "prompts": {"listChanged": False},
+        "resources": {"listChanged": False, "subscribe": False},
+        "tools": {"listChanged": False},
+    },
+    "instructions": INSTRUCTIONS,
+}
+_DISCOVERED: Final = {
+    **_OFFERED,
+    "cacheScope": "private",
+    "resultType": "complete",
+    "supportedVersions": MODERN_VERSIONS,
+    "ttlMs": 0,
+    "_meta": {f"{_META}serverInfo": NAMES},
 }
 _SETTLE_SECONDS: Final = 10.0  # that the SDK may take to answer what is answered already
 
@@ -40,7 +57,8 @@ class Opening:
         self._lines: SimpleQueue[str | threading.Event] = SimpleQueue()
         self._mutex = threading.Lock()  # of who answers, and of stdout
         self._is_open = True
-        self._greeted: object = None  # the id of an `initialize` that was answered here
+        self._is_first = True  # no line was left to the SDK
+        self._greeted: object = None  # the id of the first request, if it was answered here
         self._settled = threading.Event()  # the SDK has answered it, too
         threading.Thread(target=self._read, name="memtier-stdin", daemon=True).start()
 
@@ -93,42 +111,62 @@ class Opening:
     def _answer(self, line: str) -> bool:
         """Answer a line if that is simple, and return whether it was."""
         request = _parse(line)
-        identity = request.get("id")
-        if request.get("jsonrpc") != "2.0" or type(identity) not in (int, str):
-            return False
-        if request.get("method") == "ping":
-            self._say(identity, {})
+        identity, method = request.get("id"), request.get("method")
+        is_request = request.get("jsonrpc") == "2.0" and type(identity) in (int, str)
+        if is_request and method == "ping":
+            self._say(identity, result={})
             return True
-        if self._settled.is_set() or self._greeted is not None or not (greeting := greet(request)):
+        is_first, self._is_first = self._is_first, False
+        if not (is_request and is_first):
             return False
+        params = request.get("params")
+        if method == "server/discover" and (version := _version_of(params)):
+            if version not in MODERN_VERSIONS:  # the SDK would refuse it, and `initialize` after it
+                self._is_first = True
+                data = {"supported": MODERN_VERSIONS, "requested": version}
+                error = {"code": _UNSUPPORTED_VERSION, "message": "Unsupported protocol version"}
+                self._say(identity, error={**error, "data": data})
+                return True
+            return self._greet(line, identity, _DISCOVERED)
+        if method == "initialize" and (result := greet(params)):
+            return self._greet(line, identity, result)
+        return False
+
+    def _greet(self, line: str, identity: object, result: Mapping[str, Any]) -> bool:
         self._greeted = identity
         self._lines.put(line)
         self._lines.put(self._settled)  # only then the next: the SDK takes them out of turn
-        self._say(identity, greeting)
+        self._say(identity, result=result)
         return True
 
-    def _say(self, identity: object, result: Mapping[str, Any]) -> None:
-        answer = {"jsonrpc": "2.0", "id": identity, "result": result}
-        self._stdout.write(json.dumps(answer, separators=(",", ":")) + "\n")
+    def _say(self, identity: object, **answer: Mapping[str, Any]) -> None:
+        reply = {"jsonrpc": "2.0", "id": identity, **answer}
+        self._stdout.write(json.dumps(reply, separators=(",", ":")) + "\n")
         self._stdout.flush()
 
 
-def greet(request: Mapping[str, Any]) -> dict[str, Any]:
+def greet(params: object) -> dict[str, Any]:
     """Return the result of an `initialize`; {} where the SDK must say what is wrong with it."""
-    params = request.get("params")
-    if request.get("method") != "initialize" or not isinstance(params, dict):
+    fields = params if isinstance(params, dict) else {}
+    known = isinstance(fields.get("capabilities"), dict) and _is_client(fields.get("clientInfo"))
+    if not known or fields.get("protocolVersion") not in VERSIONS:
         return {}
-    client = params.get("clientInfo")
-    fields = [client.get("name"), client.get("version")] if isinstance(client, dict) else [None]
-    known = isinstance(params.get("capabilities"), dict) and {*map(type, fields)} == {str}
-    if not known or params.get("protocolVersion") not in VERSIONS:
-        return {}
-    return {
-        "capabilities": _CAPABILITIES,
-        "instructions": INSTRUCTIONS,
-        "protocolVersion": params["protocolVersion"],
-        "serverInfo": NAMES,
-    }
+    return {**_OFFERED, "protocolVersion": fields["protocolVersion"], "serverInfo": NAMES}
+
+
+def _version_of(params: object) -> str:
+    """Return the version that a `server/discover` names; "" where the SDK must answer it."""
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    fields = meta if isinstance(meta, dict) else {}
+    known = isinstance(fields.get(f"{_META}clientCapabilities"), dict)
+    version = fields.get(f"{_META}protocolVersion")
+    is_whole = known and _is_client(fields.get(f"{_META}clientInfo")) and isinstance(version, str)
+    return str(version) if is_whole else ""
+
+
+def _is_client(info: object) -> bool:
+    fields = [info.get("name"), info.get("version")] if isinstance(info, dict) else [None]
+    return {*map(type, fields)} == {str}
 
 
 def _parse(line: str) -> dict[str, Any]:

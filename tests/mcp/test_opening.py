@@ -15,7 +15,7 @@ import pytest
 
 from memtier_plugin.hosts.launch import launch_command
 from memtier_plugin.mcp.calls import Binding
-from memtier_plugin.mcp.opening import VERSIONS, Opening, greet
+from memtier_plugin.mcp.opening import MODERN_VERSIONS, VERSIONS, Opening
 from memtier_plugin.mcp.server import serve_stdio
 from tests.mcp.test_clients import arguments
 from tests.processes import PATIENCE, child_environment, end_residents, running, wait_until
@@ -23,7 +23,6 @@ from tests.processes import PATIENCE, child_environment, end_residents, running,
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 PING = {"jsonrpc": "2.0", "id": "p", "method": "ping"}
 LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-FIRST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 # The SDK is not loaded before a file is there.
 WAITS = """
 import sys, time
@@ -44,6 +43,15 @@ def initialize(version: Any = VERSIONS[-1], **params: Any) -> dict[str, Any]:
     client = {"name": "test", "version": "1"}
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": client} | params
     return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+
+
+def discover(version: Any = MODERN_VERSIONS[-1], **meta: Any) -> dict[str, Any]:
+    """Return the first request of a client of the newer protocol."""
+    client = {"name": "test", "version": "1"}
+    meta = {"protocolVersion": version, "clientCapabilities": {}, "clientInfo": client} | meta
+    named = {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}
+    params = {"_meta": named}
+    return {"jsonrpc": "2.0", "id": "d", "method": "server/discover", "params": params}
 
 
 class Talk:
@@ -83,23 +91,28 @@ def served(home: Path, opening: Opening) -> Iterator[None]:
 
 
 def answer_of_sdk(home: Path, request: dict[str, Any]) -> Any:
-    """Return what the SDK itself answers, which had the first line of the client."""
+    """Return what the SDK itself answers."""
     with talk() as (client, opening), served(home, opening):
-        client.send(FIRST)
-        client.read()  # it refuses that, and reads on
+        wait_until(lambda: not opening._is_open)
         client.send(request)
         answer = client.read()
         client._stdin.close()
     return answer
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_greeting_is_the_sdks(home: Path, version: str) -> None:
+@pytest.mark.parametrize(
+    "request_",
+    [
+        *(initialize(v, capabilities={"roots": {}, "sampling": {}}) for v in VERSIONS),
+        *map(discover, MODERN_VERSIONS),
+        discover("2031-01-01"),
+    ],
+)
+def test_the_greeting_is_the_sdks(home: Path, request_: dict[str, Any]) -> None:
     """In each version of the protocol the answer is the SDK's, to the letter."""
-    request = initialize(version, capabilities={"roots": {}, "sampling": {"tools": {}}})
     with talk() as (client, _):
-        client.send(request)
-        assert client.read() == answer_of_sdk(home, request)
+        client.send(request_)
+        assert client.read() == answer_of_sdk(home, request_)
     end_residents(home.parent)
 
 
@@ -112,12 +125,35 @@ def test_the_greeting_is_the_sdks(home: Path, version: str) -> None:
         initialize(clientInfo={"name": "x"}),
         initialize(clientInfo=[]),
         {**initialize(), "params": []},
-        FIRST,
+        {**initialize(), "id": True},
+        {**initialize(), "jsonrpc": "1"},
+        discover(None),
+        discover(clientCapabilities=None),
+        discover(clientInfo=None),
+        {**discover(), "params": None},
+        LIST,
     ],
 )
 def test_what_the_sdk_must_answer(request_: dict[str, Any]) -> None:
-    """A version that is not known here, or what is not right, is left to the SDK."""
-    assert greet(request_) == {}
+    """A version that is not known here, or what is not right, is left to the SDK, and all else."""
+    with talk() as (client, opening):
+        client.send(request_, initialize(), PING)
+        assert client.read()["id"] == PING["id"]
+        assert json.loads(opening.readline()) == request_
+        assert json.loads(opening.readline()) == initialize()
+
+
+def test_a_client_of_two_protocols(home: Path) -> None:
+    """One that asks for a newer protocol than ours, and then for an older one, gets that."""
+    with talk() as (client, opening):
+        client.send(discover("2031-01-01"))
+        assert "error" in client.read()
+        client.send(initialize(), READY, LIST)
+        assert client.read()["result"]["protocolVersion"] == VERSIONS[-1]
+        with served(home, opening):
+            assert len(client.read()["result"]["tools"]) == 6
+            client._stdin.close()
+    end_residents(home.parent)
 
 
 def test_the_sdk_comes_in_later(home: Path) -> None:
@@ -135,7 +171,7 @@ def test_the_sdk_comes_in_later(home: Path) -> None:
 
 
 def test_lines_that_are_no_requests() -> None:
-    """Rubbish is left to the SDK as it came, and the client is greeted after it."""
+    """Rubbish is left to the SDK as it came, and a ping after it is answered."""
     rubbish = ["hello", [], {"id": True, "method": "ping"}, {"jsonrpc": "2.0", "id": 1}]
     with talk() as (client, opening):
         client.send(*rubbish, PING)
@@ -153,7 +189,16 @@ def test_a_client_that_is_gone() -> None:
         assert opening.readline() == ""
 
 
-def test_the_process_greets_first(home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "more"),
+    [
+        (initialize(), (READY, LIST)),
+        (discover(), ({**LIST, "params": discover()["params"]},)),
+    ],
+)
+def test_the_process_greets_first(
+    home: Path, tmp_path: Path, first: dict[str, Any], more: tuple[dict[str, Any], ...]
+) -> None:
     """`memtier mcp` answers while it loads the SDK, and what it was asked meanwhile after that."""
     go = tmp_path / "go"
     (tmp_path / "sitecustomize.py").write_text(WAITS.format(go=str(go)))
@@ -162,8 +207,8 @@ def test_the_process_greets_first(home: Path, tmp_path: Path) -> None:
     with running(subprocess.Popen(command, env=child_environment(tmp_path), **pipes)) as server:
         assert server.stdin and server.stdout
         client = Talk(server.stdin, server.stdout)
-        client.send(initialize(), READY, LIST)
-        assert client.read()["id"] == 0
+        client.send(first, *more)
+        assert client.read()["id"] == first["id"]
         go.touch()
         assert client.read()["id"] == 2
         server.stdin.close()
