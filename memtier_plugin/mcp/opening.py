@@ -20,6 +20,7 @@ from typing import IO, Any, Final
 
 from memtier_plugin import __version__
 from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.mcp.definitions import INSTRUCTIONS
 
 NAMES: Final = {"name": "memtier", "title": "MemTier", "version": __version__}
@@ -55,7 +56,7 @@ class Opening:
     def __init__(self, stdin: IO[str], stdout: IO[str]) -> None:
         self._stdin, self._stdout = stdin, stdout
         self._lines: SimpleQueue[str | threading.Event] = SimpleQueue()
-        self._mutex = threading.Lock()  # of who answers, and of stdout
+        self._mutex = Mutex()  # of who answers, and of stdout
         self._is_open = True
         self._is_first = True  # no line was left to the SDK
         self._greeted: object = None  # the id of the first request, if it was answered here

@@ -74,8 +74,9 @@ class Pages:
         return await asyncio.to_thread(work, *arguments)
 
     def render(self, template: str, /, **values: Any) -> str:
-        """Return what a template makes of values."""
-        return self._templates.get_template(template).render(values)
+        """Return what a template makes of values; what UTF-8 has not, in a form's field, is "?"."""
+        html = self._templates.get_template(template).render(values)
+        return html.encode("utf-8", "replace").decode("utf-8")
 
 
 class PagePart:
