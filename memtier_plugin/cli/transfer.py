@@ -212,11 +212,14 @@ def export(
             for chunk in chunks:
                 click.echo(chunk, nl=False)
             return
+        if os.path.lexists(output):
+            raise BackupError(_exists(output))
         # Before it can be seen, and once more with what it holds.
-        export_register.register_export(memory.folder, output.resolve(), form)
+        path = output.resolve()
+        export_register.register_export(memory.folder, path, form)
         with progress_bar() as report:
             written = _write_new_file(output, chunks, partial(report, "exporting"))
-        export_register.register_export(memory.folder, output.resolve(), form)
+        export_register.register_export(memory.folder, path, form, content=path)
     scope.show({"file": str(output), "format": form, "bytes": written})
 
 
@@ -236,12 +239,16 @@ def _exporter(form: str) -> Callable[[MemTier, str | None, str | None], Iterable
     return exporting.export_jsonl if form == "jsonl" else exporting.export_markdown
 
 
+def _exists(path: Path) -> str:
+    return f"{path} exists; name another file, or remove it"
+
+
 def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
     """Write a new file (mode 0600) and return its size; a partial file is removed."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
     except FileExistsError:
-        raise BackupError(f"{path} exists; name another file, or remove it") from None
+        raise BackupError(_exists(path)) from None
     try:
         with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
             for number, chunk in enumerate(chunks, start=1):

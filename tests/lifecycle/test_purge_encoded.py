@@ -111,7 +111,7 @@ def planted(home: Path, outside: Path) -> MemTier:
             (home / "queue" / f"{number}.json").write_text(json.dumps(spooled))
             export.write(f"a line\nexported {copy} here\n")
     other.close()
-    export_register.register_export(memory.folder, outside, "markdown")
+    export_register.register_export(memory.folder, outside, "markdown", content=outside)
     return memory
 
 

@@ -164,6 +164,19 @@ def test_markdown_is_for_people(world: MemTier) -> None:
     assert "forgotten" not in text
 
 
+@pytest.mark.parametrize("form", ["jsonl", "markdown"])
+def test_a_file_that_is_not_ours(world: MemTier, tmp_path: Path, form: str) -> None:
+    """A file that an export was refused to replace is none of ours: no purge touches it."""
+    path = tmp_path / "mine.txt"
+    path.write_text("Lisbon is my own note.")
+    args = ["export", "--project", "p", "--format", form, "-o", str(path)]
+    assert "exists" in CliRunner().invoke(main, args).stderr
+    assert export_register.list_exports(world.folder) == []
+    export_register.register_export(world.folder, path, form)  # by a killed export of that name
+    world.purge("Lisbon", delete_exports=True)
+    assert path.read_text() == "Lisbon is my own note."
+
+
 def test_the_command(world: MemTier, tmp_path: Path) -> None:
     """An export is private, never overwrites, and is noted; without a file it is printed."""
     world.close()
