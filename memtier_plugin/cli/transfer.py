@@ -27,6 +27,7 @@ from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
 from memtier_plugin.transfer import backup as archives
+from memtier_plugin.transfer.archive import refuse_taken
 from memtier_plugin.transfer.importers.detect import MEMTIER_FORMAT, detect_format
 from memtier_plugin.transfer.importers.files import SkipCallback
 from memtier_plugin.transfer.importers.proposals import PROPOSED_FORMATS, propose_facts
@@ -212,8 +213,7 @@ def export(
             for chunk in chunks:
                 click.echo(chunk, nl=False)
             return
-        if os.path.lexists(output):
-            raise BackupError(_exists(output))
+        refuse_taken(output)
         # Before it can be seen, and once more with what it holds.
         path = output.resolve()
         export_register.register_export(memory.folder, path, form)
@@ -239,16 +239,12 @@ def _exporter(form: str) -> Callable[[MemTier, str | None, str | None], Iterable
     return exporting.export_jsonl if form == "jsonl" else exporting.export_markdown
 
 
-def _exists(path: Path) -> str:
-    return f"{path} exists; name another file, or remove it"
-
-
 def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
     """Write a new file (mode 0600) and return its size; a partial file is removed."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
     except FileExistsError:
-        raise BackupError(_exists(path)) from None
+        raise BackupError(f"{path} exists; name another file") from None
     try:
         with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
             for number, chunk in enumerate(chunks, start=1):
