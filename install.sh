@@ -66,6 +66,7 @@ if [ -e "$prefix" ] && [ ! -e "$marker" ] && [ -n "$(ls -A "$prefix" 2>/dev/null
 fi
 if [ -e "$command" ] || [ -L "$command" ]; then
     [ "$(readlink "$command" || true)" = "$prefix/bin/memtier" ] ||
+        [ "$command" -ef "$prefix/bin/memtier" ] || # by another way to the same home
         refuse "$command is another installation's; remove it, or name another folder by MEMTIER_BIN"
 fi
 
@@ -79,7 +80,8 @@ print(*sorted({record["host"] for record in read_installed(resolve_home()).value
         run "$prefix/bin/memtier" install "$host" --uninstall
     done
     run rm -f "$command"
-    run rm -rf "$prefix"
+    run rm -rf "$(CDPATH='' cd -P -- "$prefix" && pwd -P)"
+    [ ! -L "$prefix" ] || run rm -f "$prefix"
     say "The memory in ${MEMTIER_HOME:-$HOME/.memtier} is untouched."
     exit 0
 fi

@@ -96,6 +96,24 @@ def test_what_it_refuses(user: Path) -> None:
     assert files(user) == [taken]
 
 
+def test_uninstalling_through_links(user: Path) -> None:
+    """A folder that is a link goes with what it leads to; a home by another way is the same."""
+    real, prefix = user.with_name("big disk") / "it's", user / ".local/share/memtier"
+    command, alias = user / ".local/bin/memtier", user.with_name("alias")
+    for folder in (real / "bin", prefix.parent, command.parent):
+        folder.mkdir(parents=True)
+    for name in ("python", "memtier"):
+        program(real / "bin", name, "exit 0")
+    (real / ".made-by-install.sh").touch()
+    prefix.symlink_to(real)
+    command.symlink_to(prefix / "bin/memtier")
+    alias.symlink_to(user)
+    done = install(alias, "--uninstall", "--dry-run")
+    assert done.returncode == 0 and command.is_symlink() and real.is_dir(), done
+    done = install(alias, "--uninstall")
+    assert done.returncode == 0 and files(user) == [] and not real.exists(), done
+
+
 @pytest.mark.slow
 def test_an_installation(user: Path, built: Path) -> None:
     """From an empty home all is set up; again it changes nothing; taken back, the home is empty."""

@@ -23,6 +23,7 @@ from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.ingest import recorder
 from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from tests.builders import make_draft, say, texts, turns
 from tests.processes import holding
@@ -73,6 +74,24 @@ def test_delivery_again_adds_nothing(home: Path) -> None:
             assert other.record(messages, session_id="s", run_id="r") == []
         assert ledgers(memory) == before
         assert list(memory.entries()) == first
+
+
+def test_two_persons_with_one_run_id(home: Path) -> None:
+    """The same words in a run of the same name are each person's own, also once they are purged."""
+    with MemTier.open(home, "p") as memory:
+
+        def say(sender: str | None) -> list[Entry]:
+            return memory.record(
+                turns("the fox sleeps", "where?"), session_id="s", run_id="1", sender=sender
+            )
+
+        entries = {sender: say(sender) for sender in ("ann", "ben", None)}
+        assert {*map(len, entries.values())} == {2}
+        assert not any(map(say, entries))
+        memory.purge(Selection(sender="ann"))
+        assert not any(map(say, entries))
+        assert {entry.sender for entry in memory.entries()} == {"ben", None}
+        assert say("cid")
 
 
 def test_growing_delivery_adds_what_is_new(home: Path) -> None:

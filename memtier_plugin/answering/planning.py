@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -55,7 +55,7 @@ FEATURES: Final = (
     *(f"used {tool}" for tool in _TOOLS),
 )
 _WORD: Final = re.compile(r"[^\W_][\w'\u2019-]*")
-_STARTS: Final = re.compile(r"(?:^|[.!?]\s)\W*$")  # what stands before the first word of a sentence
+_ENDS: Final = re.compile(r"[.!?]\s")  # a sentence
 _TIME: Final = re.compile(r"\b(when|what (date|day|year|month|time)|how long|since)\b")
 _SEVERAL: Final = re.compile(
     r"\b(how (many|often)|all|both|and|list|which"
@@ -102,21 +102,26 @@ class PlanState:
 
 def take_apart(text: str, tokenize: Tokenize) -> AskedQuestion:
     """Return a question with its words and its first name."""
-    names = [
-        match.group()
-        for match in _WORD.finditer(text)
-        if match.group()[0].isupper()
-        and len(match.group()) > 1
-        and not _STARTS.search(text[: match.start()])
-    ]
+    name = next(_names(text), "")
     folded = text.casefold()
     return AskedQuestion(
         text=text,
         words=words_of(text, tokenize),
-        name=names[0].removesuffix("'s").removesuffix("\u2019s") if names else "",
+        name=name.removesuffix("'s").removesuffix("\u2019s"),
         times=bool(_TIME.search(folded)),
         several=bool(_SEVERAL.search(folded)),
     )
+
+
+def _names(text: str) -> Iterator[str]:
+    """Yield the capitalised words of a text that begin no sentence."""
+    end = 0
+    for match in _WORD.finditer(text):
+        _, mark, gap = text[end : match.start()].rpartition("_")
+        begins = _ENDS.search(gap) or not (end or mark)
+        end = match.end()
+        if match[0][0].isupper() and len(match[0]) > 1 and not begins:
+            yield match[0]
 
 
 def words_of(text: str, tokenize: Tokenize) -> dict[str, str]:

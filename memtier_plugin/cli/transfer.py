@@ -27,6 +27,7 @@ from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
 from memtier_plugin.transfer import backup as archives
+from memtier_plugin.transfer.archive import refuse_taken
 from memtier_plugin.transfer.importers.detect import MEMTIER_FORMAT, detect_format
 from memtier_plugin.transfer.importers.files import SkipCallback
 from memtier_plugin.transfer.importers.proposals import PROPOSED_FORMATS, propose_facts
@@ -212,11 +213,13 @@ def export(
             for chunk in chunks:
                 click.echo(chunk, nl=False)
             return
+        refuse_taken(output)
         # Before it can be seen, and once more with what it holds.
-        export_register.register_export(memory.folder, output.resolve(), form)
+        path = output.resolve()
+        export_register.register_export(memory.folder, path, form)
         with progress_bar() as report:
             written = _write_new_file(output, chunks, partial(report, "exporting"))
-        export_register.register_export(memory.folder, output.resolve(), form)
+        export_register.register_export(memory.folder, path, form, content=path)
     scope.show({"file": str(output), "format": form, "bytes": written})
 
 
@@ -241,7 +244,7 @@ def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
     except FileExistsError:
-        raise BackupError(f"{path} exists; name another file, or remove it") from None
+        raise BackupError(f"{path} exists; name another file") from None
     try:
         with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
             for number, chunk in enumerate(chunks, start=1):

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from memtier_plugin.core.records import Message
+from memtier_plugin.core.self_checking import strict_names
 from memtier_plugin.core.usage_events import UsageEvent
 
 # What a prompt is: small talk, a command of the host, a task or a question that anybody could put,
@@ -26,6 +27,7 @@ PromptKind = Literal[
 ]
 
 
+@strict_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
     """The agent, session and run that a hook call belongs to, as the host knows them.
@@ -45,6 +47,7 @@ class RunContext:
     private: bool = False
 
 
+@strict_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptEvent:
     """A prompt about to be built: the user's newest message, and what came before.
@@ -65,6 +68,7 @@ class PromptEvent:
     acknowledges: bool = False
 
 
+@strict_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """The part of a conversation that the prompt holds already: everything since a moment.
@@ -84,6 +88,7 @@ class PromptAddition:
     recall_id: str
 
 
+@strict_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
     """A finished run: its own messages only, not the session's.

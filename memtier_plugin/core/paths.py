@@ -355,6 +355,19 @@ def is_on_network(folder: Path, mounts_file: Path = Path("/proc/self/mounts")) -
     return kind in _NETWORK
 
 
+def check_replaceable(path: Path) -> None:
+    """Refuse to replace, read or remove what is no plain file, nor a link to one or to nothing.
+
+    Root could put a file in the place of /dev/null, and a pipe is read for ever.
+
+    Raises:
+        LedgerWriteError: a device, a pipe, a socket or a folder is there.
+    """
+    with suppress(OSError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise LedgerWriteError(f"{path} is no plain file; it is left as it is")
+
+
 def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
     """Replace a file atomically (mode 0600): readers see the old text or the new one.
 
@@ -364,10 +377,7 @@ def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
     Raises:
         LedgerWriteError: it cannot be written, or is a device, a pipe or a folder.
     """
-    with suppress(OSError):
-        kind = stat.S_IFMT(path.lstat().st_mode)
-        if kind not in (stat.S_IFREG, stat.S_IFLNK):  # root could replace /dev/null by a file
-            raise LedgerWriteError(f"{path} is no regular file; it is left as it is")
+    check_replaceable(path)
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.new")
     try:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS, 0o600)
@@ -411,8 +421,9 @@ def remove_private_file(path: Path, what: str = "") -> None:
         what: names it to `faults`, where its own name tells nothing.
 
     Raises:
-        LedgerWriteError: it stays.
+        LedgerWriteError: it stays, as what `check_replaceable` refuses does.
     """
+    check_replaceable(path)
     name, named_by = (f"unlink {what}", None) if what else ("unlink", path)
     try:
         fault_injection.run_step(name, named_by, path.unlink, missing_ok=True)

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Final, Literal, Self
 
 from memtier_plugin.core.fast_init import fast_init
-from memtier_plugin.core.self_checking import self_checking
+from memtier_plugin.core.self_checking import self_checking, strict_names
 from memtier_plugin.core.times import to_iso
 
 SCHEMA: Final = 2  # 0: the paper's eight fields; 2: its line has a checksum
@@ -43,6 +43,7 @@ def count_tokens(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "surrogatepass")) / 4)
 
 
+@strict_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call and its outcome; ``ok`` is None where the outcome is unknown."""
@@ -73,6 +74,7 @@ class ToolCall:
         return codecs.convert(record, cls)
 
 
+@strict_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message of a run as the caller gives it: plain text, who said it and when.
@@ -166,6 +168,7 @@ class Entry:
         return codecs.entry_from(record, owner=owner)
 
 
+@strict_names
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:

@@ -12,7 +12,7 @@ from memtier_plugin.core.cause_events import Withholding
 from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.host import PromptKind, Shown
 from memtier_plugin.core.records import Entry, Fact, Purpose, Source, Tier
-from memtier_plugin.core.self_checking import self_checking
+from memtier_plugin.core.self_checking import self_checking, strict_names
 
 # mixed: facts and entries ranked together; facts: facts only; raw: entries only; auto: routed.
 Depth = Literal["mixed", "facts", "raw", "auto"]
@@ -256,6 +256,7 @@ class Recall:
         return f"<Recall {self.id} of {query!r}: {self.label}, {counts}>"
 
 
+@strict_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
     """An extension's own ranking signal: one value in [0, 1] for each item, in their order."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
-from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.paths import make_private_folder, remove_private_file, write_private_file
 from memtier_plugin.hosts import coding_agents, hermes_config, host_model
 from memtier_plugin.hosts.agent_events import CODING_AGENTS
 from memtier_plugin.hosts.json_comments import parse_json
@@ -172,7 +172,7 @@ def uninstall_host(host: str, home: Path, *, dry_run: bool = False) -> list[File
                 _remove_file(change.path, installed[str(change.path)].get("folder"))
             else:
                 _write(change.path, change.text, change.path)
-            _copy_path(change.path).unlink(missing_ok=True)
+            remove_private_file(_copy_path(change.path))
             installed.pop(str(change.path))
         _write_installed(home, installed)
     return undone
@@ -335,7 +335,7 @@ def _topmost_new_folder(change: FileChange) -> str | None:
 
 def _remove_file(path: Path, new_folder: str | None) -> None:
     """Remove a file, and the folders created for it if they are empty."""
-    _target(path).unlink(missing_ok=True)
+    remove_private_file(_target(path))
     for folder in path.parents if new_folder else ():
         if not folder.is_relative_to(str(new_folder)):
             return

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.errors import LedgerWriteError, SettingsError
+from memtier_plugin.core.paths import check_replaceable
 from memtier_plugin.hosts.json_comments import edit_json, is_plain_json, parse_json
 
 
@@ -16,13 +17,14 @@ def read_text(path: Path) -> str | None:
     """Return a file's text with its line endings, None where there is none.
 
     Raises:
-        SettingsError: it cannot be read.
+        SettingsError: it cannot be read, or is a device or a pipe.
     """
     try:
+        check_replaceable(path)
         return path.read_bytes().decode("utf-8")  # keep its line endings
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, LedgerWriteError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from error
 
 

@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.paths import open_process_log
+from memtier_plugin.core.errors import LedgerWriteError, SettingsError
+from memtier_plugin.core.paths import (
+    check_replaceable,
+    open_process_log,
+    remove_private_file,
+    write_private_file,
+)
 from memtier_plugin.hosts.launch import launch_command
 
 _UNIT: Final = """\
@@ -88,8 +93,8 @@ def install_service(home: Path) -> str:
     os.close(open_process_log(home, "resident"))  # launchd makes no folder
     try:
         service.path.parent.mkdir(parents=True, exist_ok=True)
-        service.path.write_text(service.text, "utf-8")
-    except OSError as error:
+        write_private_file(service.path, service.text)
+    except (OSError, LedgerWriteError) as error:
         raise SettingsError(f"{service.path} cannot be written: {error}") from error
     return _run(service.start)
 
@@ -101,12 +106,13 @@ def uninstall_service(home: Path) -> str:
         SettingsError: the file cannot be removed.
     """
     service = describe_service(home)
-    if not service.path.exists():
+    if not os.path.lexists(service.path):
         return ""
-    left = _run(service.stop)
     try:
-        service.path.unlink()
-    except OSError as error:
+        check_replaceable(service.path)
+        left = _run(service.stop)
+        remove_private_file(service.path)
+    except LedgerWriteError as error:
         raise SettingsError(f"{service.path} cannot be removed: {error}") from error
     return left
 

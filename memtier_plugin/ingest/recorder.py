@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +12,7 @@ from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.records import Entry, Message, Run
 from memtier_plugin.core.usage_events import LimitEvent
 from memtier_plugin.ingest.confidences import Confidences
-from memtier_plugin.ingest.delivery_keys import key_after, place_keys
+from memtier_plugin.ingest.delivery_keys import Delivery, key_after
 from memtier_plugin.ingest.held_lines import HeldLines
 from memtier_plugin.ingest.origins import with_origins
 from memtier_plugin.ingest.sessions import Session
@@ -179,9 +177,8 @@ class Recorder:
             prepared = replace(message, content=self._redactor.redact(message.content).text), True
         else:
             prepared = self._prepared(message)
-        delivery_key = key_after(entry, lambda position: delivery_key_at(entry, position))
         tainted = {entry.key} if entry.tainted else ()
-        return NewRun(run, [(entry.key, *prepared)], [delivery_key], tainted)
+        return NewRun(run, [(entry.key, *prepared)], [key_after(entry)], tainted)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
         """Return how many messages of these sessions are not stored yet; nothing is written."""
@@ -226,18 +223,16 @@ class Recorder:
         ]
         if len(messages) > most:
             prepared.append((most, Message(role="system", content=_left_out(most)), False))
-        identity = json.dumps([run.agent, run.run])
+        delivery = Delivery(run.agent, run.run, run.sender)
         return NewRun(
             run,
             [
-                (_delivery_key(identity, position, message), message, cut)
+                (delivery.key(position, message), message, cut)
                 for position, message, cut in prepared
             ],
-            place_keys(
-                run.agent, run.run, ((position, message.role) for position, message, _ in prepared)
-            ),
+            [delivery.place_key(position, message.role) for position, message, _ in prepared],
             tainted={
-                _delivery_key(identity, position, message)
+                delivery.key(position, message)
                 for position, message, _ in prepared
                 if position in held
             },
@@ -260,12 +255,6 @@ class Recorder:
         return message if same else replace(message, content=content), truncated
 
 
-def delivery_key_at(entry: Entry, position: int) -> str:
-    """Return the key that an entry has if it stood at this place of its run."""
-    message = Message(role=entry.role, content=entry.content)
-    return _delivery_key(json.dumps([entry.agent_id, entry.run_id]), position, message)
-
-
 def _left_out(most: int) -> str:
     return f"[system] The messages of this run after the first {most} were left out."
 
@@ -273,10 +262,3 @@ def _left_out(most: int) -> str:
 def _size(run: NewRun) -> int:
     """Return about how many bytes the lines of a run take."""
     return sum(len(m.content.encode("utf-8", "surrogatepass")) + _LINE for _, m, _ in run.messages)
-
-
-def _delivery_key(run: str, position: int, message: Message) -> str:
-    """Hash agent, run, position in the run, role and content into a delivery key."""
-    content = message.content.encode("utf-8", "surrogatepass")
-    identity = f'{run[:-1]}, {position}, "{message.role}"]'.encode()
-    return hashlib.blake2b(identity + hashlib.blake2b(content).digest(), digest_size=16).hexdigest()

@@ -34,7 +34,8 @@ _ASPECT: Final = 1  # how well an instruction suits that names no word of the ta
 _SAME: Final = 0.25  # of the words of two orders for the same thing
 # What an order sets: a quoted word or a name with a sign, or a number.
 _VALUE: Final = regex.compile(
-    r"""(?P<name>(?<!\w)['"‘“`«「][^\s'"’”`»」]+['"’”`»」]|\w*_\w*|@\w+)|(?P<number>\b\d+\b)"""
+    r"""(?P<name>(?<!\w)(?:['"‘“`«「][^\s'"‘’“”`«»「」]+['"’”`»」]|[^\W_]*_\w*)|@\w+)"""
+    r"""|(?P<number>\b\d+\b)"""
 )
 
 

@@ -50,13 +50,13 @@ def register_export(folder: Path, path: Path, kind: str, *, content: Path | None
 
     Args:
         folder: the project's folder.
-        content: the file that is about to become ``path``.
+        content: the file that has become ``path``, or is about to; none before it is written.
 
     Raises:
         LedgerError: the register cannot be written.
     """
     absolute = Path(os.path.abspath(path))
-    export = Export(datetime.now(UTC), absolute, kind, file_digest(content or absolute))
+    export = Export(datetime.now(UTC), absolute, kind, file_digest(content) if content else "")
     record = {
         "at": to_iso(export.at),
         "path": str(absolute),

@@ -62,6 +62,17 @@ class ArchiveKind:
         return self.suffix.endswith(".gz")
 
 
+def refuse_taken(dest: Path) -> None:
+    """Refuse to write where something stands; of a device or a link nobody is told to remove it.
+
+    Raises:
+        BackupError: something stands there.
+    """
+    if os.path.lexists(dest):
+        plain = dest.is_file() and not dest.is_symlink()
+        raise BackupError(f"{dest} exists; name another file{', or remove it' if plain else ''}")
+
+
 class _FileRewritten(Exception):
     """A file was rewritten after the snapshot was taken."""
 
@@ -90,8 +101,7 @@ def write_archive(
         BackupError: the file exists or cannot be written; nothing is left behind.
         LedgerError: a ledger cannot be read.
     """
-    if os.path.lexists(dest):
-        raise BackupError(f"{dest} exists; name another file, or remove it")
+    refuse_taken(dest)
     if folder.resolve() in dest.resolve().parents:
         raise BackupError(f"{dest} is inside the project that is backed up; name another place")
     part = dest.with_name(f".{dest.name}.{os.getpid()}.part")

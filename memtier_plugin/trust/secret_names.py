@@ -37,9 +37,11 @@ _QUOTED: Final = re.compile(
     r"[bfru@]{0,2}(?P<quote>\\?[\"'`])(?P<value>(?:(?!(?P=quote)).){1,512})"
 )
 _BARE: Final = re.compile(r"(?P<value>[^\s\"'`]{1,512})")
+_LONGEST: Final = 512  # characters of a value that are looked at
+_CLOSING: Final = frozenset(").,;:!?}]>\\*")
 _REST: Final = re.compile(r"[^\s\"'`]*")
 _NEXT_PAIR: Final = re.compile(r"[,;&](?=[\w.-]{1,40}[=:])|</|\\[nrt](?![A-Za-z0-9])")
-_LINE_END: Final = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z)")
+_LINE_END: Final = re.compile(r"[ \t]*(?:#|\r?\n|\Z)")
 
 _NUMBER: Final = re.compile(r"[\d.,:/%+-]+\Z")
 _VERBS: Final = ("is", "is:", "was", "was:", "now", "now:", "be", "be:", "to")
@@ -60,7 +62,7 @@ def find_assigned(text: str, lower: str) -> Iterator[Span]:
     """Yield the values given to names that announce a secret; ``lower`` is the lower case."""
     if not any(hint in lower for hint in _HINTS):
         return
-    done = 0
+    done, runs = 0, _Runs(text)
     for name in _NAME.finditer(text):
         if name.start() < done:
             continue
@@ -71,14 +73,39 @@ def find_assigned(text: str, lower: str) -> Iterator[Span]:
         quoted = match.re is _QUOTED
         if not quoted and (pair := _NEXT_PAIR.search(text, start, end)):
             end = pair.start()
-        elif end - start == 512:
-            end = _REST.match(text, end).end()  # type: ignore[union-attr]  # matches always
+        elif end - start == _LONGEST:
+            end = runs.end(end)
         if not quoted:
-            end = start + len(text[start:end].rstrip(").,;:!?}]>\\*"))
+            end = max(start, runs.bare_end(end))
         alone, ends = _line(text, name, end), clause_ends(text, end)
-        if _is_secret(text[start : min(end, start + 512)], name, quoted, alone, ends):
+        if _is_secret(text[start : min(end, start + _LONGEST)], name, quoted, alone, ends):
             done = end
             yield start, end, "password" if name["password"] else "secret"
+
+
+class _Runs:
+    """Where the runs of characters of a text end; each is read once, however many names it has."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._end = 0
+        self._bare = (0, 0)  # an end, and the same without closing signs
+
+    def end(self, at: int) -> int:
+        """Return where the run ends that a place is in; places only grow."""
+        if at > self._end:
+            rest = _REST.match(self._text, at)
+            self._end = rest.end() if rest else at
+        return self._end
+
+    def bare_end(self, end: int) -> int:
+        """Return the end of a value without closing signs."""
+        if self._bare[0] != end:
+            bare = end
+            while bare and self._text[bare - 1] in _CLOSING:
+                bare -= 1
+            self._bare = end, bare
+        return self._bare[1]
 
 
 def _line(text: str, name: re.Match[str], end: int) -> bool:
@@ -94,7 +121,7 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
     if len(value) < (4 if op == ":" else 3) or TEMPLATE.match(value) or _WORDS.match(value):
         return False
     password = bool(name["password"])
-    digit = any(c.isdigit() for c in value)
+    digit = any(map(str.isdigit, value))
     if _NUMBER.match(value) and (not password or name["name"].lower() == "pass"):
         return False  # a count, a share, a date
     if not op:

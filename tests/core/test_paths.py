@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from memtier_plugin.core.paths import (
     make_ledger_folder,
     make_private_folder,
     make_project_folder,
+    remove_private_file,
     write_private_file,
 )
 from memtier_plugin.memory import MemTier
@@ -187,10 +188,18 @@ def test_write_private_replaces_whole(tmp_path: Path, text: str) -> None:
     assert [entry.name for entry in tmp_path.iterdir() if "file" in entry.name] == ["file"]
 
 
-def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
-    """Only a file takes a file's place: a device or a pipe of that name stays what it is."""
-    pipe = tmp_path / "pipe"
+@pytest.mark.parametrize("act", [remove_private_file, lambda path: write_private_file(path, "x")])
+def test_only_files_are_replaced(tmp_path: Path, act: Callable[[Path], None]) -> None:
+    """A pipe, a device or a folder stays what it is, and so does a link to one."""
+    pipe, link, device = tmp_path / "pipe", tmp_path / "link", tmp_path / "device"
     os.mkfifo(pipe)
-    with pytest.raises(LedgerWriteError, match="no regular file"):
-        write_private_file(pipe, "text")
-    assert pipe.is_fifo()
+    link.symlink_to(pipe)
+    device.symlink_to(os.devnull)
+    for path in (link, device, pipe, tmp_path):
+        with pytest.raises(LedgerWriteError, match="no plain file"):
+            act(path)
+    assert pipe.is_fifo() and link.is_fifo() and device.is_char_device()
+    nowhere = tmp_path / "nowhere"
+    nowhere.symlink_to(tmp_path / "none")
+    act(nowhere)
+    assert nowhere.is_file() or not os.path.lexists(nowhere)

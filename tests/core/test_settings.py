@@ -193,6 +193,7 @@ def test_provenance_matches_settings(home: Path) -> None:
         ("language: !!python/name:os.system ''\n", 1, "malformed YAML: could not determine"),
         ("language: !!bool maybe\n", 1, "malformed YAML"),
         ("language: 2026-99-99\n", 1, "malformed YAML: month must be in 1..12"),
+        ("language: [&a {b: 1}, {<<: [*a, *a]}]\n", 1, "malformed YAML: could not determine"),
         ("language: &a [*a]\n", 1, "malformed YAML: found unconstructable recursive node"),
         ("retrieval: {k: 0x" + "f" * 9000 + "}\n", 1, "retrieval.k is "),
         ("paper: {k: 1}\nretrieval: {k: [1\n", 3, "1: malformed YAML: while parsing a flow"),

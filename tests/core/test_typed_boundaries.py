@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+import memtier_plugin
 from memtier_plugin import (
     FactDraft,
     MemoryPool,
@@ -138,6 +139,27 @@ def test_a_record_that_a_caller_fills_wrongly(
     """It is refused where it is made: an unknown name, another type, what cannot be written."""
     with pytest.raises(MessageError, match=named):
         record(**values)
+
+
+MADE = {"Answer", "Entry", "Fact", "Hit", "PromptAddition", "Recall", "Settings"}  # by MemTier
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        record
+        for name in sorted({*memtier_plugin.__all__} - MADE)
+        if is_dataclass(record := getattr(memtier_plugin, name))
+    ],
+)
+def test_a_name_that_a_record_has_not(record: type) -> None:
+    """Every record that a caller fills refuses an unknown or missing name, and says its own."""
+    named = next(field.name for field in fields(record))
+    with pytest.raises(MessageError, match=rf"nosuch'; {record.__name__} has .*\b{named}\b"):
+        record(nosuch=1)
+    if any(field.default is field.default_factory for field in fields(record)):
+        with pytest.raises(MessageError, match="missing"):
+            record()
 
 
 def test_a_fact_that_cannot_be_read_back(memory: MemTier) -> None:

@@ -586,6 +586,12 @@ def test_what_was_cut_off_is_completed_by_whoever_is_next(home: Path) -> None:
         path.write_text(json.dumps({"facts": [lost.to_json()], "events": [event.to_json()]}))
         memory.add_facts([make_draft(entry, "eggs", relation="likes")])
         assert [fact.value for fact in memory.facts()] == ["Bolt", "eggs"] and not path.exists()
+        newer = {**event.to_json(), "schema": 99, "more": "than we know"}
+        path.write_text(json.dumps({"facts": [], "events": [newer]}))
+        with pytest.raises(LedgerError, match="newer MemTier: upgrade"):
+            memory.add_facts([make_draft(entry, "bread", relation="likes")])
+        assert "than we know" in path.read_text()
+        assert memory.record([{"role": "user", "content": "the hen"}], session_id="s")
         path.write_text("{")
         writer.recover()
         assert not path.exists() and path.with_suffix(".unreadable").exists()

@@ -52,6 +52,23 @@ FAILED: Step = ("pytest -q", False, "collecting\nE  ModuleNotFoundError: No modu
 MENDED = (FAILED, ("ls", True, "a b"), ("pip install foo", True, "ok"), ("pytest -q", True, "4"))
 
 
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("sudo env A=1 make x", "make"),
+        ("A='x y' make", "exec"),
+        ("uptime now", "uptime"),
+        ("run_time=3", "exec"),
+        ("sudo", "sudo"),
+        ("docker exec web ls", "docker"),
+    ],
+)
+def test_program_of_a_command(home: Path, command: str, program: str) -> None:
+    """Only whole words before a program are no part of it."""
+    [call] = pair_calls(entries(home, steps("go", (command, True, "ok"))))
+    assert call.program == program
+
+
 def test_what_mended_a_failure(home: Path) -> None:
     """What stood between a failure and its success is how to do it; what only looks is not."""
     [draft] = active(extract_experiences(entries(home, steps("run the tests", *MENDED))))

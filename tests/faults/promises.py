@@ -67,7 +67,9 @@ def state_of(home: Path) -> dict[str, Any]:
     """Return what a home remembers, without the ids and times that every run makes anew.
 
     Without summaries and profiles, too: they tell of the lines that were there when a job ran,
-    and a job that failed, or that another process did meanwhile, runs at another time.
+    and a job that failed, or that another process did meanwhile, runs at another time; of timelines
+    the newest alone counts.  And without what is made of the line that is purged: where a job runs
+    before the purge is done, a fact keeps the words around what was erased (docs/forgetting.md).
     """
     with MemTier.open(home, PROJECT, AGENT) as memory:
         memory.catch_up()
@@ -88,9 +90,16 @@ def state_of(home: Path) -> dict[str, Any]:
                 text.get(row.state.superseded_by or "", ""),
             )
             for row in stored
-            if isinstance(row.item, Fact) and row.item.shelf not in ("summary", "profile")
+            if isinstance(row.item, Fact)
+            and row.item.shelf not in ("summary", "profile")
+            and not (row.item.shelf == "timeline" and row.state.superseded_by)
+            and all(source.session != VAULT for source in row.item.sources)
         )
-        promoted = sorted(entry.content for entry in memory.entries() if entry.promoted)
+        promoted = sorted(
+            entry.content
+            for entry in memory.entries()
+            if entry.promoted and entry.session_id != VAULT
+        )
         return {
             "entries": entries,
             "facts": facts,
@@ -190,8 +199,9 @@ def lost(
     credited = {(e["run_id"], e["item"]) for e in events if e["kind"] == "credit"}
     if acknowledged.credits - credited:
         yield f"lost credits: {sorted(acknowledged.credits - credited)}"
-    if acknowledged.facts - facts:
-        yield f"lost facts: {sorted(acknowledged.facts - facts)}"
+    forgotten = {i for e in events if e["kind"] == "forget" for i in e["items"]}
+    if missing_facts := acknowledged.facts - facts - forgotten:
+        yield f"lost facts: {sorted(missing_facts)}"
     old = [e["id"] for e in events if e["kind"] == "recall" and e["timestamp"] < "2026-04"]
     if acknowledged.expired and old:
         yield f"recalls that were dropped are there: {old}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -371,6 +372,22 @@ def test_a_plugin_folder_that_is_a_symlink(hosts: Path, home: Path, tmp_path: Pa
     (hosts / "hermes/plugins/memtier").symlink_to(tmp_path)
     with pytest.raises(SettingsError, match="symlink"):
         install.install_host("hermes", home, "p")
+
+
+@pytest.mark.timeout(60)
+def test_a_configuration_that_is_no_file(hosts: Path, home: Path, tmp_path: Path) -> None:
+    """A device or a pipe in the place of a configuration is never read, replaced or removed."""
+    put(hosts, json.dumps(OPENCLAW))
+    install.install_host("openclaw", home, "p")
+    pipe, path = tmp_path / "pipe", hosts / "openclaw/openclaw.json"
+    os.mkfifo(pipe)
+    path.unlink()
+    path.symlink_to(pipe)
+    with pytest.raises(SettingsError, match="no plain file"):
+        install.plan_changes("openclaw", home, "q")
+    with pytest.raises(SettingsError, match="no plain file"):
+        install.uninstall_host("openclaw", home)
+    assert path.is_symlink() and pipe.is_fifo()
 
 
 def test_another_host(home: Path) -> None:

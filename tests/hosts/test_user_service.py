@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import plistlib
 import shlex
 import subprocess
@@ -38,6 +39,18 @@ def test_a_unit_is_written_and_taken_back(tmp_path: Path) -> None:
     assert not path.exists()
     run_memtier("install", "--service", "--uninstall")
     run_memtier("install", "codex", "--service", code=2)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="systemd's")
+def test_a_masked_unit_stays_masked(tmp_path: Path) -> None:
+    """What `systemctl mask` leaves, a link to nothing, is neither written to nor removed."""
+    path = tmp_path / "config/systemd/user/memtier.service"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(os.devnull)
+    for more in ((), ("--uninstall",)):
+        done = run_memtier("install", "--service", *more, code=1)
+        assert "no plain file" in done.stderr
+        assert path.is_symlink() and path.is_char_device()
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="systemd's")

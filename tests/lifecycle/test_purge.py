@@ -192,7 +192,7 @@ def test_exports(home: Path, tmp_path: Path) -> None:
     for name, kind in (("out.jsonl", "jsonl"), ("mine.md", "markdown"), ("all.tar", "backup")):
         path = tmp_path / name
         path.write_text(json.dumps({"text": f"say {SECRET}!"}) + "\n")
-        export_register.register_export(memory.folder, path, kind)
+        export_register.register_export(memory.folder, path, kind, content=path)
     (tmp_path / "mine.md").write_text(f"I changed it: {SECRET}\n")
     export_register.register_export(memory.folder, tmp_path / "gone.md", "markdown")
     receipt = memory.purge(SECRET)

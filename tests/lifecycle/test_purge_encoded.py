@@ -111,7 +111,7 @@ def planted(home: Path, outside: Path) -> MemTier:
             (home / "queue" / f"{number}.json").write_text(json.dumps(spooled))
             export.write(f"a line\nexported {copy} here\n")
     other.close()
-    export_register.register_export(memory.folder, outside, "markdown")
+    export_register.register_export(memory.folder, outside, "markdown", content=outside)
     return memory
 
 
@@ -134,12 +134,12 @@ def _unicode_json(text: str) -> str:
 
 
 def test_no_form_of_a_text_is_left_in_any_place(tmp_path: Path) -> None:
-    """Forty forms in lines, tools, queries, queue, export and names: none is left, the rest is."""
+    """Each form in lines, tools, names, queries, queue and export: none is left, the rest is."""
     home, outside = tmp_path / "home", tmp_path / "notes.md"
     with planted(home, outside) as memory:
         files = [path for path in (*home.rglob("*"), outside) if path.is_file()]
         before = found(files)
-        assert {name for name, _ in before} == FORMS.keys() and len(FORMS) >= 40
+        assert {name for name, _ in before} == FORMS.keys() and len(FORMS) == 44
         receipt = memory.purge(SECRET)
         files = [path for path in (*home.rglob("*"), outside) if path.is_file()]
         assert found(files) == [] and receipt.gone, receipt.found_after

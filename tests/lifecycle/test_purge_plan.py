@@ -9,9 +9,8 @@ from functools import partial
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memtier_plugin.core.records import Entry
-from memtier_plugin.ingest.delivery_keys import key_after, place_key
-from memtier_plugin.ingest.recorder import delivery_key_at
+from memtier_plugin.core.records import Entry, Message
+from memtier_plugin.ingest.delivery_keys import Delivery, key_after
 from memtier_plugin.lifecycle.purge.plan import (
     PURGED_MARK,
     ItemFinder,
@@ -102,9 +101,7 @@ def test_a_plan_holds_no_words_and_can_be_done_twice() -> None:
 def test_a_key_forgets_the_words() -> None:
     """A purged entry is known by its place in the run; a key that is not ours stays."""
     original = entry("quail-9920")
-    mine = entry("quail-9920", key=delivery_key_at(original, 7))
-    assert key_after(mine, lambda index: delivery_key_at(mine, index)) == place_key(
-        "a", "r", 7, "user"
-    )
-    other = entry("quail-9920", key="id:1")
-    assert key_after(other, lambda index: delivery_key_at(other, index)) == "id:1"
+    delivery = Delivery.of(original)
+    key = delivery.key(7, Message(role="user", content="quail-9920"))
+    assert key_after(entry("quail-9920", key=key)) == delivery.place_key(7, "user")
+    assert key_after(entry("quail-9920", key="id:1")) == "id:1"

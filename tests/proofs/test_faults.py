@@ -316,9 +316,6 @@ def test_a_part_of_the_walk() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=False, reason="a purge cut off in its rewrite leaves a fact's other words"
-)
 def test_a_sample_of_the_walk(tmp_path: Path) -> None:
     """Writes, fsyncs, renames, truncations, removals and commits fail in every way; all holds.
 

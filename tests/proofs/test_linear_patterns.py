@@ -42,12 +42,6 @@ BOUNDED: Final = {
 # Squares that are still to be cured, by module and how the pattern begins; none may join them.
 KNOWN: Final = {
     ("memtier_plugin.retrieval.pasted", "(?x)^\\s*(?:"),
-    ("memtier_plugin.facts.extraction.statement_drafts", "`?(?P<value>"),
-    ("memtier_plugin.answering.planning", "(?:^|[.!?]\\s)"),
-    ("memtier_plugin.retrieval.standing", "(?P<name>(?<!\\w)"),
-    ("memtier_plugin.facts.extraction.frames", "\\s*(?:[>$|<{}#@]"),
-    ("memtier_plugin.facts.extraction.reading", "\\d|`[^`]+`|"),
-    ("memtier_plugin.facts.extraction.tool_runs", "(?:(?:sudo|env|"),
 }
 
 _COLLECT: Final = """
@@ -97,6 +91,7 @@ def only_matches(module: str, line: int) -> bool:
         (n[1] for each in reversed(lines) if (n := re.match(r"(_?[A-Z][A-Z_0-9]*)\b", each))), ""
     )
     text = sources()[file] if name.startswith("_") else "\n".join(sources().values())
+    text = re.sub(r"(?m)^from \S+ import (?:\([^)]*\)|.*)", "", text)
     uses = re.findall(rf"\b{name}\b(\.\w+)?", text)[1:] if name else []
     return bool(uses) and set(uses) <= {".match", ".fullmatch"}
 
@@ -106,7 +101,9 @@ def shapes(pattern: str) -> Iterator[tuple[str, str, str]]:
     marks = {char for char in pattern if not char.isspace()}
     atoms = [atom for atom in ATOMS if atom.isalnum() or atom in marks or atom in " \n"]
     words = [*dict.fromkeys(re.findall(r"(?<![\\a-zA-Z])[^\W\d_]{2,}", pattern))][:8]
+    signs = sorted(mark for mark in marks - {*ATOMS} if not mark.isalnum())  # quotes and the like
     runs = [*atoms, *islice((a + b for a, b in permutations(atoms, 2)), PAIRS), *words]
+    runs += [sign + after for sign in signs for after in ("", ".", "a", " ")]
     runs += [word + mark for word in words for mark in (" ", ".", "a", "\n", ", ", ": ")]
     # After the run, what engines look for before they try: they give up early without it.
     end = " \0 " + "".join(sorted(marks)) + " ".join(words)

@@ -100,7 +100,7 @@ def planted(home: Path, outside: Path) -> Iterator[MemTier]:
         memory.record(talk(SECRET), session_id="talk", run_id="talk")
         path = outside / "export.jsonl"
         path.write_text("".join(json.dumps(e.to_json()) + "\n" for e in memory.entries()))
-        export_register.register_export(memory.folder, path, "jsonl")
+        export_register.register_export(memory.folder, path, "jsonl", content=path)
         yield memory
 
 

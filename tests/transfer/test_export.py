@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,23 @@ def test_markdown_is_for_people(world: MemTier) -> None:
     assert "*(external)*: a page" in text and "*(tainted)*: The page says so." in text
     assert "- The oven is called Ember. *(since " in text
     assert "forgotten" not in text
+
+
+@pytest.mark.parametrize("form", ["jsonl", "markdown"])
+def test_a_file_that_is_not_ours(world: MemTier, tmp_path: Path, form: str) -> None:
+    """A file that an export was refused to replace is none of ours: no purge touches it."""
+    path = tmp_path / "mine.txt"
+    path.write_text("Lisbon is my own note.")
+    args = ["export", "--project", "p", "--format", form, "-o", str(path)]
+    assert "exists; name another file, or remove it" in CliRunner().invoke(main, args).stderr
+    device = tmp_path / "device"
+    device.symlink_to(os.devnull)
+    refused = CliRunner().invoke(main, [*args[:-1], str(device)])
+    assert "exists; name another" in refused.stderr and "remove" not in refused.stderr
+    assert export_register.list_exports(world.folder) == [] and device.is_char_device()
+    export_register.register_export(world.folder, path, form)  # by a killed export of that name
+    world.purge("Lisbon", delete_exports=True)
+    assert path.read_text() == "Lisbon is my own note."
 
 
 def test_the_command(world: MemTier, tmp_path: Path) -> None:

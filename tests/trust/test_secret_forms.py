@@ -151,6 +151,16 @@ def test_hostile_texts_cost_a_bounded_multiple_of_prose(
     assert max(costs.values()) < MOST_TIMES, sorted(costs.items(), key=lambda item: -item[1])[:5]
 
 
+@pytest.mark.parametrize("unit", ["api_key=", "token=a)", "credentials:", "pass=a #", "x_pass=a,"])
+def test_names_without_a_gap_cost_no_square(unit: str) -> None:
+    """The run that many names stand in is read once: eight times the text takes no 64 times."""
+    cost = {
+        chars: min(milliseconds(unit * (chars // len(unit))) for _ in range(times))
+        for chars, times in ((10_000, 3), (80_000, 2))
+    }
+    assert cost[80_000] < 3 * cost[10_000]  # for each 10 kB
+
+
 def test_a_word_repeated_is_no_seed_phrase() -> None:
     """A row of a few words again and again was not drawn at random."""
     for text in ("word " * 40, "test word again " * 8, "abandon " * 11 + "about"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -59,6 +60,18 @@ def _resolved(path: Path, within: Path) -> Path:
     return real
 
 
+@cache
+def _plain_loader() -> type[SafeLoader]:
+    """Return a loader without merge keys: a few of merges of merges took a machine's memory."""
+    import yaml
+
+    class PlainLoader(yaml.SafeLoader):
+        def flatten_mapping(self, node: Node) -> None:  # called for each mapping
+            pass
+
+    return PlainLoader
+
+
 class YamlFile:
     """One parsed YAML document whose top level is a mapping, or empty."""
 
@@ -78,7 +91,7 @@ class YamlFile:
         import yaml
 
         try:
-            loader = yaml.SafeLoader(text)
+            loader = _plain_loader()(text)
             return cls(name, loader, loader.get_single_node(), text)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark

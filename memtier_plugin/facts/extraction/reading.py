@@ -15,7 +15,7 @@ from memtier_plugin.text.speech import without_receipts
 from memtier_plugin.text.traits import is_standing_instruction, may_be_imperative
 
 _SUBJECT: Final = 9  # words within which the verb of a sentence stands
-_SPECIFIC: Final = re.compile(r"\d|`[^`]+`|(?:[\w.-]*/)+[\w.-]+|\w\.\w|[$€£¥%]")
+_SPECIFIC: Final = re.compile(r"\d|`[^`]+`|/[\w.-]|\w\.\w|[$€£¥%]")
 _CLITIC: Final = frozenset(["it", "that", "there", "here", "what", "who"])
 _PLURALS: Final = frozenset(
     {"children", "people", "men", "women", "kids", "we", "you", "they"}

@@ -35,7 +35,7 @@ _PORT: Final = re.compile(
     r"(?i)\bport\s+(?P<value>\d{2,5})\b|(?P<zh>\d{2,5})\s?端口|端口\s?(?P<after>\d{2,5})"
 )
 _PATH: Final = re.compile(
-    r"`?(?P<value>(?:[~.]{0,2}/|https?://|s3://)?[\w.-]+/[^\s,;`]+|/[^\s,;`]+)"
+    r"`?(?P<value>(?:[~.]{0,2}/|https?://|s3://|(?<![\w.-]))[\w.-]+/[^\s,;`]+|/[^\s,;`]+)"
 )
 _PLACED: Final = re.compile(
     r"(?i)\b(?:in|at|under|to|is|into|im|unter|en|bajo|dans|sous|à)\s+\Z|[在到]\s?\Z"
@@ -47,7 +47,7 @@ _AMOUNT: Final = re.compile(
 _CHANGED_TO: Final = re.compile(r"(?i)\b(?:to|auf|in|a|al|à|au|en)\s+(?P<value>[$€£]?\d[^,;]*)\Z")
 _BY: Final = re.compile(r"\b(?:by|von|por|par)\s+(?P<value>[A-ZÄÖÜÉ][\w-]+(?: [A-ZÄÖÜÉ][\w-]+)?)")
 _ENDING_VERBS: Final = re.compile(
-    r"(?i)(?:ends?|finish\w*|closes?|expires?|endet|enden|schließt|termina|acaba|vence|"
+    r"(?i)(?:ends?|finish(?:es|ed|ing)?|closes?|expires?|endet|enden|schließt|termina|acaba|vence|"
     r"caduca|finit|ferme|expire|截止|到期|结束)\Z"
 )
 _CHANGES: Final = re.compile(
@@ -337,7 +337,7 @@ def _relation(words: Words, span: tuple[int, int]) -> tuple[str, str]:
         return "name", value
     if port := _PORT.search(text):
         return "runs_on_port", next(filter(None, port.groups()))
-    if (path := _PATH.search(text, end)) and _PLACED.search(text[: path.start()]):
+    if (path := _PATH.search(rest)) and _PLACED.search(text[: end + path.start()]):
         return "located_at", path["value"].rstrip(_END_MARKS)
     when = "" if _tense(words) == "past" else _when(words, text, end)
     if when:

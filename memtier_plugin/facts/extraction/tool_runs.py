@@ -47,8 +47,8 @@ _DOING: Final = word_set(
 )
 _NAME_PARTS: Final = regex.compile(r"\p{Lu}?\p{Ll}+|\p{Lu}+|\d+")
 _SHELLS: Final = word_set("exec bash shell sh run terminal execute process run_command")
-# Words before the program of a command line.
-_PREFIXES: Final = regex.compile(r"(?:(?:sudo|env|time|nice|command|exec)\s+|\w+=\S*\s+)+")
+_BEFORE_PROGRAMS: Final = word_set("sudo env time nice command exec")
+_ASSIGNS: Final = regex.compile(r"\w+=")
 _ERROR_LINE: Final = regex.compile(
     r"(?i)\b(?:error|exception|failed|failure|fatal|denied|not found|no such|cannot|can't|unable"
     r"|refused|timed? ?out|missing|invalid|undefined|panic|traceback)\b|Error:"
@@ -108,7 +108,14 @@ class ToolUse(NamedTuple):
         return self.result.tool.exit_code if self.result and self.result.tool else None
 
     def _words(self) -> list[str]:
-        return str(_PREFIXES.sub("", self.command.strip(), count=1)).split()
+        """Return the words of a command line from its program on."""
+        words = self.command.split()
+        first = 0
+        while first < len(words) - 1 and (
+            words[first] in _BEFORE_PROGRAMS or _ASSIGNS.match(words[first])
+        ):
+            first += 1
+        return words[first:]
 
     def _is_shell(self) -> bool:
         return self.name.casefold() in _SHELLS or self.runs_command

@@ -226,7 +226,8 @@ class Purger:
         for export in copies.exports:
             path = export["path"]
             if export["what"] == "rewritten" and path in registered:
-                export_register.register_export(folder, Path(path), registered[path])
+                file = Path(path)
+                export_register.register_export(folder, file, registered[path], content=file)
 
     # -- verification --------------------------------------------------------------------------
 

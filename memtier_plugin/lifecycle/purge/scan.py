@@ -13,7 +13,6 @@ from typing import Any, Final
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import ON_DEMAND_KINDS, Entry
 from memtier_plugin.ingest.delivery_keys import key_after
-from memtier_plugin.ingest.recorder import delivery_key_at
 from memtier_plugin.lifecycle.purge.files import FileScan, scan_files
 from memtier_plugin.lifecycle.purge.plan import (
     PURGED_MARK,
@@ -355,7 +354,7 @@ def key_of_purged(record: Mapping[str, Any], owner: str | None) -> str:
         entry = Entry.from_json(record, owner=owner)
     except (ValueError, TypeError, KeyError):
         return str(record.get("key", ""))
-    return key_after(entry, lambda position: delivery_key_at(entry, position))
+    return key_after(entry)
 
 
 def _run_of(record: Mapping[str, Any]) -> RunKey:

@@ -25,7 +25,7 @@ from memtier_plugin.core.events import (
 )
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import write_private_file
-from memtier_plugin.core.records import Fact, JournalEvent
+from memtier_plugin.core.records import SCHEMA, Fact, JournalEvent
 from memtier_plugin.storage.ledger import jsonl
 
 if TYPE_CHECKING:
@@ -145,7 +145,11 @@ def kind_order(kind: str) -> tuple[int, str]:
 
 
 def _read_file(path: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
-    """Read the write-ahead file; an unreadable one is set aside."""
+    """Read the write-ahead file; an unreadable one is set aside.
+
+    Raises:
+        LedgerError: it cannot be read, or a newer MemTier wrote more in it than this one knows.
+    """
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
@@ -154,9 +158,14 @@ def _read_file(path: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
         raise LedgerError(f"cannot read {path}: {error}") from error
     try:
         plan = parse_json_text(text)
+        newest = max((r.get("schema", 0) for r in (*plan["facts"], *plan["events"])), default=0)
+        if newest > SCHEMA:
+            raise LedgerError(
+                f"{path} was begun by a newer MemTier: upgrade this one to complete it"
+            )
         facts = [Fact.from_json(record) for record in plan["facts"]]
         return facts, [JournalEvent.from_json(record) for record in plan["events"]]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         aside = path.with_suffix(".unreadable")
         fault_injection.run_step("rename", path, path.replace, aside)
         _log.warning("%s is not what was written (%s); moved to %s", path, error, aside)
