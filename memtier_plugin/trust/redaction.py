@@ -1,10 +1,10 @@
 r"""Replace secrets by ``[redacted:kind]`` before anything is written.
 
 Kinds of evidence, each with a module: the formats of services' keys and tokens and structures that
-hold a secret (`secret_formats`), names that announce one (`secret_names`), what people say
-(`secret_statements`), and the words of wallets (`wallets`).  All look at the text as it is read:
-full-width characters count as plain ones, those that are not seen as none, and a token goes on
-behind the end of a line (`text_views`).
+hold a secret (`secret_formats`), names that announce one (`secret_names`), settings of files
+(`secret_settings`), what people say (`secret_statements`), and the words of wallets (`wallets`).
+All look at the text as it is read: full-width characters count as plain ones, those that are not
+seen as none, and a token goes on behind the end of a line (`text_views`).
 
 Why not detect-secrets (1.5.0), the library that comes nearest: importing it costs 110 ms and
 loads an HTTP client; its API gives secrets without their places; two of its patterns take
@@ -24,6 +24,7 @@ from typing import Final
 from memtier_plugin.core import allowance
 from memtier_plugin.trust.secret_formats import Span, find_formats
 from memtier_plugin.trust.secret_names import find_assigned
+from memtier_plugin.trust.secret_settings import find_settings
 from memtier_plugin.trust.secret_statements import find_statements
 from memtier_plugin.trust.text_views import fold_wide, without_breaks, without_unseen
 from memtier_plugin.trust.wallets import find_seed_phrases
@@ -151,6 +152,7 @@ def _find_in_view(text: str) -> Iterator[Span]:
     yield from find_formats(text)
     yield from find_seed_phrases(text, lower)
     yield from find_assigned(text, lower)
+    yield from find_settings(text, lower)
     yield from find_statements(text, lower)
 
 

@@ -19,6 +19,11 @@ DATA: Final = Path(__file__).parent / "data"
 # A token starts after anything that is not part of one, or after an escape such as \n in JSON.
 _START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 _BODY: Final = r"(?P<drawn>(?:[\w~+/=-]|\.(?=\w)){{{least},}})"
+# An argument that is neither a variable nor a slot nor the next option.
+_ARGUMENT: Final = (
+    r"(?:pass:|(?P<quote>[\"']))?(?P<secret>(?<=[\"'])[^\"'\n$<]{3,200}"
+    r"|[^\s\"'`,;$<-][^\s\"'`<]{2,200})"
+)
 _LOOKED_AT: Final = 120  # characters of what must look as if drawn at random
 _HUMP: Final = re.compile(r"[a-z][A-Z]")
 _CAPITALS: Final = re.compile(r"[A-Z]{2}")
@@ -100,6 +105,7 @@ def _load() -> tuple[_Format, ...]:
         )
         for form in data["formats"]
     ]
+    known += map(_command, data["commands"])
     generic = known.pop(next(i for i, form in enumerate(known) if form.kind == _GENERIC))
     for row in data["prefixes"]:
         prefixes = row["prefixes"].split()
@@ -108,6 +114,16 @@ def _load() -> tuple[_Format, ...]:
         shortest = row["least"] + min(map(len, prefixes))
         known.append(_Format(row["kind"], tuple(prefixes), re.compile(pattern), shortest))
     return (*known, generic)
+
+
+def _command(row: dict[str, str]) -> _Format:
+    """Return the format of what stands behind an option of certain commands."""
+    commands, options = row["commands"].split(), row["option"].split()
+    pattern = (
+        rf"\b(?:{'|'.join(map(re.escape, commands))})\b[^\n|;]{{0,200}}?"
+        rf"\s(?:{'|'.join(map(re.escape, options))})(?:\s{{1,4}}|(?<=[:=])){_ARGUMENT}"
+    )
+    return _Format("password", tuple(commands), re.compile(pattern), 0)
 
 
 def _looks_drawn(text: str) -> bool:

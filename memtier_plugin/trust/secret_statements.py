@@ -2,7 +2,8 @@
 
 The words are data (`data/secret-words.json`).  A value with letters and digits is taken for one
 that was stated; a word is, at the end of a clause, unless it is what one says of passwords
-("expired"); a number is, if what it belongs to has digits.
+("expired"); a number is, if what it belongs to has digits.  Without such a statement (changed "from
+X to Y", "X as the password", "admin / X") only what can hardly be anything else is taken for one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from memtier_plugin.trust.secret_formats import DATA, Span
-from memtier_plugin.trust.secret_values import REFERENCE, TEMPLATE
+from memtier_plugin.trust.secret_values import (
+    NAMED_REFERENCE,
+    TEMPLATE,
+    is_made_up,
+    is_phrase,
+    is_term,
+)
 
 _CJK: Final = ("chinese", "japanese", "korean")
 _FOR: Final = r"(?:[ \t]+(?!(?:{verb})\b)[^\s.:=,;!?]{{1,30}}){{0,5}}?"
@@ -39,7 +46,7 @@ _SYMBOL: Final = re.compile(
     r"[^\W\d_][^\w\s.,/:;()\[\]{}<>'\"-]|[^\w\s.,/:;()\[\]{}<>'\"-][^\W\d_]"
 )
 _ADDRESS: Final = re.compile(r"\S+@\S+\.\w+\Z|\w+://|[~.]{0,2}/\S*/|\\\\")
-_NO_VALUES: Final = (TEMPLATE, REFERENCE, _QUANTITY, _ADDRESS)
+_NO_VALUES: Final = (TEMPLATE, NAMED_REFERENCE, _QUANTITY, _ADDRESS)
 _LATIN_PIN: Final = (
     r"(?:\bPIN\b|\bPUK\b|\bTAN\b|\bOTP\b|(?i:\b(?:my|your|his|her|our|the|card|sim|bank|phone"
     r"|unlock|meine|die|deine|mi|el|mon|le|il|mio|meu|mijn|de)(?:['’]s)?[ \t]pin"
@@ -64,16 +71,18 @@ _PIN_HINTS: Final = (
     *("pin", "puk", "tan", "otp", "code", "cvv", "cvc", "csc"),
     *("пин", "密码", "暗証番号", "비밀번호", "핀번호"),
 )
-_LOGIN: Final = re.compile(
-    r"(?i)(?=[lscu])\b(?:(?:log|sign|logged|signed)[ -]?in (?:as|with|using)|credentials?(?: are|:)"
-    r"|creds?(?: are|:)|login(?: is| data)?:?|user(?:name)?(?: is|:)) {1,2}"
-    r"(?P<user>[^\s/:,;]{2,80})(?: ?[/:|] ?|,? (?:and|with|und|y|et) )"
-    r"(?:(?:the )?pass(?:word)? )?(?P<value>[^\s/]{6,200})"
-)
+_WORD: Final = r"[^\s.:=,;!?\"'`]{1,40}"
+_TAIL: Final = ").,;:!?\"'`”“»’›]}>*"
+_KEYWORD: Final = re.compile(r"[A-Za-z_]\w*=")
+_TELLING: Final = re.compile(r"[^\w\s./,:;()'’-]|\d")
+_BEFORE: Final = re.compile(r"[^\s\"'`“”„«»，。：]{4,200}[\"'`”“»’]?\s*\Z")
+_ASCII_BEFORE: Final = re.compile(r"[!-~]{4,200}\s?\Z")
 
 
 class _Language(NamedTuple):
-    pattern: re.Pattern[str]
+    pattern: re.Pattern[str]  # name, verb, value
+    loose: re.Pattern[str]  # a change, a pair, or a value right behind a name
+    before: re.Pattern[str]  # what stands behind a value: "as the password"
     hints: tuple[str, ...]
     predicates: frozenset[str]
     endings: tuple[str, ...]
@@ -85,15 +94,9 @@ def find_statements(text: str, lower: str) -> Iterator[Span]:
     for language in _languages():
         if any(hint in lower for hint in language.hints):
             yield from _stated(text, language)
+            yield from _made_up(text, language)
     if any(hint in lower for hint in _PIN_HINTS):
         yield from _pins(text)
-    if "log" in lower or "cred" in lower or "user" in lower or "sign" in lower:
-        for match in _LOGIN.finditer(text):
-            value = match["value"].rstrip(").,;:!?\"'")
-            mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
-            if mixed and not _ADDRESS.match(value):
-                start = match.start("value")
-                yield start, start + len(value), "password"
 
 
 def _pins(text: str) -> Iterator[Span]:
@@ -139,6 +142,40 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
             yield start, end, "password" if password else "secret"
 
 
+def _made_up(text: str, language: _Language) -> Iterator[Span]:
+    """Yield what is said to be a password without "is", if it can hardly be anything else."""
+    for match in language.loose.finditer(text):
+        if match["phrase"] and is_phrase(match["phrase"]):
+            yield *match.span("phrase"), "password"
+        for group in ("old", "new", "paired", "near"):
+            if match[group] and not (group == "new" and match[0][:5].lower() == "pass "):
+                start = match.start(group)
+                value = match[group].rstrip(_TAIL)
+                plain = group == "near" and not _TELLING.search(value)
+                if (group == "paired" and _is_mixed(value)) or (not plain and _is_made_up(value)):
+                    yield start, start + len(value), "password"
+    for match in language.before.finditer(text):
+        window = text[max(0, match.start() - 210) : match.start()]
+        before = (_ASCII_BEFORE if language.cjk else _BEFORE).search(window)
+        if before and _is_made_up(value := before[0].strip(_TAIL + " \t\n")):
+            start = match.start() - len(window) + before.start() + before[0].index(value)
+            yield start, start + len(value), "password"
+
+
+def _is_mixed(value: str) -> bool:
+    """Tell whether what stands beside a user's name has letters and digits, and is no address."""
+    mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    return mixed and len(value) >= 6 and not _ADDRESS.match(value)
+
+
+def _is_made_up(value: str) -> bool:
+    return (
+        is_made_up(value)
+        and not _KEYWORD.match(value)
+        and not any(look.match(value) for look in _NO_VALUES)
+    )
+
+
 def _is_value(value: str, password: bool, quoted: bool, ends: bool, language: _Language) -> bool:
     if len(value) < 4 or any(look.match(value) for look in _NO_VALUES):
         return False
@@ -153,8 +190,8 @@ def _is_value(value: str, password: bool, quoted: bool, ends: bool, language: _L
         return quoted and len(value) >= 8
     if len(value) >= 6 and _SYMBOL.search(value):
         return True
-    if re.fullmatch(r"[^\W\d_]{3,12}(?:[-_.][^\W\d_]{3,12}){2,9}", value):
-        return ends
+    if re.fullmatch(r"[^\W\d_]{3,12}(?:(?:[-_.][^\W\d_]{2,12}){2,9}|[_.][^\W\d_]{3,12})", value):
+        return ends and not is_term(value)
     word = value.lower()
     if not word.isalpha() or word in language.predicates or len(word) < 5:
         return False
@@ -172,12 +209,14 @@ def _english() -> _Language:
     row = _words()["english"]
     nothing = re.compile(r"(?!)")
     predicates = frozenset(row["predicates"].split())
-    return _Language(nothing, (), predicates, tuple(row["endings"].split()), False)
+    hints, endings = tuple(row["hints"].split()), tuple(row["endings"].split())
+    loose, before = _loose(row, row["names"], cjk=False)
+    return _Language(nothing, loose, before, hints, predicates, endings, False)
 
 
 @cache
 def _languages() -> tuple[_Language, ...]:
-    languages = []
+    languages = [_english()]
     for name, row in _words().items():
         if not isinstance(row, dict) or "password" not in row:
             continue
@@ -190,12 +229,14 @@ def _languages() -> tuple[_Language, ...]:
             source = names + middle + _ASCII_VALUE
         else:
             stop = r"\b" if name != "russian" else ""
-            verb = rf"(?:[ \t]*,?[ \t]+(?:{row['verb']})(?![^\W_])|[ \t]?(?P<assigned>[:=]))"
+            verb = rf"(?:[ \t]*,?[ \t]+(?:{row['verb']})(?:[ \t]+(?:{row['now']}))?(?![^\W_])"
+            verb += r"|[ \t]?(?P<assigned>[:=]))"
             verb += r"[ \t:]{1,3}"
             source = stop + names + _FOR.format(verb=row["verb"]) + verb + _VALUE
         languages.append(
             _Language(
                 re.compile(source, re.IGNORECASE),
+                *_loose(row, row["password"], cjk=cjk),
                 tuple(row["hints"].split()),
                 frozenset(row["predicates"].split()),
                 tuple(row.get("endings", "").split()) or ("\0",),
@@ -203,3 +244,28 @@ def _languages() -> tuple[_Language, ...]:
             )
         )
     return tuple(languages)
+
+
+def _loose(
+    row: dict[str, str], names: str, *, cjk: bool
+) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of a change, a pair or a value right behind a name; of "as the name"."""
+    value, gap, space = r"[^\s\"'`“”„«»]{4,200}", rf"(?:[ \t]+{_WORD}){{0,4}}?", r"[ \t]+"
+    open_, stop, near = r"[\"'`“„«]?", r"(?<![\w-])", r"(?:[ \t]?[,:][ \t]*|[ \t]+)"
+    if cjk:
+        near = r"[ \t]*[,:]?[ \t]*"
+        value, gap, space, stop = r"[!-~]{4,200}", r"[^\n。!-~]{0,8}?", r"[ \t]*", ""
+    change = (
+        rf"(?:{space}(?:{row['from']}){space}{open_}(?P<old>{value}))?{space}(?:{row['to']}){space}"
+    )
+    phrase = r"(?P<phrase>[^\W\d_]{3,12}(?: [^\W\d_]{3,12}){2,9})[.]?[ \t]*$"
+    source = (
+        rf"{stop}(?:{names})(?:{gap}{change}{open_}(?P<new>{value})"
+        rf"|{gap}[ \t]?[:：][ \t]*{phrase}|{near}{open_}(?P<near>{value}))"
+        rf"|{stop}(?:{row['pair']}){gap}[ \t]*[:：]?{space}{_WORD}(?:[ \t]?[/|][ \t]?|:)"
+        rf"(?P<paired>{value})"
+    )
+    article = r"[ \t]*[^\n。!-~]{0,3}?" if cjk else rf"[ \t]+(?:{_WORD}[ \t]+){{0,2}}?"
+    before = rf"(?<=[\s\w!-/:-@“”»])(?:{row['as']}){article}(?:{names})(?![^\W_])"
+    flags = re.IGNORECASE | re.MULTILINE
+    return re.compile(source, flags), re.compile(before, flags)
