@@ -76,10 +76,11 @@ LOG: Final = regex.compile(
     )"""
 )
 _SHELL: Final = regex.compile(
-    r"\s*(?:[\w.@~:-]{0,40}[$#]|PS [^>\n]{1,80}>)\s[a-z./][^\n]*[^.?!\s]\s*$"
+    r"\s*(?:[\w.@~:/-]{0,40}\$|[\w.-]+@[\w.~:/-]{1,60}#|PS [^>\n]{1,80}>)"
+    r"\s[a-z./][^\n]*[^.?!\s]\s*$"
 )
 _DIFF: Final = regex.compile(r"\s*(?:diff --git |--- [\w./]|\+\+\+ [\w./]|@@ -\d)")
-_CODE: Final = regex.compile(
+CODE: Final = regex.compile(
     r"\s*(?://|/\*|\*/|#include\b|#!/|(?:public|private|protected|static|export|async)\s+\w|(?:def|class"
     r"|func|fn|function)\s[\w$]+\s?[({:]|(?:const|let|var)\s+[\w${\[]|import\s[\w{*\"'.]+(?:\s|$|;)"
     r"|from\s[\w.]+\simport\s|return\b.*[;\w)\]]$|package\s[\w.]+;?$|(?i:insert\s+into|select\s.+\sfrom"
@@ -92,7 +93,7 @@ SHAPES: Final = (
     ("shell", _SHELL),
     ("diff", _DIFF),
     ("json", _JSON),
-    ("code", _CODE),
+    ("code", CODE),
 )
 ROW: Final = regex.compile(r"\s*\|.*\|\s*$")
 RULE_LINE: Final = regex.compile(r"\s*(?:[-=+:|]{2,}\s*){2,}$|\s*[-=+|]{6,}\s*$")

@@ -25,6 +25,7 @@ _MAX_OPEN: Final = 20  # of what opens an enclosure and is not closed
 _MAX_LINE: Final = 400  # characters of a line by which its shape is told
 _REQUEST_WORDS: Final = 30  # of the user's own request beside a text
 _BRIEF: Final = 4  # words of a request that can only be about what stands below: "tl;dr?"
+_GAP: Final = 4  # lines between two of a log, or of code, that belong to it
 _BETWEEN_RULES: Final = 60  # lines, at most
 _LEAST_BODY: Final = 24  # characters of a text that a request is about
 _MARK: Final = "[pasted: {}]"
@@ -211,24 +212,25 @@ def _quoted(lines: _Lines) -> None:
 
 def _transcripts(lines: _Lines) -> None:
     """Mark chats, comments and interviews, from the first turn to the last."""
-    heads = [i for i, line in enumerate(lines.lines) if shapes.HEAD.match(line)]
-    for index in heads:
-        lines.mark(index, _before_request(lines, index, lines.paragraph_end(index)))
-    timed = [
-        i
-        for i, line in enumerate(lines.lines)
-        if shapes.TIMED.match(line) or shapes.IRC.match(line)
-    ]
-    placed = [i for i, line in enumerate(lines.lines) if shapes.PLACED.match(line)]
-    named = {i: m["who"] for i, line in enumerate(lines.lines) if (m := shapes.SPOKEN.match(line))}
-    counts = Counter(named.values())
+    spoken = {i: line for i, line in enumerate(lines.lines) if not lines.pasted[i]}
+    for index, line in spoken.items():
+        if shapes.HEAD.match(line):
+            lines.mark(index, _before_request(lines, index, lines.paragraph_end(index)))
+    marks = (shapes.TIMED, shapes.IRC, shapes.PLACED)
+    turns = [i for i, line in spoken.items() if any(mark.match(line) for mark in marks)]
+    names = {
+        i: match["who"]
+        for i, line in spoken.items()
+        if (match := shapes.SPOKEN.match(line)) and not shapes.CODE.match(line)
+    }
+    counts = Counter(names.values())
     repeated = len(counts) > 1 and max(counts.values()) > 1
     roles = (
         sum(n for name, n in counts.items() if len(name) > 1 and shapes.ROLES.fullmatch(name)) > 1
     )
-    turns = [*timed, *placed] if len(timed) + len(placed) > 1 else []
+    turns = turns if len(turns) > 1 else []
     if repeated or roles:
-        turns = sorted({*turns, *named})
+        turns = sorted({*turns, *names})
     if turns:
         first, last = turns[0], turns[-1]
         lines.mark(first, last)
@@ -281,8 +283,8 @@ def _is_name(line: str) -> bool:
 def _machine(lines: _Lines) -> None:
     """Mark logs, traces, diffs, commands with what they printed, code and data."""
     kinds = [
-        next((kind for kind, shape in shapes.SHAPES if shape.match(line)), "")
-        for line in lines.lines
+        next((kind for kind, shape in shapes.SHAPES if not pasted and shape.match(line)), "")
+        for pasted, line in zip(lines.pasted, lines.lines, strict=False)
     ]
     for index, kind in enumerate(kinds):
         if kind in ("log", "json"):
@@ -290,10 +292,10 @@ def _machine(lines: _Lines) -> None:
         elif kind in ("shell", "diff") and not lines.pasted[index]:
             lines.mark(index, _before_request(lines, index, lines.paragraph_end(index)))
     logs = [i for i, kind in enumerate(kinds) if kind == "log"]
-    if logs:
-        lines.mark(logs[0], logs[-1] + 1)
-    code = [i for i, kind in enumerate(kinds) if kind in ("code", "json")]
-    for first, last in _runs(code, 4):
+    for first, last in _runs(logs, _GAP):
+        lines.mark(first, last + 1)
+    code = [i for i, kind in enumerate(kinds) if kind in ("code", "json") and not lines.pasted[i]]
+    for first, last in _runs(code, _GAP):
         count = sum(kinds[i] in ("code", "json") for i in range(first, last + 1))
         if count > 1:
             end = last + 1

@@ -46,6 +46,12 @@ CODE_LINE: Final = re.compile(
     r"|def |class |from \S+ import|(?:const|let|var|return|function|public|private|export) )"
     r"|[^\n]*(?:[;{}]|\(\):?|=>)\s*\Z"
 )
+# A name and what it says, or the entry of a form: several of them are nobody's sentences.
+_TURN: Final = regex.compile(
+    r"(?m)^[ \t]*(?:\[?\d{1,2}[:.]\d\d[^\]\n]{0,12}\]?[ \t]*)?(?P<who><?\p{Lu}[\w.-]+(?: "
+    r"\p{Lu}[\w.-]+)?>?)"
+    r"(?: \([^)\n]{1,20}\))?[:：][ \t]+\S[^\n]*"
+)
 _QUOTED: Final = regex.compile(
     r"\"[^\"\n]+\"|“[^“”\n]+”|«[^«»\n]+»|„[^„“”\n]+[“”]|「[^「」\n]+」|『[^『』\n]+』"
 )
@@ -125,8 +131,10 @@ def _statement_words() -> dict[str, frozenset[str]]:
 def _pasted(content: str) -> bytearray:
     """Return which characters were pasted or are somebody's speech: nobody's own words."""
     pasted = bytearray(len(content))
-    speeches = (speech.span() for speech in _SPEECH.finditer(content))
-    for start, end in (*pasted_spans(content), *speeches):
+    turns = [*_TURN.finditer(content)]
+    several = len({turn["who"] for turn in turns}) > 1
+    speeches = (*(turns if several else ()), *_SPEECH.finditer(content))
+    for start, end in (*pasted_spans(content), *(speech.span() for speech in speeches)):
         pasted[start:end] = b"\1" * (end - start)
     return pasted
 
