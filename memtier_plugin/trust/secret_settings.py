@@ -22,13 +22,14 @@ from memtier_plugin.trust.secret_values import (
     is_drawn,
     is_made_up,
     is_phrase,
+    is_uuid,
 )
 
 _HINTS: Final = ("key", "auth", "pass", "pw", "psk", "sign", "salt", "seal", "token", "secret")
 _HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль", "密码")
 _PAIR: Final = re.compile(
     r"(?<![\w.$/-])(?P<name>[A-Za-z_][\w.-]{1,79}+)\\?[\"'`]?\]?"
-    r"(?:[ \t]{0,8}(?P<op>=>|:=|=(?![=>])|:(?![:/]))[ \t]{0,8}"
+    r"(?:[ \t]{0,8}(?P<op>=>|[?:]{0,3}=(?![=>])|:(?![:/]))[ \t]{0,8}"
     r"|(?P<comma>[\"'],[ \t]{0,4})(?=[\"']))"
     r"(?:\\?(?P<quote>[\"'`])(?P<quoted>(?:(?!\\?(?P=quote))[^\n]){1,512})"
     r"|(?P<bare>[^\s\"'`,;&<>{}]{1,512}))"
@@ -102,6 +103,8 @@ def _is_held(kind: str, value: str, quoted: bool, match: re.Match[str], text: st
         return False
     if is_drawn(value, hexadecimal=len(match["name"]) > len("keys")) or _is_basic(value):
         return True
+    if is_uuid(value):  # the keys of some services are
+        return kind == "secret" or match["name"].isupper()
     if kind != "password" or NAMED_REFERENCE.match(value):
         return False
     if " " in value:

@@ -30,7 +30,7 @@ _HEX: Final = re.compile(r"[0-9a-f]+\Z|[0-9A-F]+\Z")
 _UUID: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _LONGEST: Final = 512
 _LEAST_CHANGES: Final = (
-    0.25  # of small letter, capital, digit: .40 and more where drawn, .05 in words
+    0.3  # of small letter, capital, digit: .40 and more where drawn, .05 in words
 )
 _DIGIT_BETWEEN: Final = re.compile(r"[^\W\d_]{2}\d+[^\W\d_]{2}")
 _HUMP: Final = re.compile(r"[^\W\d_A-Z][A-Z]")
@@ -63,6 +63,11 @@ def is_drawn(value: str, *, hexadecimal: bool = True) -> bool:
     classes = ["A" if c.isupper() else "a" if c.islower() else "0" for c in body if c.isalnum()]
     changes = sum(a != b for a, b in pairwise(classes))
     return changes >= _LEAST_CHANGES * len(body)
+
+
+def is_uuid(value: str) -> bool:
+    """Tell whether a value is a UUID: an id, or a key of some services."""
+    return _UUID.match(value) is not None
 
 
 def is_made_up(value: str) -> bool:
