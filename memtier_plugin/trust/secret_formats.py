@@ -57,7 +57,7 @@ class _Format(NamedTuple):
 
     kind: str
     hints: tuple[str, ...]
-    pattern: re.Pattern[str]
+    source: str  # of the pattern, which is compiled once a hint is there
     shortest: int
 
 
@@ -68,10 +68,11 @@ def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
         tokens_only: known issuers' tokens alone, without what may stretch over white space.
     """
     longest = max(map(len, text.split()), default=0)
-    for kind, hints, pattern, shortest in _formats(min(longest, _longest_shortest())):
+    for kind, hints, source, shortest in _formats(min(longest, _longest_shortest())):
         if tokens_only and (not shortest or kind == _GENERIC):
             continue
         if any(hint in text for hint in hints):
+            pattern = compiled(source)
             group = "secret" if "secret" in pattern.groupindex else 0
             drawn = "drawn" in pattern.groupindex
             for match in pattern.finditer(text):
@@ -80,6 +81,12 @@ def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
     if not tokens_only:
         yield from _cookies(text)
         yield from _cards(text)
+
+
+@cache
+def compiled(source: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a pattern, compiled at its first use: most texts need few of them."""
+    return re.compile(source, flags)
 
 
 @cache
@@ -100,7 +107,7 @@ def _load() -> tuple[_Format, ...]:
         _Format(
             form["kind"],
             _hints(form["hints"]),
-            re.compile(form["pattern"].replace("{START}", _START)),
+            form["pattern"].replace("{START}", _START),
             form["shortest"],
         )
         for form in data["formats"]
@@ -112,7 +119,7 @@ def _load() -> tuple[_Format, ...]:
         pattern = _START + f"(?:{'|'.join(map(re.escape, prefixes))})"
         pattern += _BODY.format(least=row["least"])
         shortest = row["least"] + min(map(len, prefixes))
-        known.append(_Format(row["kind"], tuple(prefixes), re.compile(pattern), shortest))
+        known.append(_Format(row["kind"], tuple(prefixes), pattern, shortest))
     return (*known, generic)
 
 
@@ -123,7 +130,7 @@ def _command(row: dict[str, str]) -> _Format:
         rf"\b(?:{'|'.join(map(re.escape, commands))})\b[^\n|;]{{0,200}}?"
         rf"\s(?:{'|'.join(map(re.escape, options))})(?:\s{{1,4}}|(?<=[:=])){_ARGUMENT}"
     )
-    return _Format("password", tuple(commands), re.compile(pattern), 0)
+    return _Format("password", tuple(commands), pattern, 0)
 
 
 def _looks_drawn(text: str) -> bool:

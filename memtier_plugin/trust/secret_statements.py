@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from memtier_plugin.trust.secret_formats import DATA, Span
+from memtier_plugin.trust.secret_formats import DATA, Span, compiled
 from memtier_plugin.trust.secret_values import (
     NAMED_REFERENCE,
     TEMPLATE,
@@ -79,10 +79,14 @@ _BEFORE: Final = re.compile(r"[^\s\"'`“”„«»，。：]{4,200}[\"'`”“�
 _ASCII_BEFORE: Final = re.compile(r"[!-~]{4,200}\s?\Z")
 
 
+_FLAGS: Final = re.IGNORECASE | re.MULTILINE
+_NOTHING: Final = r"(?!)"  # `secret_names` finds what is stated in English
+
+
 class _Language(NamedTuple):
-    pattern: re.Pattern[str]  # name, verb, value
-    loose: re.Pattern[str]  # a change, a pair, or a value right behind a name
-    before: re.Pattern[str]  # what stands behind a value: "as the password"
+    stated: str  # the source of a pattern: name, verb, value
+    loose: str  # a change, a pair, or a value right behind a name
+    before: str  # what stands behind a value: "as the password"
     hints: tuple[str, ...]
     predicates: frozenset[str]
     endings: tuple[str, ...]
@@ -128,7 +132,7 @@ def clause_ends(text: str, at: int) -> bool:
 
 def _stated(text: str, language: _Language) -> Iterator[Span]:
     done = 0
-    for match in language.pattern.finditer(text):
+    for match in compiled(language.stated, re.IGNORECASE).finditer(text):
         start, end = match.span("value")
         if start < done or (match["assigned"] and _ENGLISH_NAME.match(match[0])):
             continue  # `secret_names` decides
@@ -144,7 +148,7 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
 
 def _made_up(text: str, language: _Language) -> Iterator[Span]:
     """Yield what is said to be a password without "is", if it can hardly be anything else."""
-    for match in language.loose.finditer(text):
+    for match in compiled(language.loose, _FLAGS).finditer(text):
         if match["phrase"] and is_phrase(match["phrase"]):
             yield *match.span("phrase"), "password"
         for group in ("old", "new", "paired", "near"):
@@ -154,7 +158,7 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
                 plain = group == "near" and not _TELLING.search(value)
                 if (group == "paired" and _is_mixed(value)) or (not plain and _is_made_up(value)):
                     yield start, start + len(value), "password"
-    for match in language.before.finditer(text):
+    for match in compiled(language.before, _FLAGS).finditer(text):
         window = text[max(0, match.start() - 210) : match.start()]
         before = (_ASCII_BEFORE if language.cjk else _BEFORE).search(window)
         if before and _is_made_up(value := before[0].strip(_TAIL + " \t\n")):
@@ -207,11 +211,10 @@ def _words() -> dict[str, Any]:
 @cache
 def _english() -> _Language:
     row = _words()["english"]
-    nothing = re.compile(r"(?!)")
     predicates = frozenset(row["predicates"].split())
     hints, endings = tuple(row["hints"].split()), tuple(row["endings"].split())
     loose, before = _loose(row, row["names"], cjk=False)
-    return _Language(nothing, loose, before, hints, predicates, endings, False)
+    return _Language(_NOTHING, loose, before, hints, predicates, endings, False)
 
 
 @cache
@@ -235,7 +238,7 @@ def _languages() -> tuple[_Language, ...]:
             source = stop + names + _FOR.format(verb=row["verb"]) + verb + _VALUE
         languages.append(
             _Language(
-                re.compile(source, re.IGNORECASE),
+                source,
                 *_loose(row, row["password"], cjk=cjk),
                 tuple(row["hints"].split()),
                 frozenset(row["predicates"].split()),
@@ -246,10 +249,8 @@ def _languages() -> tuple[_Language, ...]:
     return tuple(languages)
 
 
-def _loose(
-    row: dict[str, str], names: str, *, cjk: bool
-) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of a change, a pair or a value right behind a name; of "as the name"."""
+def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
+    """Return the patterns of a change, a pair, or a value behind a name, and of "as the name"."""
     value, gap, space = r"[^\s\"'`“”„«»]{4,200}", rf"(?:[ \t]+{_WORD}){{0,4}}?", r"[ \t]+"
     open_, stop, near = r"[\"'`“„«]?", r"(?<![\w-])", r"(?:[ \t]?[,:][ \t]*|[ \t]+)"
     if cjk:
@@ -267,5 +268,4 @@ def _loose(
     )
     article = r"[ \t]*[^\n。!-~]{0,3}?" if cjk else rf"[ \t]+(?:{_WORD}[ \t]+){{0,2}}?"
     before = rf"(?<=[\s\w!-/:-@“”»])(?:{row['as']}){article}(?:{names})(?![^\W_])"
-    flags = re.IGNORECASE | re.MULTILINE
-    return re.compile(source, flags), re.compile(before, flags)
+    return source, before
