@@ -105,8 +105,8 @@ BELOW: Final = regex.compile(
     r"|следующ\w+|ниже|вот)\b|下面|以下|如下|这|這|次の|以下の"
 )
 RECEIVED: Final = regex.compile(  # at the end of a line that introduces a text
-    r"(?i)\b(?:(?:got|received|sent|mailed|wrote|texted|forwarded|log|output|error|export|transcript"
-    r"|result|message|thread|chat|mail|email|says|schrieb|schickte|geschickt|bekommen|reçu|écrit"
+    r"(?i)\b(?:(?:got|received|(?<!\bI (?:just )?)(?:sent|mailed|wrote|texted|forwarded)|log|output"
+    r"|error|export|transcript|result|message|thread|chat|mail|email|says|schrieb|schickte|geschickt|bekommen|reçu|écrit"
     r"|envoyé|recibí|escribió|envió|написала?|прислала?)s?)\b[^.!?]{0,24}[:：]\s*$"
 )
 THEIRS: Final = regex.compile(

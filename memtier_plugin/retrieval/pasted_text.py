@@ -200,7 +200,7 @@ def _close(lines: _Lines, first: int, opened: regex.Match[str], closes: str) -> 
     if sign in "-=*":  # two rules near each other, with a text between
         return last if last is not None and 2 <= last - first <= _BETWEEN_RULES else None
     if last is None and sign == "[":
-        return lines.paragraph_end(first) - 1
+        return _before_request(lines, first, lines.paragraph_end(first)) - 1
     return len(lines) - 1 if last is None and sign in "`~" else last
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from memtier_plugin.trust.secret_formats import Span
 from memtier_plugin.trust.secret_statements import clause_ends, is_stated
-from memtier_plugin.trust.secret_values import REFERENCE, TEMPLATE
+from memtier_plugin.trust.secret_values import NAMED_REFERENCE, REFERENCE, TEMPLATE
 
 _HINTS: Final = ("pass", "pw", "secret", "token", "key", "credential")
 
@@ -31,7 +31,7 @@ _NAME: Final = re.compile(
     r"(?P<op>[ \t]{0,8}"
     r"(?::[ \t]?[A-Za-z_.]{1,20}(?:[ \t]?\|[ \t]?None)?[ \t]?=|:=|=>|={1,3}|:(?!:))"
     r"[ \t]{0,8}\**(?:\r?\n[ \t]+(?=[\"']))?|(?i:(?: (?:for|to|of|on) [^\n.:=]{1,40}?)?"
-    r" (?:is|was|is now|will be):? |['’]s )"
+    r" (?:is|was|is now|will be):? |['’]s |(?<=['’])s )"
     r"|(?<=[Ss])et to |>(?=[^<\s]{1,200}</)|[ \t]{1,4})"
 )
 _NAMED: Final = re.compile(rf"(?i){_PASSWORD}|{_KEYISH}")
@@ -44,7 +44,7 @@ _NEXT_PAIR: Final = re.compile(r"[,;&](?=[\w.-]{1,40}[=:])|</|\\[nrt](?![A-Za-z0
 _LINE_END: Final = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z)")
 
 _NUMBER: Final = re.compile(r"[\d.,:/%+-]+\Z")
-_VERBS: Final = ("is", "is:", "was", "was:", "now", "now:", "be", "be:", "to", "'s", "’s")
+_VERBS: Final = ("is", "is:", "was", "was:", "now", "now:", "be", "be:", "to", "s", "'s", "’s")
 _WORD: Final = re.compile(r"[A-Za-z_-]+\Z")
 _WORDS: Final = re.compile(
     r"(?:string|str|text|bytes|char|varchar|integer|int|bool|boolean|any|object|none|null|nil"
@@ -103,7 +103,7 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
         return bool(name["flag"]) and not REFERENCE.match(value)  # --password VALUE
     if op.lower().endswith(_VERBS):
         prose = is_stated(value, password=password, quoted=quoted, ends=ends)
-        return prose and (quoted or not REFERENCE.match(value))
+        return prose and (quoted or not NAMED_REFERENCE.match(value))
     if quoted:
         if " " in value:
             return password and (op != ":" or name["name"].lower() == "passphrase")

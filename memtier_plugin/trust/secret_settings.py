@@ -18,6 +18,7 @@ from typing import Final
 from memtier_plugin.trust.secret_formats import DATA, Span
 from memtier_plugin.trust.secret_values import (
     NAMED_REFERENCE,
+    REFERENCE,
     TEMPLATE,
     is_drawn,
     is_made_up,
@@ -44,7 +45,13 @@ _LINE: Final = re.compile(  # a name and a value of its own line, as in the file
     r"(?P<bare>[^\s\"'`,;<>{}:=]{6,512})"
     r"(?:[ \t]+[A-Z]{2})?[ \t]*$"
 )
+_USER_PAIR: Final = re.compile(r"[a-z]\w{1,30}[/:](?P<password>\S{6,})\Z")
 _AROUND: Final = 240  # characters on each side of a pair that tell what file it stands in
+_GIVEN: Final = re.compile(  # setx NAME "value", ENV NAME value
+    r"\b(?:setx|set[ \t]+-\w{1,4}|ENV|setenv|secrets?[ \t]+(?:set|add|put))[ \t]+"
+    r"(?P<name>[A-Za-z_][\w.-]{1,79}+)[ \t]+"
+    r"(?:(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n]){1,512})|(?P<bare>[^\s\"'<>{}=-]{1,512}))"
+)
 _SECRET_OBJECT: Final = re.compile(r"(?m)^[ \t\"']*kind[\"']?:[ \t]*[\"']?Secret\b")
 _ENTRY: Final = re.compile(
     r"(?m)^(?P<indent>[ \t]*)(?:(?P<block>data|stringData):[ \t]*$"
@@ -64,7 +71,7 @@ def find_settings(text: str, lower: str) -> Iterator[Span]:
         yield from _secret_object(text)
     if not any(hint in lower for hint in (*_HINTS, *_HINTS_MORE)):
         return
-    for pattern in (_PAIR, _LISTED, _LINE):
+    for pattern in (_PAIR, _LISTED, _GIVEN, _LINE):
         for match in pattern.finditer(text):
             kind = name_kind(match["name"])
             if not kind:
@@ -105,6 +112,8 @@ def _is_held(kind: str, value: str, quoted: bool, match: re.Match[str], text: st
         return True
     if is_uuid(value):  # the keys of some services are
         return kind == "secret" or match["name"].isupper()
+    if match["name"].lower().endswith("auth") and (pair := _USER_PAIR.match(value)):
+        return is_made_up(pair["password"])  # NEO4J_AUTH=neo4j/...
     if kind != "password" or NAMED_REFERENCE.match(value):
         return False
     if " " in value:
@@ -114,6 +123,8 @@ def _is_held(kind: str, value: str, quoted: bool, match: re.Match[str], text: st
         return is_made_up(value)
     if match["comma"] or match["op"] not in ("=", ":"):
         return False
+    if is_made_up(value) and not REFERENCE.match(value):
+        return True
     return (is_made_up(value) or (value.isalpha() and len(value) > 5)) and _in_file(text, match)
 
 

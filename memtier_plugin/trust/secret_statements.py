@@ -18,6 +18,7 @@ from memtier_plugin.trust.secret_formats import DATA, Span, compiled
 from memtier_plugin.trust.secret_values import (
     NAMED_REFERENCE,
     TEMPLATE,
+    is_drawn,
     is_made_up,
     is_phrase,
     is_term,
@@ -54,12 +55,14 @@ _LATIN_PIN: Final = (
     r"|sicherheits|bestätigungs)[- ]?code))(?i:[- ]?(?:code|nummer|number))?"
 )
 _FOR_PIN: Final = (
-    r"(?:[ \t]+(?i:for|of|to|für|vom|del|de|du|della)(?:[ \t][^\s.:=\d]{1,30}){1,4}?)?"
+    r"(?:[ \t]+(?i:for|of|to|für|vom|von|der|des|del|de|du|della|da|do|от|для)"
+    r"(?:[ \t][^\s.:=\d]{1,30}){1,4}?)?"
 )
 _BEFORE_PIN: Final = re.compile(
     rf"(?:{_LATIN_PIN}{_FOR_PIN}(?i:[ \t]+(?:is|was|ist|lautet|war|es|est|è|é)\b|[ \t]?[:=])?"
     r"|\b(?i:cvv2?|cvc2?|csc)\b[ \t:=]{0,4}(?:(?i:is|ist|code)[ \t:]?)?"
-    r"|ПИН(?:-код)?|пин-код|密码是?|PIN码是?|暗証番号は?|비밀번호는?|핀번호는?)[ \t:=]{0,3}\Z"
+    r"|(?i:пин(?:-?код)?)(?:[ \t][^\s\d.:=]{1,20}){0,2}"
+    r"|密码是?|PIN码是?|暗証番号は?|비밀번호는?|핀번호는?)[ \t:=]{0,3}\Z"
 )
 _PIN_DIGITS: Final = re.compile(
     r"[0-9](?<![\w.,:/+-][0-9])[0-9]{2,7}"
@@ -70,6 +73,14 @@ _PIN_LEAD: Final = 16  # characters of a name before its last word: "verificatio
 _PIN_HINTS: Final = (
     *("pin", "puk", "tan", "otp", "code", "cvv", "cvc", "csc"),
     *("пин", "密码", "暗証番号", "비밀번호", "핀번호"),
+)
+_KEY_HINTS: Final = ("key", "seed", "secret", "token", "schlüssel", "clé", "clave", "ключ", "密钥")
+_KEY_IS: Final = (  # the key of anything is ...
+    r"(?<!\bpublic )(?<!\bpub )(?<!publique )(?<![-_\w])"
+    r"(?:key|seed|secret|token|\w{0,12}schlüssel|clé|clave|ключ|密钥)(?![-_\w])"
+    r"(?:[ \t]+[^\s.:=,;!?]{1,30}){0,6}?(?:[ \t]+(?:is|ist|lautet|est|es|это)"
+    r"|[ \t]?[:=是]|[ \t]+[—-])"
+    r"[ \t]{0,3}[\"'`]?(?P<value>[\w+/=.~-]{16,200})"
 )
 _WORD: Final = r"[^\s.:=,;!?\"'`]{1,40}"
 _TAIL: Final = ").,;:!?\"'`”“»’›]}>*"
@@ -101,6 +112,16 @@ def find_statements(text: str, lower: str) -> Iterator[Span]:
             yield from _made_up(text, language)
     if any(hint in lower for hint in _PIN_HINTS):
         yield from _pins(text)
+    yield from _drawn(text, lower)
+
+
+def _drawn(text: str, lower: str) -> Iterator[Span]:
+    """Yield what is said to be a key, in any language, and looks drawn at random."""
+    if any(hint in lower for hint in _KEY_HINTS):
+        for match in compiled(_KEY_IS, re.IGNORECASE).finditer(text):
+            value = match["value"].rstrip(_TAIL)
+            if is_drawn(value, hexadecimal=False):
+                yield match.start("value"), match.start("value") + len(value), "secret"
 
 
 def _pins(text: str) -> Iterator[Span]:
@@ -151,7 +172,7 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
     for match in compiled(language.loose, _FLAGS).finditer(text):
         if match["phrase"] and is_phrase(match["phrase"]):
             yield *match.span("phrase"), "password"
-        for group in ("old", "new", "paired", "near"):
+        for group in ("old", "new", "then", "paired", "near"):
             if match[group] and not (group == "new" and match[0][:5].lower() == "pass "):
                 start = match.start(group)
                 value = match[group].rstrip(_TAIL)
@@ -262,6 +283,7 @@ def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
     phrase = r"(?P<phrase>[^\W\d_]{3,12}(?: [^\W\d_]{3,12}){2,9})[.]?[ \t]*$"
     source = (
         rf"{stop}(?:{names})(?:{gap}{change}{open_}(?P<new>{value})"
+        rf"|{gap}[ \t]?[,;.?!，。？][ \t]*(?:{row['it']}){space}{open_}(?P<then>{value})"
         rf"|{gap}[ \t]?[:：][ \t]*{phrase}|{near}{open_}(?P<near>{value}))"
         rf"|{stop}(?:{row['pair']}){gap}[ \t]*[:：]?{space}{_WORD}(?:[ \t]?[/|][ \t]?|:)"
         rf"(?P<paired>{value})"

@@ -10,7 +10,7 @@ TEMPLATE: Final = re.compile(
     r"[$<{\[%:?@*]|\.{2,}|…|(?i:x{3,}|\*+|_+|-+)\W*\Z"
     r"|(?i:(?:your|the|some|insert|enter)[_\- ]|my[_\- ]?(?:api|key|pass|secret|token)"
     r"|(?:[a-z]+[_\- ])?(?:placeholder|example)|redacted|(?:sk|xoxb)-(?:your|x{3})"
-    r"|(?:replace|change)[_\- ]?me\b|!\w+ "
+    r"|(?:replace|change)[_\- ]?me\b|!(?:secret|vault|env|ref|sub|include|encrypted)\b"
     r"|(?:vault|ssm|op|file|env|kms|sops|keyring|keychain|secretsmanager|arn|ref):)"
 )
 REFERENCE: Final = re.compile(
@@ -23,7 +23,7 @@ REFERENCE: Final = re.compile(
 NAMED_REFERENCE: Final = re.compile(
     r"(?i)(?=[\w.]*(?:pass|pwd|secret|token|key|cred|config|settings|env|self\.|this\.))"
     r"[a-z_]\w*(?:\.[a-z_]\w*)+[();,]*\Z|(?i:[a-z_$][\w.$]*[(\[])"
-    r"|(?i:[a-z]*_?(?:password|passwd|secret|token)_?[a-z]*)\Z|[A-Za-z]+(?:_[A-Za-z]+)+\Z|[(\[^]"
+    r"|(?i:_?[a-z_]*(?:password|passwd|secret|token)_?[a-z]*)\Z|[A-Za-z]+(?:_[A-Za-z]+)+\Z|[(\[^]"
 )
 _DRAWN: Final = re.compile(r"(?:base64:|\{\w{1,12}\}|0x)?(?P<body>[A-Za-z0-9+/_~.-]{16,}+)={0,2}\Z")
 _HEX: Final = re.compile(r"[0-9a-f]+\Z|[0-9A-F]+\Z")
@@ -32,6 +32,7 @@ _LONGEST: Final = 512
 _LEAST_CHANGES: Final = (
     0.3  # of small letter, capital, digit: .40 and more where drawn, .05 in words
 )
+_LONG: Final = 20  # characters in a row
 _DIGIT_BETWEEN: Final = re.compile(r"[^\W\d_]{2}\d+[^\W\d_]{2}")
 _HUMP: Final = re.compile(r"[^\W\d_A-Z][A-Z]")
 _SYMBOL: Final = re.compile(r"[!#$%&*+=@^~?_](?=\S)|[-./,:;()<>](?=[^\s\d])")
@@ -62,6 +63,8 @@ def is_drawn(value: str, *, hexadecimal: bool = True) -> bool:
         return False
     classes = ["A" if c.isupper() else "a" if c.islower() else "0" for c in body if c.isalnum()]
     changes = sum(a != b for a, b in pairwise(classes))
+    if len({*classes}) < 3 and len(longest) >= _LONG:  # of one case: base32, base36
+        return changes >= _LEAST_CHANGES / 3 * len(body)
     return changes >= _LEAST_CHANGES * len(body)
 
 
