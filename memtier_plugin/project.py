@@ -70,7 +70,12 @@ class Project:
     @cached_property
     def _redactor(self) -> Redactor:
         redaction = self.settings.redaction
-        return Redactor(redaction.allow, redaction.enabled, plugins.find_secret_spans)
+        return Redactor(
+            redaction.allow,
+            redaction.enabled,
+            plugins.find_secret_spans,
+            personal_numbers=redaction.personal_numbers,
+        )
 
     @cached_property
     def _actor(self) -> Actor:

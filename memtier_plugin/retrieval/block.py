@@ -17,6 +17,7 @@ from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.records import Entry, Fact, count_tokens
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.contradictions import hit_time
+from memtier_plugin.retrieval.pasted_text import mark_pasted
 from memtier_plugin.text.dates.annotate import resolve_times
 from memtier_plugin.text.speech import MAX_ASKED
 from memtier_plugin.text.traits import TOOL_CALL_MARK, is_standing_instruction
@@ -203,15 +204,31 @@ class BlockPlan:
         text = hit.text
         if not (isinstance(hit.item, Fact) and hit.item.shelf):  # a choice of passages already
             text = self.excerpt(text, index)
+        if self.guarded:
+            text = _with_marks(hit, text)
         # Twice what could fit is enough to know that a long text does not.
         text = text[: 8 * max(0, room)]
         if isinstance(hit.item, Entry):  # those of a fact are resolved in its own text
             text = resolve_times(text, hit.item.observed_at.date())
-        return format_line(hit, text, guarded=self.guarded)
+        return _format(hit, text, guarded=self.guarded)
 
 
-def format_line(hit: Hit, text: str, *, guarded: bool = True) -> str:
-    """Return one line of the block: date, who, short id, and the words made harmless."""
+def format_line(hit: Hit, text: str) -> str:
+    """Return one line of the block: date, who, short id, and the words made harmless.
+
+    What somebody pasted into a message stands in marks: it is not their word.
+    """
+    return _format(hit, _with_marks(hit, text), guarded=True)
+
+
+def _with_marks(hit: Hit, text: str) -> str:
+    item = hit.item
+    if not isinstance(item, Entry) or item.role != "user":
+        return text
+    return mark_pasted(text, item.content)
+
+
+def _format(hit: Hit, text: str, *, guarded: bool) -> str:
     name, safe = (escape_name, escape_line) if guarded else (str, str)
     item = hit.item
     who = _fact_label(item) if isinstance(item, Fact) else _speaker_label(item, name)

@@ -1,10 +1,10 @@
 r"""Replace secrets by ``[redacted:kind]`` before anything is written.
 
 Kinds of evidence, each with a module: the formats of services' keys and tokens and structures that
-hold a secret (`secret_formats`), names that announce one (`secret_names`), what people say
-(`secret_statements`), and the words of wallets (`wallets`).  All look at the text as it is read:
-full-width characters count as plain ones, those that are not seen as none, and a token goes on
-behind the end of a line (`text_views`).
+hold a secret (`secret_formats`), names that announce one (`secret_names`), settings of files
+(`secret_settings`), what people say (`secret_statements`), and the words of wallets (`wallets`).
+All look at the text as it is read: full-width characters count as plain ones, those that are not
+seen as none, and a token goes on behind the end of a line (`text_views`).
 
 Why not detect-secrets (1.5.0), the library that comes nearest: importing it costs 110 ms and
 loads an HTTP client; its API gives secrets without their places; two of its patterns take
@@ -19,11 +19,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 from memtier_plugin.core import allowance
+from memtier_plugin.trust.personal_numbers import find_personal_numbers
 from memtier_plugin.trust.secret_formats import Span, find_formats
 from memtier_plugin.trust.secret_names import find_assigned
+from memtier_plugin.trust.secret_settings import find_settings
 from memtier_plugin.trust.secret_statements import find_statements
 from memtier_plugin.trust.text_views import fold_wide, without_breaks, without_unseen
 from memtier_plugin.trust.wallets import find_seed_phrases
@@ -49,7 +52,8 @@ class Redactor:
 
     A find that one of ``allow`` (an exact text, or a regular expression) matches as a whole stays.
     ``extra`` gives further spans of a text (start, end, kind); what it raises is passed on, so that
-    nothing is written that a redactor has not seen.
+    nothing is written that a redactor has not seen.  ``personal_numbers`` masks IBANs and numbers
+    of persons, too.
     """
 
     def __init__(
@@ -57,9 +61,12 @@ class Redactor:
         allow: Sequence[str] = (),
         enabled: bool = True,
         extra: Callable[[str], Iterable[Span]] | None = None,
+        *,
+        personal_numbers: bool = False,
     ) -> None:
         self._enabled = enabled
         self._extra = extra
+        self._personal_numbers = personal_numbers
         self._exact = frozenset(allow)
         self._patterns = tuple(filter(None, map(_compiled, allow)))
         # The same few names stand on every message.
@@ -114,7 +121,8 @@ class Redactor:
     def _spans(self, text: str) -> Iterator[Span]:
         if not text:
             return
-        for start, end, kind in _find_secrets(text):
+        numbers = find_personal_numbers(fold_wide(text)) if self._personal_numbers else ()
+        for start, end, kind in chain(_find_secrets(text), numbers):
             if not self._allowed(text[start:end]):
                 yield start, end, kind
         for start, end, kind in self._extra(text) if self._extra else ():
@@ -151,6 +159,7 @@ def _find_in_view(text: str) -> Iterator[Span]:
     yield from find_formats(text)
     yield from find_seed_phrases(text, lower)
     yield from find_assigned(text, lower)
+    yield from find_settings(text, lower)
     yield from find_statements(text, lower)
 
 

@@ -19,6 +19,11 @@ DATA: Final = Path(__file__).parent / "data"
 # A token starts after anything that is not part of one, or after an escape such as \n in JSON.
 _START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 _BODY: Final = r"(?P<drawn>(?:[\w~+/=-]|\.(?=\w)){{{least},}})"
+# An argument that is neither a variable nor a slot nor the next option.
+_ARGUMENT: Final = (
+    r"(?:pass:|(?P<quote>[\"']))?(?P<secret>(?<=[\"'])[^\"'\n$<]{3,200}"
+    r"|[^\s\"'`,;$<-][^\s\"'`<]{2,200})"
+)
 _LOOKED_AT: Final = 120  # characters of what must look as if drawn at random
 _HUMP: Final = re.compile(r"[a-z][A-Z]")
 _CAPITALS: Final = re.compile(r"[A-Z]{2}")
@@ -52,7 +57,7 @@ class _Format(NamedTuple):
 
     kind: str
     hints: tuple[str, ...]
-    pattern: re.Pattern[str]
+    source: str  # of the pattern, which is compiled once a hint is there
     shortest: int
 
 
@@ -63,10 +68,11 @@ def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
         tokens_only: known issuers' tokens alone, without what may stretch over white space.
     """
     longest = max(map(len, text.split()), default=0)
-    for kind, hints, pattern, shortest in _formats(min(longest, _longest_shortest())):
+    for kind, hints, source, shortest in _formats(min(longest, _longest_shortest())):
         if tokens_only and (not shortest or kind == _GENERIC):
             continue
         if any(hint in text for hint in hints):
+            pattern = compiled(source)
             group = "secret" if "secret" in pattern.groupindex else 0
             drawn = "drawn" in pattern.groupindex
             for match in pattern.finditer(text):
@@ -75,6 +81,12 @@ def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
     if not tokens_only:
         yield from _cookies(text)
         yield from _cards(text)
+
+
+@cache
+def compiled(source: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a pattern, compiled at its first use: most texts need few of them."""
+    return re.compile(source, flags)
 
 
 @cache
@@ -95,19 +107,30 @@ def _load() -> tuple[_Format, ...]:
         _Format(
             form["kind"],
             _hints(form["hints"]),
-            re.compile(form["pattern"].replace("{START}", _START)),
+            form["pattern"].replace("{START}", _START),
             form["shortest"],
         )
         for form in data["formats"]
     ]
+    known += map(_command, data["commands"])
     generic = known.pop(next(i for i, form in enumerate(known) if form.kind == _GENERIC))
     for row in data["prefixes"]:
         prefixes = row["prefixes"].split()
         pattern = _START + f"(?:{'|'.join(map(re.escape, prefixes))})"
         pattern += _BODY.format(least=row["least"])
         shortest = row["least"] + min(map(len, prefixes))
-        known.append(_Format(row["kind"], tuple(prefixes), re.compile(pattern), shortest))
+        known.append(_Format(row["kind"], tuple(prefixes), pattern, shortest))
     return (*known, generic)
+
+
+def _command(row: dict[str, str]) -> _Format:
+    """Return the format of what stands behind an option of certain commands."""
+    commands, options = row["commands"].split(), row["option"].split()
+    pattern = (
+        rf"\b(?:{'|'.join(map(re.escape, commands))})\b[^\n|;]{{0,200}}?"
+        rf"\s(?:{'|'.join(map(re.escape, options))})(?:\s{{1,4}}|(?<=[:=])){_ARGUMENT}"
+    )
+    return _Format("password", tuple(commands), pattern, 0)
 
 
 def _looks_drawn(text: str) -> bool:

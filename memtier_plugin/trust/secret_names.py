@@ -12,12 +12,14 @@ from typing import Final
 
 from memtier_plugin.trust.secret_formats import Span
 from memtier_plugin.trust.secret_statements import clause_ends, is_stated
-from memtier_plugin.trust.secret_values import REFERENCE, TEMPLATE
+from memtier_plugin.trust.secret_values import NAMED_REFERENCE, REFERENCE, TEMPLATE
 
-_HINTS: Final = ("pass", "pwd", "secret", "token", "key", "credential")
+_HINTS: Final = ("pass", "pw", "secret", "token", "key", "credential")
 
 # Names that announce a secret. What stands before them (DB_, spring.datasource.) does not matter.
-_PASSWORD = r"passw(?:or)?ds?|pass ?phrase|pass ?code|(?<![a-z])pass|(?<![a-z])pwd|passwort"
+_PASSWORD = (
+    r"passw(?:or)?ds?|pass ?phrase|pass ?code|(?<![a-z])pass|(?<![a-z])pwd?(?![a-z])|passwort"
+)
 _KEYISH = (
     r"secret(?:[_\- ]?(?:access[_-]?)?key(?:_base)?)?|token|credentials?|auth[_-]?key"
     r"|(?:api|access|account|private|encryption|signing|master|license)[_\- ]?key|apikey"
@@ -29,7 +31,7 @@ _NAME: Final = re.compile(
     r"(?P<op>[ \t]{0,8}"
     r"(?::[ \t]?[A-Za-z_.]{1,20}(?:[ \t]?\|[ \t]?None)?[ \t]?=|:=|=>|={1,3}|:(?!:))"
     r"[ \t]{0,8}\**(?:\r?\n[ \t]+(?=[\"']))?|(?i:(?: (?:for|to|of|on) [^\n.:=]{1,40}?)?"
-    r" (?:is|was|is now|will be):? )"
+    r" (?:is|was|is now|will be):? |['’]s |(?<=['’])s )"
     r"|(?<=[Ss])et to |>(?=[^<\s]{1,200}</)|[ \t]{1,4})"
 )
 _NAMED: Final = re.compile(rf"(?i){_PASSWORD}|{_KEYISH}")
@@ -44,7 +46,7 @@ _NEXT_PAIR: Final = re.compile(r"[,;&](?=[\w.-]{1,40}[=:])|</|\\[nrt](?![A-Za-z0
 _LINE_END: Final = re.compile(r"[ \t]*(?:#|\r?\n|\Z)")
 
 _NUMBER: Final = re.compile(r"[\d.,:/%+-]+\Z")
-_VERBS: Final = ("is", "is:", "was", "was:", "now", "now:", "be", "be:", "to")
+_VERBS: Final = ("is", "is:", "was", "was:", "now", "now:", "be", "be:", "to", "s", "'s", "’s")
 _WORD: Final = re.compile(r"[A-Za-z_-]+\Z")
 _WORDS: Final = re.compile(
     r"(?:string|str|text|bytes|char|varchar|integer|int|bool|boolean|any|object|none|null|nil"
@@ -128,7 +130,7 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
         return bool(name["flag"]) and not REFERENCE.match(value)  # --password VALUE
     if op.lower().endswith(_VERBS):
         prose = is_stated(value, password=password, quoted=quoted, ends=ends)
-        return prose and (quoted or not REFERENCE.match(value))
+        return prose and (quoted or not NAMED_REFERENCE.match(value))
     if quoted:
         if " " in value:
             return password and (op != ":" or name["name"].lower() == "passphrase")

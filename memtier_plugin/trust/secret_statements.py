@@ -2,7 +2,8 @@
 
 The words are data (`data/secret-words.json`).  A value with letters and digits is taken for one
 that was stated; a word is, at the end of a clause, unless it is what one says of passwords
-("expired"); a number is, if what it belongs to has digits.
+("expired"); a number is, if what it belongs to has digits.  Without such a statement (changed "from
+X to Y", "X as the password", "admin / X") only what can hardly be anything else is taken for one.
 """
 
 from __future__ import annotations
@@ -13,8 +14,15 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from memtier_plugin.trust.secret_formats import DATA, Span
-from memtier_plugin.trust.secret_values import REFERENCE, TEMPLATE
+from memtier_plugin.trust.secret_formats import DATA, Span, compiled
+from memtier_plugin.trust.secret_values import (
+    NAMED_REFERENCE,
+    TEMPLATE,
+    is_drawn,
+    is_made_up,
+    is_phrase,
+    is_term,
+)
 
 _CJK: Final = ("chinese", "japanese", "korean")
 _FOR: Final = r"(?:[ \t]+(?!(?:{verb})\b)[^\s.:=,;!?]{{1,30}}){{0,5}}?"
@@ -39,7 +47,7 @@ _SYMBOL: Final = re.compile(
     r"[^\W\d_][^\w\s.,/:;()\[\]{}<>'\"-]|[^\w\s.,/:;()\[\]{}<>'\"-][^\W\d_]"
 )
 _ADDRESS: Final = re.compile(r"\S+@\S+\.\w+\Z|\w+://|[~.]{0,2}/\S*/|\\\\")
-_NO_VALUES: Final = (TEMPLATE, REFERENCE, _QUANTITY, _ADDRESS)
+_NO_VALUES: Final = (TEMPLATE, NAMED_REFERENCE, _QUANTITY, _ADDRESS)
 _LATIN_PIN: Final = (
     r"(?:\bPIN\b|\bPUK\b|\bTAN\b|\bOTP\b|(?i:\b(?:my|your|his|her|our|the|card|sim|bank|phone"
     r"|unlock|meine|die|deine|mi|el|mon|le|il|mio|meu|mijn|de)(?:['’]s)?[ \t]pin"
@@ -47,12 +55,14 @@ _LATIN_PIN: Final = (
     r"|sicherheits|bestätigungs)[- ]?code))(?i:[- ]?(?:code|nummer|number))?"
 )
 _FOR_PIN: Final = (
-    r"(?:[ \t]+(?i:for|of|to|für|vom|del|de|du|della)(?:[ \t][^\s.:=\d]{1,30}){1,4}?)?"
+    r"(?:[ \t]+(?i:for|of|to|für|vom|von|der|des|del|de|du|della|da|do|от|для)"
+    r"(?:[ \t][^\s.:=\d]{1,30}){1,4}?)?"
 )
 _BEFORE_PIN: Final = re.compile(
     rf"(?:{_LATIN_PIN}{_FOR_PIN}(?i:[ \t]+(?:is|was|ist|lautet|war|es|est|è|é)\b|[ \t]?[:=])?"
     r"|\b(?i:cvv2?|cvc2?|csc)\b[ \t:=]{0,4}(?:(?i:is|ist|code)[ \t:]?)?"
-    r"|ПИН(?:-код)?|пин-код|密码是?|PIN码是?|暗証番号は?|비밀번호는?|핀번호는?)[ \t:=]{0,3}\Z"
+    r"|(?i:пин(?:-?код)?)(?:[ \t][^\s\d.:=]{1,20}){0,2}"
+    r"|密码是?|PIN码是?|暗証番号は?|비밀번호는?|핀번호는?)[ \t:=]{0,3}\Z"
 )
 _PIN_DIGITS: Final = re.compile(
     r"[0-9](?<![\w.,:/+-][0-9])[0-9]{2,7}"
@@ -64,16 +74,30 @@ _PIN_HINTS: Final = (
     *("pin", "puk", "tan", "otp", "code", "cvv", "cvc", "csc"),
     *("пин", "密码", "暗証番号", "비밀번호", "핀번호"),
 )
-_LOGIN: Final = re.compile(
-    r"(?i)(?=[lscu])\b(?:(?:log|sign|logged|signed)[ -]?in (?:as|with|using)|credentials?(?: are|:)"
-    r"|creds?(?: are|:)|login(?: is| data)?:?|user(?:name)?(?: is|:)) {1,2}"
-    r"(?P<user>[^\s/:,;]{2,80})(?: ?[/:|] ?|,? (?:and|with|und|y|et) )"
-    r"(?:(?:the )?pass(?:word)? )?(?P<value>[^\s/]{6,200})"
+_KEY_HINTS: Final = ("key", "seed", "secret", "token", "schlüssel", "clé", "clave", "ключ", "密钥")
+_KEY_IS: Final = (  # the key of anything is ...
+    r"(?<!\bpublic )(?<!\bpub )(?<!publique )(?<![-_\w])"
+    r"(?:key|seed|secret|token|\w{0,12}schlüssel|clé|clave|ключ|密钥)(?![-_\w])"
+    r"(?:[ \t]+[^\s.:=,;!?]{1,30}){0,6}?(?:[ \t]+(?:is|ist|lautet|est|es|это)"
+    r"|[ \t]?[:=是]|[ \t]+[—-])"
+    r"[ \t]{0,3}[\"'`]?(?P<value>[\w+/=.~-]{16,200})"
 )
+_WORD: Final = r"[^\s.:=,;!?\"'`]{1,40}"
+_TAIL: Final = ").,;:!?\"'`”“»’›]}>*"
+_KEYWORD: Final = re.compile(r"[A-Za-z_]\w*=")
+_TELLING: Final = re.compile(r"[^\w\s./,:;()'’-]|\d")
+_BEFORE: Final = re.compile(r"[^\s\"'`“”„«»，。：]{4,200}[\"'`”“»’]?\s*\Z")
+_ASCII_BEFORE: Final = re.compile(r"[!-~]{4,200}\s?\Z")
+
+
+_FLAGS: Final = re.IGNORECASE | re.MULTILINE
+_NOTHING: Final = r"(?!)"  # `secret_names` finds what is stated in English
 
 
 class _Language(NamedTuple):
-    pattern: re.Pattern[str]
+    stated: str  # the source of a pattern: name, verb, value
+    loose: str  # a change, a pair, or a value right behind a name
+    before: str  # what stands behind a value: "as the password"
     hints: tuple[str, ...]
     predicates: frozenset[str]
     endings: tuple[str, ...]
@@ -85,15 +109,19 @@ def find_statements(text: str, lower: str) -> Iterator[Span]:
     for language in _languages():
         if any(hint in lower for hint in language.hints):
             yield from _stated(text, language)
+            yield from _made_up(text, language)
     if any(hint in lower for hint in _PIN_HINTS):
         yield from _pins(text)
-    if "log" in lower or "cred" in lower or "user" in lower or "sign" in lower:
-        for match in _LOGIN.finditer(text):
-            value = match["value"].rstrip(").,;:!?\"'")
-            mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
-            if mixed and not _ADDRESS.match(value):
-                start = match.start("value")
-                yield start, start + len(value), "password"
+    yield from _drawn(text, lower)
+
+
+def _drawn(text: str, lower: str) -> Iterator[Span]:
+    """Yield what is said to be a key, in any language, and looks drawn at random."""
+    if any(hint in lower for hint in _KEY_HINTS):
+        for match in compiled(_KEY_IS, re.IGNORECASE).finditer(text):
+            value = match["value"].rstrip(_TAIL)
+            if is_drawn(value, hexadecimal=False):
+                yield match.start("value"), match.start("value") + len(value), "secret"
 
 
 def _pins(text: str) -> Iterator[Span]:
@@ -125,7 +153,7 @@ def clause_ends(text: str, at: int) -> bool:
 
 def _stated(text: str, language: _Language) -> Iterator[Span]:
     done = 0
-    for match in language.pattern.finditer(text):
+    for match in compiled(language.stated, re.IGNORECASE).finditer(text):
         start, end = match.span("value")
         if start < done or (match["assigned"] and _ENGLISH_NAME.match(match[0])):
             continue  # `secret_names` decides
@@ -137,6 +165,40 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
         if _is_value(text[start:end], password, quoted, ends, language):
             done = end
             yield start, end, "password" if password else "secret"
+
+
+def _made_up(text: str, language: _Language) -> Iterator[Span]:
+    """Yield what is said to be a password without "is", if it can hardly be anything else."""
+    for match in compiled(language.loose, _FLAGS).finditer(text):
+        if match["phrase"] and is_phrase(match["phrase"]):
+            yield *match.span("phrase"), "password"
+        for group in ("old", "new", "then", "paired", "near"):
+            if match[group] and not (group == "new" and match[0][:5].lower() == "pass "):
+                start = match.start(group)
+                value = match[group].rstrip(_TAIL)
+                plain = group == "near" and not _TELLING.search(value)
+                if (group == "paired" and _is_mixed(value)) or (not plain and _is_made_up(value)):
+                    yield start, start + len(value), "password"
+    for match in compiled(language.before, _FLAGS).finditer(text):
+        window = text[max(0, match.start() - 210) : match.start()]
+        before = (_ASCII_BEFORE if language.cjk else _BEFORE).search(window)
+        if before and _is_made_up(value := before[0].strip(_TAIL + " \t\n")):
+            start = match.start() - len(window) + before.start() + before[0].index(value)
+            yield start, start + len(value), "password"
+
+
+def _is_mixed(value: str) -> bool:
+    """Tell whether what stands beside a user's name has letters and digits, and is no address."""
+    mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    return mixed and len(value) >= 6 and not _ADDRESS.match(value)
+
+
+def _is_made_up(value: str) -> bool:
+    return (
+        is_made_up(value)
+        and not _KEYWORD.match(value)
+        and not any(look.match(value) for look in _NO_VALUES)
+    )
 
 
 def _is_value(value: str, password: bool, quoted: bool, ends: bool, language: _Language) -> bool:
@@ -153,8 +215,8 @@ def _is_value(value: str, password: bool, quoted: bool, ends: bool, language: _L
         return quoted and len(value) >= 8
     if len(value) >= 6 and _SYMBOL.search(value):
         return True
-    if re.fullmatch(r"[^\W\d_]{3,12}(?:[-_.][^\W\d_]{3,12}){2,9}", value):
-        return ends
+    if re.fullmatch(r"[^\W\d_]{3,12}(?:(?:[-_.][^\W\d_]{2,12}){2,9}|[_.][^\W\d_]{3,12})", value):
+        return ends and not is_term(value)
     word = value.lower()
     if not word.isalpha() or word in language.predicates or len(word) < 5:
         return False
@@ -170,14 +232,15 @@ def _words() -> dict[str, Any]:
 @cache
 def _english() -> _Language:
     row = _words()["english"]
-    nothing = re.compile(r"(?!)")
     predicates = frozenset(row["predicates"].split())
-    return _Language(nothing, (), predicates, tuple(row["endings"].split()), False)
+    hints, endings = tuple(row["hints"].split()), tuple(row["endings"].split())
+    loose, before = _loose(row, row["names"], cjk=False)
+    return _Language(_NOTHING, loose, before, hints, predicates, endings, False)
 
 
 @cache
 def _languages() -> tuple[_Language, ...]:
-    languages = []
+    languages = [_english()]
     for name, row in _words().items():
         if not isinstance(row, dict) or "password" not in row:
             continue
@@ -190,12 +253,14 @@ def _languages() -> tuple[_Language, ...]:
             source = names + middle + _ASCII_VALUE
         else:
             stop = r"\b" if name != "russian" else ""
-            verb = rf"(?:[ \t]*,?[ \t]+(?:{row['verb']})(?![^\W_])|[ \t]?(?P<assigned>[:=]))"
+            verb = rf"(?:[ \t]*,?[ \t]+(?:{row['verb']})(?:[ \t]+(?:{row['now']}))?(?![^\W_])"
+            verb += r"|[ \t]?(?P<assigned>[:=]))"
             verb += r"[ \t:]{1,3}"
             source = stop + names + _FOR.format(verb=row["verb"]) + verb + _VALUE
         languages.append(
             _Language(
-                re.compile(source, re.IGNORECASE),
+                source,
+                *_loose(row, row["password"], cjk=cjk),
                 tuple(row["hints"].split()),
                 frozenset(row["predicates"].split()),
                 tuple(row.get("endings", "").split()) or ("\0",),
@@ -203,3 +268,26 @@ def _languages() -> tuple[_Language, ...]:
             )
         )
     return tuple(languages)
+
+
+def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
+    """Return the patterns of a change, a pair, or a value behind a name, and of "as the name"."""
+    value, gap, space = r"[^\s\"'`“”„«»]{4,200}", rf"(?:[ \t]+{_WORD}){{0,4}}?", r"[ \t]+"
+    open_, stop, near = r"[\"'`“„«]?", r"(?<![\w-])", r"(?:[ \t]?[,:][ \t]*|[ \t]+)"
+    if cjk:
+        near = r"[ \t]*[,:]?[ \t]*"
+        value, gap, space, stop = r"[!-~]{4,200}", r"[^\n。!-~]{0,8}?", r"[ \t]*", ""
+    change = (
+        rf"(?:{space}(?:{row['from']}){space}{open_}(?P<old>{value}))?{space}(?:{row['to']}){space}"
+    )
+    phrase = r"(?P<phrase>[^\W\d_]{3,12}(?: [^\W\d_]{3,12}){2,9})[.]?[ \t]*$"
+    source = (
+        rf"{stop}(?:{names})(?:{gap}{change}{open_}(?P<new>{value})"
+        rf"|{gap}[ \t]?[,;.?!，。？][ \t]*(?:{row['it']}){space}{open_}(?P<then>{value})"
+        rf"|{gap}[ \t]?[:：][ \t]*{phrase}|{near}{open_}(?P<near>{value}))"
+        rf"|{stop}(?:{row['pair']}){gap}[ \t]*[:：]?{space}{_WORD}(?:[ \t]?[/|][ \t]?|:)"
+        rf"(?P<paired>{value})"
+    )
+    article = r"[ \t]*[^\n。!-~]{0,3}?" if cjk else rf"[ \t]+(?:{_WORD}[ \t]+){{0,2}}?"
+    before = rf"(?<=[\s\w!-/:-@“”»])(?:{row['as']}){article}(?:{names})(?![^\W_])"
+    return source, before

@@ -308,3 +308,36 @@ def test_names_are_read_once() -> None:
         redactor.redact_name(f"session-of-number-{number}")
     seen.clear()
     assert redactor.redact_name("a-session-of-mine") and seen
+
+
+@pytest.mark.parametrize(
+    ("before", "number", "after"),
+    [
+        ("pay to ", "DE89 3704 0044 0532 0130 00", " TODAY"),
+        ("IBAN ", "GB82WEST12345698765432", "."),
+        ("my SSN is ", "219-09-9999", ""),
+        ("sécu : ", "2 55 08 14 168 025 38", ""),
+        ("DNI ", "12345678Z", ""),
+    ],
+)
+def test_personal_numbers_are_masked_by_choice(before: str, number: str, after: str) -> None:
+    """IBANs and numbers of persons stay, unless the setting says otherwise."""
+    text = before + number + after
+    assert redact(text).text == text
+    masked = Redactor(personal_numbers=True).redact(text).text
+    assert re.fullmatch(re.escape(before) + r"\[redacted:[a-z-]+\]" + re.escape(after), masked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DE89 3704 0044 0532 0130 01",
+        "000-12-3456",
+        "12345678A",
+        "2 55 08 14 168 025 39",
+        "555-0199",
+    ],
+)
+def test_numbers_with_a_wrong_check_are_none(text: str) -> None:
+    """What only looks like an account or a person's number stays."""
+    assert Redactor(personal_numbers=True).redact(text).text == text

@@ -213,6 +213,7 @@ class Redaction:
     """Settings of the masking of secrets before they are written, and of its false alarms."""
 
     enabled: bool = True
+    personal_numbers: bool = False
     allow: tuple[str, ...] = ()
 
 

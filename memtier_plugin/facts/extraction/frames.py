@@ -16,6 +16,7 @@ from typing import Final, Literal
 import regex
 
 from memtier_plugin.retrieval.pasted import split_pasted
+from memtier_plugin.retrieval.pasted_text import pasted_spans
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.text.languages import iter_sentence_spans
 from memtier_plugin.text.lexicon import LANGUAGES, lexicon
@@ -45,13 +46,7 @@ CODE_LINE: Final = re.compile(
     r"|def |class |from \S+ import|(?:const|let|var|return|function|public|private|export) )"
     r"|[^\n]*(?:[;{}]|\(\):?|=>)\s*\Z"
 )
-# What begins a mail that was pasted: a header, a rule, or "Dear customer,".
-_MAIL: Final = regex.compile(
-    r"(?im)^[ \t]*(?:-{4,}|_{4,}|={4,}|(?:from|von|de|to|an|sent|gesendet|subject|betreff|objet|"
-    r"asunto|fwd?|wg|tr|rv|发件人|主题|转发)[ \t]*[:：][ \t]*\S|"
-    r"(?:dear|sehr geehrte[rs]?|estimad[oa]s?|cher|chère|尊敬的)[^\n.!?]{0,40}[,:，：]?[ \t]*$|"
-    r"(?:dear|estimad[oa]) (?:customer|client[ea]|sir|user|team|all)\b)"
-)
+# A name and what it says, or the entry of a form: several of them are nobody's sentences.
 _TURN: Final = regex.compile(
     r"(?m)^[ \t]*(?:\[?\d{1,2}[:.]\d\d[^\]\n]{0,12}\]?[ \t]*)?(?P<who><?\p{Lu}[\w.-]+(?: "
     r"\p{Lu}[\w.-]+)?>?)"
@@ -134,16 +129,13 @@ def _statement_words() -> dict[str, frozenset[str]]:
 
 
 def _pasted(content: str) -> bytearray:
-    """Return which characters are of a mail or a transcript: nobody's own words."""
+    """Return which characters were pasted or are somebody's speech: nobody's own words."""
     pasted = bytearray(len(content))
     turns = [*_TURN.finditer(content)]
-    if len({turn["who"] for turn in turns}) > 1:
-        for turn in turns:
-            pasted[turn.start() : turn.end()] = b"\1" * (turn.end() - turn.start())
-    for speech in _SPEECH.finditer(content):
-        pasted[speech.start() : speech.end()] = b"\1" * (speech.end() - speech.start())
-    if mail := _MAIL.search(content):
-        pasted[mail.start() :] = b"\1" * (len(content) - mail.start())
+    several = len({turn["who"] for turn in turns}) > 1
+    speeches = (*(turns if several else ()), *_SPEECH.finditer(content))
+    for start, end in (*pasted_spans(content), *(speech.span() for speech in speeches)):
+        pasted[start:end] = b"\1" * (end - start)
     return pasted
 
 

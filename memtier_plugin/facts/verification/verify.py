@@ -21,6 +21,7 @@ from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.facts.verification.context import passage_of
 from memtier_plugin.facts.verification.entailment import check_entailment, check_resemblance
 from memtier_plugin.facts.verification.quotes import QuoteSpan, find_quotes, normalise_quote
+from memtier_plugin.retrieval.pasted_text import is_pasted
 from memtier_plugin.text.dates.relative import find_relative_dates
 from memtier_plugin.text.dates.stated import find_stated_dates
 from memtier_plugin.text.dates.validity import find_validity
@@ -144,8 +145,8 @@ def verify_claim(
     if best == "rejected":
         return Rejection(judged[0].verdict.reason, claim)
     alike = [item for item in judged if item.verdict.kind == best]
-    trusted = min(_distrust(item.span.entry) for item in alike)
-    return _draft(claim, [i for i in alike if _distrust(i.span.entry) == trusted], made_by)
+    trusted = min(_distrust(item.span) for item in alike)
+    return _draft(claim, [i for i in alike if _distrust(i.span) == trusted], made_by)
 
 
 def _tidy(claim: Claim) -> Claim:
@@ -197,9 +198,15 @@ def _quote_spans(claim: Claim, entries: Sequence[Entry]) -> Iterator[QuoteSpan]:
         yield span
 
 
-def _distrust(entry: Entry) -> int:
-    """Return how little an entry is trusted."""
-    return max(_DISTRUST[entry.origin], _TAINTED if entry.tainted else 0)
+def _distrust(span: QuoteSpan) -> int:
+    """Return how little the words at a place are trusted; what was pasted is a stranger's."""
+    return max(_DISTRUST[span.entry.origin], _TAINTED if span.entry.tainted else 0, _pasted(span))
+
+
+def _pasted(span: QuoteSpan) -> int:
+    entry = span.entry
+    pasted = entry.role == "user" and is_pasted(entry.content, span.start, span.end)
+    return _DISTRUST["external"] if pasted else 0
 
 
 def _check_structure(claim: Claim, passage: Passage) -> Verdict | None:
@@ -263,7 +270,8 @@ def _draft(claim: Claim, judged: Sequence[_Judged], made_by: Provenance) -> Fact
     span, verdict = judged[0]
     entries = [item.span.entry for item in judged]
     status, reason = verdict.kind, verdict.reason
-    if any(_distrust(entry) > _DISTRUST["assistant"] for entry in entries):
+    weakest = max((item.span for item in judged), key=_distrust)
+    if _distrust(weakest) > _DISTRUST["assistant"]:
         status, reason = "proposed", "rests on tool or external text"
     return FactDraft(
         subject=claim.subject,
@@ -277,7 +285,7 @@ def _draft(claim: Claim, judged: Sequence[_Judged], made_by: Provenance) -> Fact
         span=(span.start, span.end),
         **made_by._asdict(),
         confidence=claim.confidence,
-        origin=max(entries, key=_distrust).origin,
+        origin="external" if _pasted(weakest) else weakest.entry.origin,
         status="active" if status == "active" else "proposed",
         reason=reason,
         tier=claim.tier,

@@ -1,0 +1,167 @@
+"""Find secrets in the settings of configuration files, by name, syntax and how the value looks.
+
+`secret_names` looks at what stands behind a telling name, in code and prose too.  Here a pair of
+name and value must have the form of a setting: then names that tell less ("signing", "DEPLOY_KEY")
+will do, if the value looks drawn at random, and so will values that elsewhere might be code.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from memtier_plugin.trust.secret_formats import DATA, Span
+from memtier_plugin.trust.secret_values import (
+    NAMED_REFERENCE,
+    REFERENCE,
+    TEMPLATE,
+    is_drawn,
+    is_made_up,
+    is_phrase,
+    is_uuid,
+)
+
+_HINTS: Final = ("key", "auth", "pass", "pw", "psk", "sign", "salt", "seal", "token", "secret")
+_HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль", "密码")
+_PAIR: Final = re.compile(
+    r"(?<![\w.$/-])(?P<name>[A-Za-z_][\w.-]{1,79}+)\\?[\"'`]?\]?"
+    r"(?:[ \t]{0,8}(?P<op>=>|[?:]{0,3}=(?![=>])|:(?![:/]))[ \t]{0,8}"
+    r"|(?P<comma>[\"'],[ \t]{0,4})(?=[\"']))"
+    r"(?:\\?(?P<quote>[\"'`])(?P<quoted>(?:(?!\\?(?P=quote))[^\n]){1,512})"
+    r"|(?P<bare>[^\s\"'`,;&<>{}]{1,512}))"
+)
+_LISTED: Final = re.compile(  # name: X, value: Y, as in lists of variables and attributes
+    r"(?i)\b(?:name|key|id)[ \t]{0,2}[:=][ \t]{0,2}[\"']?(?P<name>[A-Za-z_][\w.-]{1,79}+)[\"']?,?"
+    r"[ \t]{0,8}(?:\r?\n[ \t]{0,40})?[\"']?value[\"']?[ \t]{0,2}[:=][ \t]{0,2}"
+    r"(?:(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n]){1,512})|(?P<bare>[^\s\"'<>{}]{1,512}))"
+)
+_LINE: Final = re.compile(  # a name and a value of its own line, as in the files of many servers
+    r"(?m)^[ \t]*(?P<name>[a-z_][\w.-]{1,40}+)[ \t]{1,8}(?:\d[ \t]+)?"
+    r"(?P<bare>[^\s\"'`,;<>{}:=]{6,512})"
+    r"(?:[ \t]+[A-Z]{2})?[ \t]*$"
+)
+_USER_PAIR: Final = re.compile(r"[a-z]\w{1,30}[/:](?P<password>\S{6,})\Z")
+_AROUND: Final = 240  # characters on each side of a pair that tell what file it stands in
+_GIVEN: Final = re.compile(  # setx NAME "value", ENV NAME value
+    r"\b(?:setx|set[ \t]+-\w{1,4}|ENV|setenv|secrets?[ \t]+(?:set|add|put))[ \t]+"
+    r"(?P<name>[A-Za-z_][\w.-]{1,79}+)[ \t]+"
+    r"(?:(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n]){1,512})|(?P<bare>[^\s\"'<>{}=-]{1,512}))"
+)
+_SECRET_OBJECT: Final = re.compile(r"(?m)^[ \t\"']*kind[\"']?:[ \t]*[\"']?Secret\b")
+_ENTRY: Final = re.compile(
+    r"(?m)^(?P<indent>[ \t]*)(?:(?P<block>data|stringData):[ \t]*$"
+    r"|(?P<name>[\w.-]{1,253}):[ \t]+[\"']?(?P<value>[^\s\"'#|>][^\s\"']*))"
+)
+_PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_CONFIG_LINE: Final = re.compile(
+    r"[ \t>|+-]*(?:(?:export|set|ENV|ARG)[ \t]+)?[\"']?[A-Za-z_][\w.-]*[\"']?[ \t]*(?:=|:)"
+    r"[^;{}()\[\]]*[^;,{}()\[\]\s][ \t]*\Z"
+    r"|[ \t>-]*(?:[#;].*|\[[\w. :-]+\]|```\w*|[\w.-]+:)?[ \t]*\Z"
+)
+
+
+def find_settings(text: str, lower: str) -> Iterator[Span]:
+    """Yield the values of settings that hold a secret; ``lower`` is the lower case."""
+    if "kind" in text and "Secret" in text:
+        yield from _secret_object(text)
+    if not any(hint in lower for hint in (*_HINTS, *_HINTS_MORE)):
+        return
+    for pattern in (_PAIR, _LISTED, _GIVEN, _LINE):
+        for match in pattern.finditer(text):
+            kind = name_kind(match["name"])
+            if not kind:
+                continue
+            quoted = match.re is not _LINE and match["quoted"] is not None
+            group = "quoted" if quoted else "bare"
+            value = match[group].rstrip(".,;)]") if group == "bare" else match[group]
+            if _is_held(kind, value, quoted, match, text):
+                start = match.start(group)
+                yield start, start + len(value), "password" if kind == "password" else "secret"
+
+
+def name_kind(name: str) -> str:
+    """Return what the name of a setting announces: "password", "secret", "key" or nothing."""
+    known = _name_parts()
+    parts = [part.lower() for part in _PARTS.findall(name)]
+    while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in known["after"]):
+        parts.pop()
+    if not parts or not known["public"].isdisjoint(parts):
+        return ""
+    if parts[-1] in known["passwords"]:
+        return "password"
+    if parts[-1] in known["secrets"] or parts[-2:] in (["secret", "key"], ["access", "key"]):
+        return "secret"
+    return "key" if parts[-1] in known["keys"] else ""
+
+
+@cache
+def _name_parts() -> dict[str, frozenset[str]]:
+    rows: dict[str, str] = json.loads((DATA / "secret-words.json").read_text("utf-8"))["settings"]
+    return {kind: frozenset(parts.split()) for kind, parts in rows.items()}
+
+
+def _is_held(kind: str, value: str, quoted: bool, match: re.Match[str], text: str) -> bool:
+    if len(value) < 4 or TEMPLATE.match(value):
+        return False
+    if is_drawn(value, hexadecimal=len(match["name"]) > len("keys")) or _is_basic(value):
+        return True
+    if is_uuid(value):  # the keys of some services are
+        return kind == "secret" or match["name"].isupper()
+    if match["name"].lower().endswith("auth") and (pair := _USER_PAIR.match(value)):
+        return is_made_up(pair["password"])  # NEO4J_AUTH=neo4j/...
+    if kind != "password" or NAMED_REFERENCE.match(value):
+        return False
+    if " " in value:
+        phrase = (match.re is _PAIR and match["op"] == "=") or is_phrase(value)
+        return quoted and len(value) <= 64 and (phrase or any(map(_is_mixed, value.split())))
+    if quoted or match.re is not _PAIR:
+        return is_made_up(value)
+    if match["comma"] or match["op"] not in ("=", ":"):
+        return False
+    if is_made_up(value) and not REFERENCE.match(value):
+        return True
+    return (is_made_up(value) or (value.isalpha() and len(value) > 5)) and _in_file(text, match)
+
+
+def _is_mixed(word: str) -> bool:
+    return any(map(str.isdigit, word)) and (any(map(str.isalpha, word)) or len(word) > 1)
+
+
+def _is_basic(value: str) -> bool:
+    """Tell whether a value is the base64 of user and password."""
+    if len(value) < 12 or len(value) % 4 or not re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", value):
+        return False
+    try:
+        plain = base64.b64decode(value, validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError):
+        return False
+    return plain.isprintable() and re.fullmatch(r"[^:\s]+:\S{4,}", plain) is not None
+
+
+def _in_file(text: str, match: re.Match[str]) -> bool:
+    """Tell whether a pair, and what stands around it, are the settings of a file."""
+    before = text[max(0, match.start() - _AROUND) : match.start()].split("\n")
+    after = text[match.end() : match.end() + _AROUND].split("\n")
+    line = before[-1] + match[0] + after[0]
+    around = [other for other in (*before[-3:-1], *after[1:3]) if other.strip()]
+    return bool(around) and all(map(_CONFIG_LINE.match, (line, *around)))
+
+
+def _secret_object(text: str) -> Iterator[Span]:
+    """Yield what a manifest of Kubernetes keeps as a secret."""
+    for document in re.finditer(r"(?s)(?:\A|^---).*?(?=^---|\Z)", text, re.MULTILINE):
+        if not _SECRET_OBJECT.search(document[0]):
+            continue
+        block: int | None = None
+        for entry in _ENTRY.finditer(text, document.start(), document.end()):
+            if entry["block"]:
+                block = len(entry["indent"])
+            elif block is not None and len(entry["indent"]) <= block:
+                block = None
+            elif block is not None and not TEMPLATE.match(entry["value"]):
+                yield *entry.span("value"), "secret"
