@@ -4,17 +4,19 @@ Pairs of an older and a later line come from sources that weigh the same each:
 
 - ``tests/retrieval/replacements.yaml`` and ``scripts/replacement/pairs.jsonl``, written by hand;
 - ``scripts/replacement/stores.yaml``, in which most pairs are of two subjects or attributes;
-- histories in the shape of the judgement sets (``--changes``), with pairs of lines
-  of different histories as unchanged;
+- histories in the shape of the judgement sets (``changes.yaml``, ``--changes``), with pairs of
+  lines of different histories as unchanged;
+- stores in which nothing changes, in their shape (``constant.yaml``, ``--constant``);
 - pairs in the shape of ``pairs.jsonl`` (``--pairs``);
-- conversations in which hardly anything changes (``--locomo``, ``--beam``, ``--sets``): the lines
-  that have most in common count as unchanged.
+- talk in which hardly anything changes (``--talk``, a folder with ``statements.jsonl`` and
+  ``relevance.jsonl``): the lines that have most in common count as unchanged.  Most pairs that a
+  recall meets are of this kind, so they weigh as much as all changes.
 
 How rare a word is differs from store to store, so each pair is seen among all lines of its source
 or among a few that are most like it.  The trees minimise the logistic loss (Friedman 2001).  Needs
 ``pip install scikit-learn``.
 
-    python scripts/fit_replacement.py --changes currency.yaml --locomo locomo.json --sets FOLDER
+    python scripts/fit_replacement.py --changes currency.yaml --talk FOLDER
 
 prints for each source, with trees fitted without it, how many changes are recognised at the mark
 and how many unchanged pairs are not, and writes ``memtier_plugin/retrieval/replacement.json``.
@@ -29,7 +31,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from heapq import nlargest
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,13 +38,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from memtier_plugin.bench.datasets import Dataset, load_dataset, load_sets
 from memtier_plugin.core.records import Entry, Role, count_tokens
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval import replacement
 from memtier_plugin.retrieval.replacement import find_pairs
 from memtier_plugin.retrieval.statements import statements
-from memtier_plugin.retrieval.succession import rarity_among
+from memtier_plugin.retrieval.succession import Rarity, pair_features
 
 if TYPE_CHECKING:
     from sklearn.ensemble import GradientBoostingClassifier  # type: ignore[import-not-found]
@@ -54,7 +54,12 @@ OWN = Path(__file__).with_name("replacement")
 MODEL = Path(replacement.__file__).with_name("replacement.json")
 FIRST_DAY = datetime(2026, 1, 5, 9, tzinfo=UTC)
 TREES, DEPTH, LEAF = 140, 3, 20
-LATER, NEAREST = 12, 4  # lines of each conversation, and older ones that are compared with each
+UNCHANGED = 3.0
+LATER, NEAREST = 500, 4  # lines of one kind of talk, and older ones that are compared with each
+OF_TALK, SHORTEST = 1500, 15  # lines of one kind of talk, and characters of each
+CONSTANT_WEIGHT = 3.0  # of a file of stores in which nothing changes
+TALK_WEIGHT = 1.5  # of each kind of talk
+TALK = ("irc-ubuntu", "molweni", "qmsum")  # of the lines of relevance.jsonl
 OF_STORE, ACROSS = 260, 1500  # pairs of a store, and of lines of different histories
 NEAR = (2, 6, 15, 40, None, None, None)  # lines among which a pair is seen; None is all
 
@@ -79,6 +84,7 @@ class Source:
     texts: list[tuple[str, str]] = field(default_factory=list)
     missing: int = 0  # changes that made no pair, and can never be recognised
     weight: float = 1.0
+    near: bool = True  # whether some pairs are seen among a few lines alone
 
     def read(self, seed: int = 1) -> Source:
         """Return the source with the features of its pairs."""
@@ -86,6 +92,7 @@ class Source:
         words = {
             hit.text: _content(hit) for each in self.pairs_told for hit in (each.old, each.new)
         }
+        all_ = Counter(word for content in words.values() for word in content)
         having: dict[str, list[str]] = defaultdict(list)
         for text, content in sorted(words.items()):
             for word in sorted(content):
@@ -94,9 +101,12 @@ class Source:
             pairs = [*find_pairs([each.old, each.new])]
             self.missing += each.changed and not pairs
             for pair in pairs:
-                near = self._near(words, having, each, draw)
-                counts = Counter(word for text in near for word in words[text])
-                self.rows.append(pair.features(rarity_among(counts, len(near))))
+                near = self._near(words, having, each, draw) if self.near else [*words]
+                counts = (
+                    Counter(word for text in near for word in words[text]) if self.near else all_
+                )
+                rarity = Rarity(counts, len(near))
+                self.rows.append(pair_features(pair.old, pair.new, rarity))
                 self.labels.append(each.changed)
                 self.texts.append((pair.old.text, pair.new.text))
         return self
@@ -183,11 +193,15 @@ def made_up_sources() -> Iterator[Source]:
         yield Source(language, own + across)
 
 
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a file, one a line."""
+    yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
+
+
 def written_source(path: Path) -> Source:
     """Return pairs that are written down, one JSON object a line."""
     pairs_told = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
-        row = json.loads(line)
+    for number, row in enumerate(_rows(path)):
         adjacent = row.get("adj", False)
         role: Role = "assistant" if row.get("by") == "assistant" else "user"
         session = f"w{number}" if adjacent else ""
@@ -281,40 +295,70 @@ def changes_source(path: Path) -> Source:
     return Source(str(path), pairs_told, weight=3.0)
 
 
-def conversation_source(loaded: Dataset) -> Source:
-    """Return pairs of lines of a conversation that have most in common: all count as unchanged."""
-    pairs_told, draw = list[Told](), random.Random(0)
-    for conversation in loaded.conversations:
-        lines = [
-            entry_hit(
-                turn.message.content,
-                day,
-                "assistant" if turn.message.role == "assistant" else "user",
-                turn.message.speaker,
-                session=f"{conversation.id}{day}",
-                turn=number,
-            )
-            for day, session in enumerate(conversation.sessions)
-            for number, turn in enumerate(session.turns)
+def constant_source(path: Path) -> Source:
+    """Return the pairs of a file of stores in which nothing changes."""
+    told_pairs, draw = list[Told](), random.Random(9)
+    for number, store in enumerate(yaml.safe_load(path.read_text(encoding="utf-8"))):
+        texts = []
+        for attribute in store["attributes"]:
+            figures = draw.sample(range(40, 90), len(store["subjects"]))
+            for subject, figure in zip(store["subjects"], figures, strict=True):
+                texts.append(
+                    attribute["say"].format(s=subject, n=figure, w=draw.choice(store["words"]))
+                )
+        draw.shuffle(texts)
+        hits = [
+            entry_hit(text, 10 + at, session=f"c{number}-{at}") for at, text in enumerate(texts)
         ]
-        contents = [(line, _content(line)) for line in lines]
-        counts = Counter(word for _, content in contents for word in content)
-        for later, content in draw.sample(contents[1:], min(LATER, len(contents) - 1)):
-            alike = [
-                (sum(1 / counts[word] for word in content & other), line)
-                for line, other in contents
-                if line.item.id < later.item.id
+        told_pairs += [Told(old, new, changed=False) for old, new in combinations(hits, 2)]
+    return Source(str(path), told_pairs, weight=CONSTANT_WEIGHT)
+
+
+def talk_sources(folder: Path) -> Iterator[Source]:
+    """Yield pairs of lines of talk that have most in common, a source for each place it is from.
+
+    Meetings, support channels and small talk end nothing that was said: all count as unchanged.
+    """
+    lines: dict[str, list[str]] = defaultdict(list)
+    for name, labels in (("statements", ("drop",)), ("relevance", ("pos", "neg"))):
+        for row in _rows(folder / f"{name}.jsonl"):
+            if name == "relevance" and row["source"] in TALK:
+                lines[row["source"]] += [text for label in labels for text in row[label]]
+            elif name == "statements" and row["label"].startswith(labels):
+                lines[f"{row['source']} {row['lang']}"].append(row["text"])
+    for source, texts in sorted(lines.items()):
+        draw, told_pairs = random.Random(7), list[Told]()
+        kept = sorted({text for text in texts if len(text) >= SHORTEST})
+        hits = [
+            entry_hit(text, at)
+            for at, text in enumerate(draw.sample(kept, min(OF_TALK, len(kept))))
+        ]
+        contents = [_content(hit) for hit in hits]
+        counts = Counter(word for content in contents for word in content)
+        having: dict[str, list[int]] = defaultdict(list)
+        for at, content in enumerate(contents):
+            for word in content:
+                having[word].append(at)
+        for later in draw.sample(range(len(hits)), min(LATER, len(hits))):
+            alike: Counter[int] = Counter()
+            for word in sorted(contents[later]):
+                for at in having[word]:
+                    if at < later:
+                        alike[at] += 1 / counts[word]
+            told_pairs += [
+                Told(hits[at], hits[later], changed=False) for at, _ in alike.most_common(NEAREST)
             ]
-            best = nlargest(NEAREST, alike, key=lambda pair: pair[0])
-            pairs_told += [Told(older, later, changed=False) for share, older in best if share]
-    return Source(loaded.name, pairs_told)
+        yield Source(source, told_pairs, weight=TALK_WEIGHT, near=False)
 
 
 # -- fitting ---------------------------------------------------------------------------------------
 
 
 def fit(sources: Sequence[Source], names: Sequence[str]) -> GradientBoostingClassifier:
-    """Return the trees; each source's changes and unchanged pairs weigh the same."""
+    """Return the trees; a source's unchanged pairs weigh as much as `UNCHANGED` of its changes.
+
+    In a store far more pairs are unchanged than in the sources.
+    """
     from sklearn.ensemble import GradientBoostingClassifier  # the tests use the rest without it
 
     rows, labels, weights = [], [], []
@@ -326,7 +370,7 @@ def fit(sources: Sequence[Source], names: Sequence[str]) -> GradientBoostingClas
             if mask.any():
                 rows.append(values[mask])
                 labels.append(label[mask])
-                share = source.weight * (1.0 if both else 0.5)
+                share = source.weight * (UNCHANGED if both and mask is not label else 1.0)
                 weights.append(np.full(int(mask.sum()), share / mask.sum()))
     trees = GradientBoostingClassifier(
         n_estimators=TREES,
@@ -398,23 +442,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--changes", type=Path, nargs="*", default=[])
     parser.add_argument("--pairs", type=Path, nargs="*", default=[])
-    parser.add_argument("--locomo", type=Path)
-    parser.add_argument("--beam", type=Path)
-    parser.add_argument("--sets", type=Path, nargs="*", default=[])
-    parser.add_argument("--mark", type=float, default=0.85)
-    parser.add_argument("--order", type=float, default=0.3)
+    parser.add_argument("--constant", type=Path, nargs="*", default=[])
+    parser.add_argument("--talk", type=Path)
+    parser.add_argument("--mark", type=float, default=0.42)
+    parser.add_argument("--order", type=float, default=0.1)
     parser.add_argument("--without", nargs="*", default=[], help="features to leave out")
     parser.add_argument("--only", nargs="*", help="sources to report on; none: just fit")
     parser.add_argument("--verbose", action="store_true", help="list what goes wrong")
     given = parser.parse_args()
-    own = replace(written_source(OWN / "pairs.jsonl"), weight=3.0)
+    own = replace(written_source(OWN / "pairs.jsonl"), weight=6.0)
     sources = [*made_up_sources(), own, stores_source()]
-    sources += [changes_source(path) for path in given.changes]
+    sources += [changes_source(path) for path in (OWN / "changes.yaml", *given.changes)]
     sources += [written_source(path) for path in given.pairs]
-    paths = {name: getattr(given, name) for name in ("locomo", "beam")}
-    sources += [conversation_source(load_dataset(name, p)) for name, p in paths.items() if p]
-    for path in given.sets:
-        sources += [conversation_source(loaded) for loaded in load_sets(path)]
+    sources += [constant_source(path) for path in (OWN / "constant.yaml", *given.constant)]
+    sources += [*talk_sources(given.talk)] if given.talk else []
     sources = [source for source in (each.read() for each in sources) if source.rows]
     names = [name for name in sources[0].rows[0] if name not in given.without]
     for source in sources:

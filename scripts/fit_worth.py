@@ -14,7 +14,7 @@ The coefficients minimise the weighted logistic loss with a small penalty, by Ne
 
 prints for each source, with coefficients fitted without it, what share is kept and left, the same
 for `--test` sets, which are never fitted, and writes
-``memtier_plugin/facts/extraction/worth.json``.
+``memtier_plugin/retrieval/worth.json``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import NamedTuple
 import numpy as np
 import yaml
 
-from memtier_plugin.facts.extraction import worth
 from memtier_plugin.facts.extraction.frames import read_words
+from memtier_plugin.retrieval import worth
 from tests.facts.test_statements import KEPT, LEFT
 
 ROOT = Path(__file__).parent.parent

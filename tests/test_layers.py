@@ -76,7 +76,7 @@ PURE = (
     " views.edit_text views.history views.log views.recalls views.sparklines views.timelines"
 )
 READERS = (  # of threads, of their data files
-    "text.tokenizer text.lexicon facts.extraction.llm facts.extraction.worth"
+    "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth"
 )
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 

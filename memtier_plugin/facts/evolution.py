@@ -47,6 +47,7 @@ _CONTRARY: Final = frozenset(
 _TRANSFERS: Final = frozenset(
     {("moved_to", "lives_in"), ("lives_in", "moved_to"), ("decided", "uses"), ("states", "uses")}
 )
+_ALONE: Final = Rarity({}, 0)  # no other line has a word
 _ANY_ATTRIBUTE: Final = frozenset({"states", "remember", "amount"})  # a unit may tell which
 _EVENTS: Final = frozenset({"did", "decided"})  # may happen more than once
 
@@ -158,7 +159,7 @@ def decide(
     single_valued: Collection[str],
     now: datetime,
     context: str = "",
-    rarity: Rarity = lambda word: 1.0,
+    rarity: Rarity = _ALONE,
 ) -> Decision:
     """Decide how a new fact relates to the nearest facts that hold.
 
@@ -356,9 +357,7 @@ def _replaces(fact: _ComparedFact, other: _ComparedFact, rarity: Rarity, context
     own = any(part.own or part.possessive for part in statements(old))
     if own and other.subject != fact.subject and other.subject not in fact.text:
         return False  # what somebody says of themselves is theirs to change
-    adjacent, by_assistant = old in context, fact.fact.origin == "assistant"
-    likely = replaces(old, new, rarity, adjacent=adjacent, by_assistant=by_assistant)
-    return likely >= fitted_model().mark
+    return replaces(old, new, rarity, adjacent=old in context) >= fitted_model().mark
 
 
 def _contradicts(fact: _ComparedFact, other: _ComparedFact) -> bool:

@@ -27,7 +27,7 @@ from memtier_plugin.facts.persons import assign_person, comparable_subject, subj
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.contradictions import DENIES, holds_since
 from memtier_plugin.retrieval.statements import statements
-from memtier_plugin.retrieval.succession import Rarity, rarity_among
+from memtier_plugin.retrieval.succession import Rarity
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
@@ -392,7 +392,7 @@ class _CurrentFacts:
         """Return how rare the words of facts are among all entries of the project."""
         parts = (part for fact in facts for part in statements(fact.quote or fact.text))
         words = frozenset[str]().union(*(part.content for part in parts))
-        return rarity_among(self.reader.word_frequencies(self._scopes, words), self._items)
+        return Rarity(self.reader.word_frequencies(self._scopes, words), self._items)
 
     def find_former(self, fact: Fact) -> tuple[str, str] | None:
         """Return the id of an ended or waiting fact that bars a new one, and the reason if any.

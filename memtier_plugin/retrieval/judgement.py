@@ -39,7 +39,7 @@ from memtier_plugin.retrieval.replacement import (
 from memtier_plugin.retrieval.routing import RoutedHits
 from memtier_plugin.retrieval.session_lines import newest_of_session, select_last
 from memtier_plugin.retrieval.standing import read_standing, select_standing
-from memtier_plugin.retrieval.succession import Rarity, rarity_among
+from memtier_plugin.retrieval.succession import Rarity
 from memtier_plugin.retrieval.working_memory import NOTE, is_left_behind, read_working
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
@@ -210,7 +210,7 @@ class Judge:
 
         def rarity(words: Collection[str]) -> Rarity:
             items = candidates.result.query_evidence.items
-            return rarity_among(reader.word_frequencies(scopes, words), items)
+            return Rarity(reader.word_frequencies(scopes, words), items)
 
         return find_replacements(hits, candidates.result.terms, rarity, superseded)
 

@@ -18,13 +18,17 @@ from typing import Final, NamedTuple
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Evidence, Hit
 from memtier_plugin.retrieval.contradictions import hit_time
+from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.retrieval.statements import Statement, Word, statements
 from memtier_plugin.retrieval.succession import (
     LEAST_SHARED,
     Rarity,
     fitted_model,
-    pair_features,
+    is_of_another,
+    probability,
 )
+from memtier_plugin.retrieval.worth import worth
+from memtier_plugin.text.phrases import Words
 from memtier_plugin.trust.escaping import escape_line
 from memtier_plugin.trust.origins import effective_origin
 
@@ -33,6 +37,8 @@ MAX_PAIRS: Final = 12  # of statements that are judged for one recall, the most 
 _NEAR_TURNS: Final = 2  # between what was said and what puts it right
 _FIRST: Final = 4  # lines of a block that are put in the order of time
 _ABOUT_AS_LIKELY: Final = 0.6  # of the likeliest line's probability
+_WHOLE: Final = 0.8  # of a line's characters
+_WORTH: Final = -1.0  # below it, nobody would keep a line
 _NOTE_WORDS: Final = 14  # of the current statement that a note quotes
 
 
@@ -45,17 +51,14 @@ class Replacement:
         statement: its sentence that says so.
         probability: that it replaces the older one.
         proof: what that rests on, as `explain` shows it.
+        is_proven: whether it is likely enough to be said; else it is an order alone.
     """
 
     by: Hit
     statement: str
     probability: float
     proof: str
-
-    @property
-    def is_proven(self) -> bool:
-        """True if it is likely enough to be said; else it is an order alone."""
-        return self.probability >= fitted_model().mark
+    is_proven: bool = True
 
 
 # -- pairs -----------------------------------------------------------------------------------------
@@ -71,19 +74,19 @@ class Pair:
     new: Statement
     likeness: float  # Dice's coefficient of their content words
 
-    def features(self, rarity: Rarity) -> dict[str, float]:
-        """Return what speaks for the later one's replacing the older."""
-        later = self.later.item
-        return pair_features(
-            self.old,
-            self.new,
-            rarity,
-            adjacent=_are_adjacent(self.older, self.later),
-            by_assistant=isinstance(later, Entry) and later.role == "assistant",
-            same_voice=_voices(self.older, self.old) == _voices(self.later, self.new),
-        )
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether the older statement is all of its line, and worth keeping.
 
-    def proof(self, probability: float) -> str:
+        Who reads that a line held until a day takes that for all of it, and what nobody would keep
+        ("thanks, that means a lot") does not hold until anything.
+        """
+        text = self.old.text
+        words = Words.of(text, likeliest_language(text, split_words(text)))
+        is_all = len(text) >= _WHOLE * len(_words_of(self.older).strip())
+        return is_all and worth(words) > _WORTH
+
+    def proof(self, likely: float) -> str:
         """Return what the two have in common and what each has of its own, in words."""
         old, new = self.old.words, self.new.words
         shared = self.old.content & self.new.content
@@ -93,7 +96,7 @@ class Pair:
             return " ".join(own) or "-"
 
         lost, fresh = named(old, self.old.content - shared), named(new, self.new.content - shared)
-        return f"{self.later.id}: same {named(new, shared)}; {lost} > {fresh}; p {probability:.2f}"
+        return f"{self.later.id}: same {named(new, shared)}; {lost} > {fresh}; p {likely:.2f}"
 
 
 def find_pairs(hits: Sequence[Hit], query: Collection[str] = ()) -> Iterator[Pair]:
@@ -109,6 +112,8 @@ def find_pairs(hits: Sequence[Hit], query: Collection[str] = ()) -> Iterator[Pai
             if old.when >= new.when or not _are_alike(old, new, query):
                 continue
             if not _are_comparable(old.hit, new.hit):
+                continue
+            if new.statement.is_open or is_of_another(old.statement, new.statement):
                 continue
             if not _may_speak_for(old, new):
                 continue
@@ -234,11 +239,14 @@ def find_replacements(
             frozenset().union(*(pair.old.content | pair.new.content for pair in pairs))
         )
         for pair in pairs:
-            probability = model.judge(pair.features(rarity))
+            likely = probability(pair.old, pair.new, rarity)
             # Without a word in common there is no evidence of one matter, only a correction.
-            if probability >= (model.order if pair.likeness else model.mark):
-                now = Replacement(pair.later, pair.new.text, probability, pair.proof(probability))
-                note(pair.older, now)
+            if likely >= (model.order if pair.likeness else model.mark):
+                proof, proven = pair.proof(likely), likely >= model.mark and pair.is_whole
+                note(
+                    pair.older,
+                    Replacement(pair.later, pair.new.text, likely, proof, proven),
+                )
     replaced = _follow_chains({older: now for older, (*_, now) in latest.items()})
     return {**_resting_on(hits, replaced), **replaced} if replaced else {}
 

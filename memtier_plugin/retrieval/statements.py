@@ -38,15 +38,13 @@ _QUOTED: Final = re.compile(
     r"[\"“„«][^\"”“»„«\s]*+\s[^\"”“»„«]*+[\"”“»]"
 )  # more than a word or a name
 _OPENING: Final = 3  # words that tell whether a statement only supposes
-_OF_CLOCK: Final = frozenset(["am", "pm", "uhr", "h"])
 _QUESTION_MARKS: Final = ("?", "？", "吗", "か。", "吗。")
-CueClass = Literal["change", "present", "ending", "unsettled", "former"]
+CueClass = Literal["change", "present", "ending", "unsettled"]
 _CUE_CLASSES: Final[Mapping[CueClass, str]] = {
     "change": "change_cues",
     "present": "present_cues",
     "ending": "ending_cues",
     "unsettled": "unsettled",
-    "former": "former_cues",
 }
 
 
@@ -70,9 +68,6 @@ class Word(NamedTuple):
         return _WIDE.match(self.stem) is not None
 
 
-_NOTHING: Final = Word("", "function")
-
-
 @fast_init
 @dataclass(frozen=True, slots=True)
 class Statement:
@@ -80,28 +75,23 @@ class Statement:
 
     Attributes:
         words: all of them, in order; ``content`` the stems that are no function words.
-        names: of these, of names; ``numbers`` as they are written; ``units`` what stands by them.
+        numbers: of these, as they are written.
         negated: whether it denies something.
         own: whether it speaks of its speaker ("I live"), ``possessive`` of what is theirs.
-        pronoun: whether it speaks of somebody or something by a pronoun.
-        cues: whether it plans or supposes ("unsettled"), tells of the past ("former"), of a change.
-        supposes: whether it opens with what is not settled ("if", "maybe"), or quotes somebody.
-        requests: whether it tells somebody what to do, which is not done by that.
+        cues: whether it plans or supposes ("unsettled"), or has a word of change or of an end.
+        is_open: whether it opens with what is not settled ("if", "maybe"), quotes somebody, or
+            tells somebody what to do, which is not done by that.
     """
 
     text: str
     words: tuple[Word, ...]
     content: frozenset[str]
-    names: frozenset[str]
     numbers: frozenset[str]
-    units: frozenset[str]
     negated: bool
     own: bool
     possessive: bool
-    pronoun: bool
     cues: frozenset[CueClass]
-    supposes: bool
-    requests: bool
+    is_open: bool
 
 
 def statements(text: str) -> tuple[Statement, ...]:
@@ -140,23 +130,20 @@ def _sentences(text: str) -> Iterator[str]:
 def _statement(text: str) -> Statement:
     words = tuple(_read_words(text))
     tokens = frozenset(_TOKEN.findall(text.casefold()))
-    own, possessive, third, negations = _classes()
+    own, possessive, negations = _classes()
     wide = not text.isascii() and _WIDE.search(text) is not None
     return Statement(
         text,
         words,
         frozenset([word.stem for word in words if word.is_content]),
-        frozenset([word.stem for word in words if word.kind == "name"]),
         frozenset([word.stem for word in words if word.kind == "number"]),
-        frozenset(_units(words)),
         negated=not tokens.isdisjoint(negations) or (wide and _has_any(text, _wide(negations))),
         own=not tokens.isdisjoint(own) or (wide and _has_any(text, _wide(own))),
         possessive=not tokens.isdisjoint(possessive),
-        pronoun=not tokens.isdisjoint(third),
         cues=find_cues(text),
-        requests=opens_imperative(Phrases.of(text, detect_language(text) or "english")),
-        supposes="unsettled" in find_cues(" ".join(_TOKEN.findall(text)[:_OPENING]))
-        or _QUOTED.search(text) is not None,
+        is_open="unsettled" in find_cues(" ".join(_TOKEN.findall(text)[:_OPENING]))
+        or _QUOTED.search(text) is not None
+        or opens_imperative(Phrases.of(text, detect_language(text) or "english")),
     )
 
 
@@ -191,26 +178,6 @@ def _function_words(language: str) -> Words:
     return frozenset[str]().union(*(common_words(words.language) for words in lexicons()))
 
 
-def _units(words: Sequence[Word]) -> Iterator[str]:
-    """Yield of what the numbers of a statement are: the word that follows, or a day or an hour."""
-    for number, following in zip(words, [*words[1:], _NOTHING], strict=False):
-        if number.kind != "number" or number.stem in _calendar():
-            continue
-        if ":" in number.stem or following.stem in _OF_CLOCK:
-            yield "hour"
-        elif following.stem in _calendar():
-            yield "day"
-        elif following.kind in ("word", "name") or following.stem in _spans():
-            yield following.stem
-
-
-@cache
-def _spans() -> Words:
-    """Return the stems of what time is measured in."""
-    forms = (form for words in lexicons() for of in words.units.values() for form in of)
-    return frozenset(stem for form in forms for stem in _STEMS.words(form) or [form])
-
-
 @cache
 def _cue_words() -> Words:
     """Return the words of change: they tell neither what a statement is about nor a value of it."""
@@ -235,12 +202,11 @@ def _calendar() -> Words:
 
 
 @cache
-def _classes() -> tuple[Words, Words, Words, Words]:
-    """Return the words of the first person, of what is its own, of the third, and of denial."""
+def _classes() -> tuple[Words, Words, Words]:
+    """Return the words of the first person, of what is its own, and of denial."""
     return (
         words_of("first_person") - words_of("first_plural"),
         words_of("first_possessive") - words_of("first_plural"),
-        words_of("third_person"),
         words_of("negations"),
     )
 

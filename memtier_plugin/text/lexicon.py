@@ -111,7 +111,6 @@ class Lexicon:
     ending_cues: Phrases  # say that it is no more
     unsettled: Phrases  # wish, propose, doubt or condition; what they say does not hold yet
     since_now: Phrases  # beside a value they say that it is so by now, and are no part of it
-    former_cues: Phrases  # say that it was so once
     # Confidences and what is sensitive: patterns as `word_patterns` reads them
     pattern_words: Mapping[str, WordList]  # words that patterns name, "any_of_this" for several
     confidences: Phrases  # say that something is not to go any further

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.records import FactDraft
-from memtier_plugin.facts.extraction import worth
 from memtier_plugin.facts.extraction.frames import read_words
 from memtier_plugin.facts.extraction.rules import extract_facts
+from memtier_plugin.retrieval import worth
 from tests.builders import make_entry
 
 SAID = datetime(2026, 3, 4, 10, tzinfo=UTC)

@@ -12,7 +12,7 @@ from typing import Final
 
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.retrieval.statements import Statement, statements
-from memtier_plugin.retrieval.succession import Rarity, fitted_model, rarity_among, replaces
+from memtier_plugin.retrieval.succession import Rarity, fitted_model, replaces
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.speech import only_acknowledges, only_asks
 
@@ -75,7 +75,7 @@ class KnownFacts:
         ]
         words = part.content.union(*map(_words_of, older))
         frequencies = self._reader.word_frequencies(self._scopes, words)
-        return older, rarity_among(frequencies, self._items)
+        return older, Rarity(frequencies, self._items)
 
 
 def _words_of(fact: Fact | FactDraft) -> frozenset[str]:
@@ -100,13 +100,8 @@ def draft_replacing(
     best, most = None, fitted_model().mark
     for fact in known:
         quote = fact.quote or fact.text
-        likely = replaces(
-            quote,
-            part.text,
-            rarity,
-            adjacent=bool(before) and quote in before,
-            by_assistant=entry.role == "assistant",
-        )
+        adjacent = bool(before) and quote in before
+        likely = replaces(quote, part.text, rarity, adjacent=adjacent)
         if likely >= most:
             best, most = fact, likely
     if best is None:

@@ -20,7 +20,7 @@ from memtier_plugin.facts.extraction.frames import Asserted, find_asserted
 from memtier_plugin.facts.extraction.introductions import find_introduction
 from memtier_plugin.facts.extraction.reading import asks_once, orders, points_back, without_lead
 from memtier_plugin.facts.extraction.statement_drafts import draft_statement, without_now
-from memtier_plugin.facts.extraction.worth import worth
+from memtier_plugin.retrieval.worth import worth
 from memtier_plugin.text.languages import iter_sentence_spans
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.phrases import Words
