@@ -172,8 +172,8 @@ def test_a_line_that_says_more_is_not_marked() -> None:
     claim = "The ferry leaves at 9:15."
     more = f"{claim} Our cabin is on deck four, and breakfast is included for the two of us there."
     assert ask(question, [entry_hit(claim, 1), later])
-    whole, long = (replaced_by(question, [entry_hit(text, 1), later]) for text in (claim, more))
-    assert all(now.is_proven for now in whole.values())
+    short, long = (replaced_by(question, [entry_hit(text, 1), later]) for text in (claim, more))
+    assert all(now.is_proven for now in short.values())
     assert not any(now.is_proven for now in long.values())
 
 
