@@ -64,6 +64,14 @@ def _bare(text: str) -> str:
     return text.strip().replace("[", "(").replace("]", ")")
 
 
+def own_words(text: str) -> str:
+    """Return a message without what was pasted into it."""
+    spans = pasted_spans(text)
+    starts = [0, *(end for _, end in spans)]
+    ends = [*(start for start, _ in spans), len(text)]
+    return "".join(text[start:end] for start, end in zip(starts, ends, strict=True))
+
+
 def is_pasted(text: str, start: int, end: int) -> bool:
     """Tell whether a part of a message touches what was pasted."""
     return any(start < last and first < end for first, last in pasted_spans(text))

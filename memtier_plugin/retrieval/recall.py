@@ -57,6 +57,7 @@ from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
 from memtier_plugin.retrieval.search import Search, SearchResult, plugin_signals
 from memtier_plugin.retrieval.session_lines import refresh_for
+from memtier_plugin.retrieval.standing import own_orders
 from memtier_plugin.retrieval.subject import SubjectFinder
 from memtier_plugin.retrieval.tiers import TierName
 from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
@@ -65,7 +66,6 @@ from memtier_plugin.retrieval.withholding import Withholder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.text.passages import select_passage
-from memtier_plugin.text.traits import find_orders
 
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are looked for
@@ -445,7 +445,7 @@ class Recaller:
             return BlockPlan(judged.hits, k, budget, guarded=guarded)
         most = self._settings.retrieval.passage_tokens
         select = partial(select_passage, weights=terms, words=self._store.tokenizer.words)
-        rules = {hit.text: find_orders(hit.text) for hit in judged.added if query.kinds.task}
+        rules = {hit.text: own_orders(hit.text) for hit in judged.added if query.kinds.task}
 
         def excerpt(text: str, index: int) -> str:
             text = rules.get(text) or text  # the order alone

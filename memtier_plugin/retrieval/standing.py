@@ -18,6 +18,7 @@ import regex
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.hits import entry_hit
+from memtier_plugin.retrieval.pasted_text import own_words
 from memtier_plugin.retrieval.prompt_words import split_words
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.storage.readers import Reader
@@ -75,6 +76,11 @@ def read_standing(reader: Reader, viewer: Viewer) -> list[Hit]:
     return [entry_hit(stored[row], 0.0, {}) for row in rows if row in stored]
 
 
+def own_orders(text: str) -> str:
+    """Return the orders for good of a message, without those in what was pasted into it."""
+    return find_orders(own_words(text))
+
+
 def select_standing(prompt: str, hits: Iterable[Hit], budget: int) -> list[Hit]:
     """Return the few instructions that suit a task best, the newest first.
 
@@ -88,7 +94,7 @@ def select_standing(prompt: str, hits: Iterable[Hit], budget: int) -> list[Hit]:
     newer: list[_Order] = []
     suited: list[tuple[int, int, Hit]] = []
     for hit in hits:
-        text = find_orders(hit.text)
+        text = own_orders(hit.text)
         order = _Order.of(text)
         if not text or any(other.replaces(order) for other in newer):
             continue

@@ -17,6 +17,7 @@ import regex
 
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.facts.extraction.frames import CODE_LINE
+from memtier_plugin.retrieval.pasted_text import is_pasted
 from memtier_plugin.text.dates.annotate import RELATIVE
 from memtier_plugin.text.lexicon import small_talk
 from memtier_plugin.text.passages import OMISSION
@@ -86,8 +87,10 @@ def find_sentences(entries: Sequence[Entry]) -> Iterator[SourceSentence]:
     """Yield the sentences of quotable entries, without code and tool calls."""
     for entry in entries:
         if is_quotable(entry):
+            typed = entry.role == "user"  # a tool's or an assistant's text is pasted by nobody
             for start, end in _prose_spans(entry.content[:_MAX_ENTRY_CHARS]):
-                yield SourceSentence(entry, start, end)
+                if not (typed and is_pasted(entry.content, start, end)):
+                    yield SourceSentence(entry, start, end)
 
 
 def select_sentences(
