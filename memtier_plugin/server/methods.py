@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypedDict, Unpack
 
 from memtier_plugin import __version__
-from memtier_plugin.core.errors import EndpointRefused, MemTierError
+from memtier_plugin.core.errors import EndpointRefused, MemTierError, MessageError
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_private_folder
@@ -30,7 +30,7 @@ from memtier_plugin.pool import memory_pool
 from memtier_plugin.providers.host_model import HOST_MODEL
 from memtier_plugin.server.access import Access
 from memtier_plugin.server.host_models import HostModels
-from memtier_plugin.server.parameters import BadParams, check_fields, parse_time, to_jsonable
+from memtier_plugin.server.parameters import BadParams, check_fields, fill, parse_time, to_jsonable
 
 METHODS: Final = (
     *("hook", "tool", "command", "recall", "ask", "explain", "record", "end_run", "remember"),
@@ -142,13 +142,13 @@ class Methods:
         kind = HOOKS[name]
         payload: PromptEvent | RunEvent | None = None
         try:
-            run = RunContext(**{**defaults, **context})
+            run = fill(RunContext, name, {**defaults, **context})
             if kind is not None:
                 given = dict(event or {})
                 given["messages"] = parse_messages(given.get("messages", ()))
                 if "visible_since" in given:
                     given["visible_since"] = parse_time("visible_since", given["visible_since"])
-                payload = kind(**given)
+                payload = fill(kind, name, given)
         except TypeError as error:
             raise BadParams(f"the event or context of {name} is wrong: {error}") from None
         check_fields(run, *([payload] if payload else []))
@@ -253,7 +253,7 @@ class Methods:
                 if host
                 else replace(base, **context)
             )
-        except TypeError as error:
+        except (TypeError, MessageError) as error:
             raise BadParams(f"{name} is wrong: {error}") from None
         check_fields(run)
         return self._admit(run)

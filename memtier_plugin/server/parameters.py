@@ -12,12 +12,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, Final, Literal, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.core.times import from_iso, to_iso
 
+T = TypeVar("T")
 MAX_TEXT_CHARS: Final = 200_000  # of a text that is asked or stated; runs have limits of their own
 _OF_RUNS: Final = frozenset({"messages", "event"})
 
@@ -30,6 +42,18 @@ class BadParams(Exception):
     def __init__(self, message: str, code: int = -32602) -> None:
         super().__init__(message)
         self.code = code
+
+
+def fill(kind: type[T], hook: str, values: Mapping[str, Any]) -> T:
+    """Return a record of a hook filled with what a client gave.
+
+    Raises:
+        BadParams: a name is unknown or missing.
+    """
+    try:
+        return kind(**values)
+    except MessageError as error:
+        raise BadParams(f"the event or context of {hook} is wrong: {error}") from None
 
 
 def check_arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]:
