@@ -174,11 +174,15 @@ def fitted_model() -> ReplacementModel:
 def probability(older: Statement, later: Statement, rarity: Rarity) -> float:
     """Return how likely a later statement replaces an older one.
 
-    What only says that its subject has ended is the end of it: "the picnic is cancelled".
+    What only says that its subject has ended is the end of it ("the picnic is cancelled"); what else
+    says the same, or less, ends nothing.
     """
-    first = next((word.stem for word in older.words if word.is_content), "")
-    if "ending" in later.cues and later.content <= older.content and first in later.content:
-        return 1.0
+    if later.content <= older.content:
+        first = next((word.stem for word in older.words if word.is_content), "")
+        if "ending" in later.cues and first in later.content:
+            return 1.0
+        if later.negated == older.negated:
+            return 0.0
     return fitted_model().probability(pair_features(older, later, rarity))
 
 
