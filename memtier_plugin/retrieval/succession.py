@@ -174,8 +174,8 @@ def fitted_model() -> ReplacementModel:
 def probability(older: Statement, later: Statement, rarity: Rarity) -> float:
     """Return how likely a later statement replaces an older one.
 
-    What only says that its subject has ended is the end of it ("the picnic is cancelled"); what else
-    says the same, or less, ends nothing.
+    What only says that its subject has ended is the end of it ("the picnic is cancelled"); what
+    else says the same, or less, ends nothing.
     """
     if later.content <= older.content:
         first = next((word.stem for word in older.words if word.is_content), "")
