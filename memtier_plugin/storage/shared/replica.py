@@ -92,6 +92,7 @@ class Replica:
         self._rescued = 0  # times; each puts lines before those that wait
         self._compared: set[Stream] = set()  # with the server's, since it was last away
         self._known: set[Stream] | None = None  # what the server had, since it was last away
+        self._shown: set[Stream] = set()  # by the server, since the start
         self._looked: set[Stream] = set()  # whose files were, for what somebody else changed
         folder.make(FOLDER)
 
@@ -267,7 +268,12 @@ class Replica:
             heads, synced = self.ledger.heads(), Synced()
             if self._known is None or not self._known <= heads.keys():
                 heads |= dict.fromkeys(self._missing(heads), NO_LINES)
-        if not heads and any(mark.offset for mark in marked_streams(self.path).values()):
+        self._shown |= heads.keys()
+        copied = any(mark.offset for mark in marked_streams(self.path).values())
+        # Lines that were being copied when the right went have no mark yet.
+        if not heads and (
+            copied or (self._shown and not any(map(self.ledger.may_read, self._shown)))
+        ):
             raise Refused("this machine may not read the project any more: its copy stays as it is")
         for stream, head in heads.items():
             mark = read_mark(self.path, stream)
