@@ -445,7 +445,7 @@ def main() -> None:
     parser.add_argument("--constant", type=Path, nargs="*", default=[])
     parser.add_argument("--talk", type=Path)
     parser.add_argument("--mark", type=float, default=0.42)
-    parser.add_argument("--order", type=float, default=0.1)
+    parser.add_argument("--order", type=float, default=0.25)
     parser.add_argument("--without", nargs="*", default=[], help="features to leave out")
     parser.add_argument("--only", nargs="*", help="sources to report on; none: just fit")
     parser.add_argument("--verbose", action="store_true", help="list what goes wrong")
