@@ -68,3 +68,8 @@ def marked_streams(folder: Path) -> dict[Stream, Mark]:
         if ledger in ("episodic", "journal", "semantic", "procedural"):
             streams[stream] = read_mark(folder, stream)
     return streams
+
+
+def copied_streams(folder: Path) -> list[Stream]:
+    """Return the streams of which this machine has lines."""
+    return [stream for stream, mark in marked_streams(folder).items() if mark.offset]

@@ -40,9 +40,9 @@ from memtier_plugin.storage.shared.files import (
 from memtier_plugin.storage.shared.marks import (
     FOLDER,
     Mark,
+    copied_streams,
     digest,
     mark_path,
-    marked_streams,
     read_mark,
     write_mark,
 )
@@ -92,7 +92,6 @@ class Replica:
         self._rescued = 0  # times; each puts lines before those that wait
         self._compared: set[Stream] = set()  # with the server's, since it was last away
         self._known: set[Stream] | None = None  # what the server had, since it was last away
-        self._shown: set[Stream] = set()  # by the server, since the start
         self._looked: set[Stream] = set()  # whose files were, for what somebody else changed
         folder.make(FOLDER)
 
@@ -268,13 +267,9 @@ class Replica:
             heads, synced = self.ledger.heads(), Synced()
             if self._known is None or not self._known <= heads.keys():
                 heads |= dict.fromkeys(self._missing(heads), NO_LINES)
-        self._shown |= heads.keys()
-        copied = any(mark.offset for mark in marked_streams(self.path).values())
-        # Lines that were being copied when the right went have no mark yet.
-        if not heads and (
-            copied or (self._shown and not any(map(self.ledger.may_read, self._shown)))
-        ):
+        if not heads and (self._known or copied_streams(self.path)):
             raise Refused("this machine may not read the project any more: its copy stays as it is")
+        self._known = {*heads}  # before they are copied: lines without a mark may stay, too
         for stream, head in heads.items():
             mark = read_mark(self.path, stream)
             if stop():
@@ -286,12 +281,11 @@ class Replica:
                     if stream not in self._looked:
                         self._mend(stream, synced)
                         self._looked.add(stream)
-        self._known = {*heads}
         return synced
 
     def _missing(self, heads: Container[Stream]) -> list[Stream]:
         """Return the streams that the server has lost whole, as a backup was older than them."""
-        here = (name for name, mark in marked_streams(self.path).items() if mark.offset)
+        here = copied_streams(self.path)
         return [name for name in here if name not in heads and self.ledger.may_read(name)]
 
     def fetch_stream(self, stream: Stream) -> None:
