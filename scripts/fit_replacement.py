@@ -92,7 +92,7 @@ class Source:
         words = {
             hit.text: _content(hit) for each in self.pairs_told for hit in (each.old, each.new)
         }
-        all_ = Counter(word for content in words.values() for word in content)
+        in_source = Rarity(Counter(w for content in words.values() for w in content), len(words))
         having: dict[str, list[str]] = defaultdict(list)
         for text, content in sorted(words.items()):
             for word in sorted(content):
@@ -101,11 +101,8 @@ class Source:
             pairs = [*find_pairs([each.old, each.new])]
             self.missing += each.changed and not pairs
             for pair in pairs:
-                near = self._near(words, having, each, draw) if self.near else [*words]
-                counts = (
-                    Counter(word for text in near for word in words[text]) if self.near else all_
-                )
-                rarity = Rarity(counts, len(near))
+                count = draw.choice(NEAR) if self.near else None
+                rarity = in_source if count is None else self._near(count, words, having, each)
                 self.rows.append(pair_features(pair.old, pair.new, rarity))
                 self.labels.append(each.changed)
                 self.texts.append((pair.old.text, pair.new.text))
@@ -113,21 +110,19 @@ class Source:
 
     def _near(
         self,
+        count: int,
         words: dict[str, frozenset[str]],
         having: dict[str, list[str]],
         told_pair: Told,
-        draw: random.Random,
-    ) -> list[str]:
-        """Return the lines among which a pair is seen."""
-        count = draw.choice(NEAR)
-        if count is None:
-            return [*words]
+    ) -> Rarity:
+        """Return how rare words are among a pair and so many lines that are most like it."""
         alike: Counter[str] = Counter()
         for word in sorted(words[told_pair.old.text] | words[told_pair.new.text]):
             alike.update(having[word][:200])
         shown = [told_pair.old.text, told_pair.new.text]
         others = [text for text, _ in alike.most_common(count + 2) if text not in shown]
-        return [*shown, *others[:count]]
+        near = [*shown, *others[:count]]
+        return Rarity(Counter(word for text in near for word in words[text]), len(near))
 
 
 def _content(hit: Hit) -> frozenset[str]:
@@ -317,7 +312,7 @@ def constant_source(path: Path) -> Source:
 def talk_sources(folder: Path) -> Iterator[Source]:
     """Yield pairs of lines of talk that have most in common, a source for each place it is from.
 
-    Meetings, support channels and small talk end nothing that was said: all count as unchanged.
+    What is said there hardly ever replaces an earlier line, so every pair counts as unchanged.
     """
     lines: dict[str, list[str]] = defaultdict(list)
     for name, labels in (("statements", ("drop",)), ("relevance", ("pos", "neg"))):

@@ -76,10 +76,10 @@ class Pair:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether the older statement is all of its line, and worth keeping.
+        """Tell whether the older statement is its entire line, and worth keeping.
 
-        Who reads that a line held until a day takes that for all of it, and what nobody would keep
-        ("thanks, that means a lot") does not hold until anything.
+        A mark covers the entire line, so a line that says more must not get one.  Neither must one
+        that nobody would keep ("thanks, that means a lot"): it states nothing that could change.
         """
         text = self.old.text
         words = Words.of(text, likeliest_language(text, split_words(text)))

@@ -91,7 +91,7 @@ def _common_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[int, int]:
 
 
 def _find_swaps(old: Sequence[Word], new: Sequence[Word]) -> list[set[str]]:
-    """Return where two statements go on in another way after the same word, as kinds of words."""
+    """Return the kinds of words at each place where two statements diverge after the same word."""
     both = {word.stem for word in old} & {word.stem for word in new}
 
     def places(words: Sequence[Word]) -> dict[str, set[str]]:
@@ -108,11 +108,11 @@ def _find_swaps(old: Sequence[Word], new: Sequence[Word]) -> list[set[str]]:
 
 
 def is_of_another(older: Statement, later: Statement) -> bool:
-    """Tell whether two statements say the same of two subjects.
+    """Tell whether two statements give the same attribute of two different subjects.
 
-    The older is of its speaker and the later of somebody of theirs ("I have a dog", "my brother has
-    no dog"); or they differ in the subject and in the value, and the rest of both is the same in
-    the same order: "my mother's birthday is on 5 June", "my father's birthday is on 9 July".
+    Either the older is about its speaker and the later about somebody close to them ("I have a
+    dog", "my brother has no dog"), or only the subject and the value differ, with the other words
+    in the same order: "my mother's birthday is on 5 June", "my father's birthday is on 9 July".
     """
     if older.own and later.possessive and not (later.own or older.possessive):
         return True
@@ -174,8 +174,8 @@ def fitted_model() -> ReplacementModel:
 def probability(older: Statement, later: Statement, rarity: Rarity) -> float:
     """Return how likely a later statement replaces an older one.
 
-    What only says that its subject has ended is the end of it ("the picnic is cancelled"); what
-    else says the same, or less, ends nothing.
+    A statement that only says that its subject is over ("the picnic is cancelled") ends it.  Any
+    other that merely repeats the older one, or part of it, ends nothing.
     """
     if later.content <= older.content:
         first = next((word.stem for word in older.words if word.is_content), "")
