@@ -11,7 +11,7 @@ import textwrap
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,7 @@ from memtier_plugin.core.resident_socket import find_owner
 from memtier_plugin.storage.ledger.jsonl import day_file
 
 ROOT: Final = Path(__file__).parents[1]
-PATIENCE: Final = 60.0  # seconds for what takes one on a machine that has nothing else to do
+PATIENCE: Final = 150.0  # seconds for what takes one on a machine that has nothing else to do
 
 
 def run_memtier(*arguments: str | Path, input: str | None = None, code: int = 0) -> Result:
@@ -40,7 +40,7 @@ def run_memtier(*arguments: str | Path, input: str | None = None, code: int = 0)
 def child_environment(*paths: Path, **more: str) -> dict[str, str]:
     """Return this process's environment for a child that imports the code under test."""
     search_path = os.pathsep.join(map(str, (ROOT, *paths)))
-    return {**os.environ, "PYTHONPATH": search_path, **more}
+    return {**os.environ, "PYTHONPATH": search_path, "PYTHONFAULTHANDLER": "1", **more}
 
 
 def start_python(*arguments: str | Path, **options: Any) -> subprocess.Popen[Any]:
@@ -116,10 +116,18 @@ def wait_until(holds: Callable[[], object], seconds: float = PATIENCE) -> None:
 
 @contextmanager
 def running(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
-    """Kill a process at the end, whatever came of it, and close its pipes."""
+    """Kill a process at the end, whatever came of it, and close its pipes.
+
+    If the test fails meanwhile, the process first prints what each of its threads does.
+    """
     with process:
         try:
             yield process
+        except AssertionError:
+            process.send_signal(signal.SIGABRT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            raise
         finally:
             process.kill()
 

@@ -319,16 +319,15 @@ def test_a_part_of_the_walk() -> None:
 def test_a_sample_of_the_walk(tmp_path: Path) -> None:
     """Writes, fsyncs, renames, truncations, removals and commits fail in every way; all holds.
 
-    A fifth of the cases, drawn by the seed TEST_MEMTIER_SEED [1]; `make faults` walks
-    through all of them.
+    One case in twenty, drawn by the seed TEST_MEMTIER_SEED [1]; `make faults` walks through all.
     """
     seed = os.environ.get("TEST_MEMTIER_SEED", "1")
     report = walk(
-        "--results", str(tmp_path / "faults.jsonl"), "--afresh", "--sample", "0.2", "--seed", seed
+        "--results", str(tmp_path / "faults.jsonl"), "--afresh", "--sample", "0.05", "--seed", seed
     )
     print({name: value for name, value in report.items() if name != "broken"})  # noqa: T201
     assert report["broken"] == {} and report["never_reached"] == []
-    assert report["done"] == report["cases"] > 100 and report["operations"] > 20
+    assert report["done"] == report["cases"] > 40 and report["operations"] > 20
 
 
 @pytest.mark.slow
