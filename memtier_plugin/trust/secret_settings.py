@@ -59,9 +59,9 @@ _ENTRY: Final = re.compile(
 )
 _PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CONFIG_LINE: Final = re.compile(
-    r"[ \t>|+-]*(?:(?:export|set|ENV|ARG)[ \t]+)?[\"']?[A-Za-z_][\w.-]*[\"']?[ \t]*(?:=|:)"
+    r"[ \t>|+-]*+(?:(?:export|set|ENV|ARG)[ \t]+)?[\"']?[A-Za-z_][\w.-]*[\"']?[ \t]*(?:=|:)"
     r"[^;{}()\[\]]*[^;,{}()\[\]\s][ \t]*\Z"
-    r"|[ \t>-]*(?:[#;].*|\[[\w. :-]+\]|```\w*|[\w.-]+:)?[ \t]*\Z"
+    r"|[ \t>-]*+(?:[#;].*|\[[\w. :-]+\]|```\w*|[\w.-]+:)?[ \t]*\Z"
 )
 
 
