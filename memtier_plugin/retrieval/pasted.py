@@ -10,7 +10,7 @@ MIN_PASTED_LINES: Final = 2
 _MIN_PASTED_SHARE: Final = 0.5  # of the characters
 
 _LOG_LINE: Final = regex.compile(
-    r"""(?x)^\s*(?:
+    r"""(?x)^\s*+(?:
       Traceback\ \(most\ recent | File\ "[^"]+",\ line\ \d | at\ [\w.$<>/]+\s?\( | Caused\ by:
     | [\w.]*(?:Error|Exception|Warning)\b[^.?!]{0,40}: | (?i:error|warning)(?:\[\w+\])?:\s
     | -->\ | \.{3}\ \d+\ more | npm\ (?:ERR!|WARN) | panic: | fatal: | goroutine\ \d
@@ -22,13 +22,13 @@ _LOG_LINE: Final = regex.compile(
     )"""
 )
 _CODE_LINE: Final = regex.compile(
-    r"""(?x)^\s*(?:
+    r"""(?x)^\s*+(?:
       [\]})]+[;,]?$ | ["'][\w .-]+["']\s?:\s.* | [{[(]$ | </?[a-z][\w-]*[^>]*>.* | \#include\b.*
     | (?:def|class|fn|func|function|const|let|var|public|private|static|import|from|package|using
         |return|struct|impl|interface|enum|async|await|export|if|for|while|else|elif|try|except
         |catch|switch|case|select|insert|update|create\ table)\b.*[:;{}()=,>]
     | .*[{};]$ | [\w.\[\]]+\s?(?:=|:=|\+=|->)\s?\S.* | [\w.]+\([^)]*\);? | @\w+(?:\(.*\))? | //.*
-    | \#\ ?\w+[^.?!]*$ | \|.*\|$ | [\w-]+:\ ?\S*$ | -\ [\w-]+:\s?\S*$
+    | \#\ ?\w[^.?!]*$ | \|.*\|$ | [\w-]+:\ ?\S*$ | -\ [\w-]+:\s?\S*$
     )$"""
 )
 _FENCE: Final = regex.compile(r"^\s*(?:```|~~~)")

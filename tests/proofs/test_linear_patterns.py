@@ -2,14 +2,12 @@
 
 The patterns are those that a fresh process compiles on import.  Each is given runs of what it is
 made of, as long as a run has to be to show a square: four times the text may take four times the
-processor time, with room for noise, not sixteen times.  One part of ten is read, by the seed
-TEST_MEMTIER_SEED [1]; `make patterns` reads all.
+processor time, with room for noise, not sixteen times.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -30,12 +28,6 @@ PAIRS: Final = 100  # runs of two characters for one pattern
 SLOW: Final = 0.01  # processor seconds for so many, of which a linear pattern takes a tenth at most
 SQUARE: Final = 9  # times as long for four times the text
 ATOMS: Final = 'aA1 \n.-_@/:"()=的é,?!`[]<>#\\*|{\t%+&$' + "'"
-PARTS: Final = 10
-_PARTS: Final = (
-    range(PARTS)
-    if "TEST_MEMTIER_WHOLE" in os.environ
-    else [int(os.environ.get("TEST_MEMTIER_SEED", "1")) % PARTS]
-)
 
 # Patterns that may take longer, since what they read is short; by module and name.
 BOUNDED: Final = {
@@ -47,11 +39,6 @@ BOUNDED: Final = {
     "memtier_plugin.storage.recovery": "a file's name",
     "memtier_plugin.hosts.self_check": "a package's own metadata",
 }
-# Squares that are still to be cured, by module and how the pattern begins; none may join them.
-KNOWN: Final = {
-    ("memtier_plugin.retrieval.pasted", "(?x)^\\s*(?:"),
-}
-
 _COLLECT: Final = """
 import importlib, json, re, regex, sys
 found = {}
@@ -145,8 +132,7 @@ def is_square(pattern: Any, shape: tuple[str, str, str], *, matches: bool) -> bo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", _PARTS)
-def test_every_pattern_is_linear(part: int) -> None:
+def test_every_pattern_is_linear() -> None:
     """No pattern takes a square of the time, whatever the text is."""
     answer = subprocess.run(
         [sys.executable, "-c", _COLLECT],
@@ -159,9 +145,8 @@ def test_every_pattern_is_linear(part: int) -> None:
     patterns = json.loads(answer.stdout)
     assert len(patterns) > 300
     square = []
-    for engine, text, flags, module, line in patterns[part::PARTS]:
-        known = any(module == name and text.startswith(start) for name, start in KNOWN)
-        if known or module in BOUNDED:
+    for engine, text, flags, module, line in patterns:
+        if module in BOUNDED:
             continue
         pattern = (re if engine == "re" else regex).compile(text, flags)
         matches = only_matches(module, line)
