@@ -30,8 +30,8 @@ WROTE: Final = regex.compile(
 GREETING: Final = regex.compile(
     r"(?i)\A\s*+(?:dear|hello|hi|hey|good (?:morning|day|evening)|sehr geehrte[rs]?|liebe[rs]?"
     r"|hallo|guten (?:tag|morgen)|cher|chère|bonjour|estimad[oa]s?|querid[oa]s?|hola|gentile"
-    r"|car[oa]|prezad[oa]|ol[áa]|beste|geachte|уважаем\w+|здравствуйте|добрый день|尊敬的|您好|拝啓)"
-    r"\b[^.!?\n]{0,60}[,:!，：]?\s*$"
+    r"|car[oa]|prezad[oa]|ol[áa]|beste|geachte|уважаем\w+|здравствуйте|добрый день"
+    r"|尊敬的|您好|拝啓)\b[^.!?\n]{0,60}[,:!，：]?\s*$"
 )
 CLOSING: Final = regex.compile(
     r"(?i)\A\s*+(?:(?:kind|best|warm)?\s*regards|best(?: wishes)?|cheers|many thanks|thanks"
