@@ -70,6 +70,9 @@ def test_what_passes_is_left(text: str, speaker: str | None) -> None:
     ("text", "fact"),
     [
         ("We rebuilt the search page in Elm.", "The user rebuilt the search page in Elm."),
+        ("I lent the tent to Petra.", "The user lent the tent to Petra."),
+        ("We withdrew the planning application.", "The user withdrew the planning application."),
+        ("I shot the film in Oslo.", "The user says: I shot the film in Oslo."),
         ("I collect old radios.", "The user collects old radios."),
         ("My tram leaves at 7:12.", "The user's tram leaves at 7:12."),
         (

@@ -35,7 +35,7 @@ _SAME: Final = word_set(
 _PREFIX: Final = re.compile(r"(?:re|over|under|out|un|fore|mis|with)(?=\w{3})")
 _NO_PAST: Final = word_set(
     """need feed speed breed seed exceed proceed embed read put set cut let hit hurt shut quit cost
-    bet spread run come"""
+    bet spread run come ground wound bore bound rose bit shot beat split burst"""
 )
 
 
