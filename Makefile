@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all test-frameworks bench-agents attacks faults isolation power-loss race soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all test-frameworks bench-agents attacks faults calls isolation power-loss race soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -62,6 +62,10 @@ bench-agents: .venv/.dev # 20 sessions of each coding agent, with a resident and
 
 faults: .venv/.dev # every write that can fail, in every way; goes on where it was left
 	$(BIN)/python -m tests.faults
+
+calls: .venv/.dev # 10,000 drawn calls each of Python, RPC, the terminal and MCP; whole they take an hour
+	TEST_MEMTIER_CALLS=10000 TEST_MEMTIER_TIMEOUT=7200 $(BIN)/pytest -m slow -n 2 tests/core/test_any_call.py \
+		tests/core/test_any_command.py
 
 isolation: .venv/.dev # 10,000 answers, with and without what others keep private
 	TEST_MEMTIER_PAIRS=50 $(BIN)/pytest tests/proofs/test_isolation_fuzz.py -k drawn -n 0

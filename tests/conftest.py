@@ -60,7 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give slow tests and those of real hosts a quarter of an hour before they count as hung."""
     for item in items:
         if item.get_closest_marker("slow") or item.get_closest_marker("runtime"):
-            item.add_marker(pytest.mark.timeout(15 * 60))
+            seconds = int(os.environ.get("TEST_MEMTIER_TIMEOUT", 15 * 60))
+            item.add_marker(pytest.mark.timeout(seconds))
 
 
 @pytest.fixture(scope="session")
