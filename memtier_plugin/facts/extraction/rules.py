@@ -16,6 +16,7 @@ from typing import Final
 
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import Facts
+from memtier_plugin.facts.extraction.amid import MOST, amid
 from memtier_plugin.facts.extraction.frames import Asserted, find_asserted
 from memtier_plugin.facts.extraction.introductions import find_introduction
 from memtier_plugin.facts.extraction.reading import asks_once, orders, points_back, without_lead
@@ -24,6 +25,7 @@ from memtier_plugin.retrieval.worth import worth
 from memtier_plugin.text.languages import iter_sentence_spans
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.phrases import Words
+from memtier_plugin.text.speech import only_asks
 
 MAX_PER_ENTRY: Final = 5
 _MIN_LETTERS: Final = 4  # of a sentence without spaces between words
@@ -108,8 +110,8 @@ def _skip_reason(entry: Entry) -> str:
 def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
     """Yield the drafts of one entry: introductions, and the sentences worth keeping."""
     before: Asserted | None = None
-    others = sum(1 for _ in islice(iter_sentence_spans(entry.content), _FEW)) - 1
-    bar = _IN_PASSING * max(others, 0) / (_FEW - 1)
+    others = sum(1 for _ in islice(iter_sentence_spans(entry.content), MOST + 1)) - 1
+    bar = _IN_PASSING * min(max(others, 0) / (_FEW - 1), 1)
     for sentence in find_asserted(entry.content):
         if introduction := find_introduction(entry, sentence.start, sentence.end):
             yield introduction
@@ -124,7 +126,9 @@ def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
             rejected[reason] += 1
         elif asks_once(words):
             rejected["request"] += 1
-        elif worth(without_now(_without_question(sentence.words))) <= bar:
+        elif worth(without_now(_without_question(sentence.words))) <= bar or (
+            others > 0 and amid(words, others) <= 0
+        ):
             rejected["not worth keeping"] += 1
         elif earlier and _needs(words, earlier.words):
             joined = entry.content[earlier.start : core.end]
@@ -161,7 +165,7 @@ def _unfit_reason(words: Words) -> str:
     text = words.text.strip(_MARKS)
     if len(words.text) > _MAX_CHARS or not lexicon(words.language).definite:
         return "long" if len(words.text) > _MAX_CHARS else "language"
-    if _QUESTIONS.search(words.text):
+    if _QUESTIONS.search(words.text) or only_asks(words.text):
         return "question"
     supposes = not lexicon(words.language).conditionals.isdisjoint(words.words[:1])
     if supposes or words.has("doubt_cues"):
