@@ -19,7 +19,13 @@ from memtier_plugin.core.settings.schema import Facts
 from memtier_plugin.facts.extraction.amid import MOST, amid
 from memtier_plugin.facts.extraction.frames import Asserted, find_asserted
 from memtier_plugin.facts.extraction.introductions import find_introduction
-from memtier_plugin.facts.extraction.reading import asks_once, orders, points_back, without_lead
+from memtier_plugin.facts.extraction.reading import (
+    asks_once,
+    holds,
+    orders,
+    points_back,
+    without_lead,
+)
 from memtier_plugin.facts.extraction.statement_drafts import draft_statement, without_now
 from memtier_plugin.retrieval.worth import worth
 from memtier_plugin.text.languages import iter_sentence_spans
@@ -126,9 +132,7 @@ def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
             rejected[reason] += 1
         elif asks_once(words):
             rejected["request"] += 1
-        elif worth(without_now(_without_question(sentence.words))) <= bar or (
-            others > 0 and amid(words, others) <= 0
-        ):
+        elif worth(without_now(_without_question(sentence.words))) <= bar:
             rejected["not worth keeping"] += 1
         elif earlier and _needs(words, earlier.words):
             joined = entry.content[earlier.start : core.end]
@@ -137,6 +141,8 @@ def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
             )
         elif points_back(words) and not _contrasts(words):
             rejected["vague"] += 1
+        elif others > 0 and not (orders(words) and holds(words)) and amid(words, others) <= 0:
+            rejected["in passing"] += 1
         else:
             for part in _parts(core):
                 yield draft_statement(entry, part)
