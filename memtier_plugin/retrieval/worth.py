@@ -50,9 +50,10 @@ def worth(words: Words) -> float:
 def weigh(values: Mapping[str, float], of_text: Sequence[float], model: str = "alone") -> float:
     """Return the odds, as a logarithm, that one of the fitted models gives to features."""
     fitted = _models()[model]
-    score = float(fitted["bias"])
-    score += sum(fitted["weights"][name] * value for name, value in values.items())
-    return score + sum(x * weight for x, weight in zip(of_text, fitted["vector"], strict=True))
+    weights: Mapping[str, float] = fitted["weights"]
+    score = float(fitted["bias"]) + sum(weights[name] * value for name, value in values.items())
+    pairs = zip(of_text, fitted["vector"], strict=True)
+    return score + float(sum(x * weight for x, weight in pairs))
 
 
 def features(words: Words) -> dict[str, float]:

@@ -95,7 +95,7 @@ def asks_once(words: Words) -> bool:
     """Tell whether a sentence asks for one action that sets no lasting value.
 
     "Track the parcel", "Switch us to the new plan", "Write a poem"; not "Keep the door shut",
-    "Rotate the key every month", or "Move the launch to May", which tells how things are from then on.
+    "Rotate the key every month", or "Move the launch to May", which tell how things are then.
     """
     if words.language != "english" or holds(words) or words.has("decision_cues"):
         return False
