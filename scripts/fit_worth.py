@@ -14,7 +14,9 @@ The coefficients minimise the weighted logistic loss with a small penalty, by Ne
 
 prints for each source, with coefficients fitted without it, what share is kept and left, the same
 for `--test` sets, which are never fitted, and writes
-``memtier_plugin/retrieval/worth.json``.
+``memtier_plugin/retrieval/worth.json``.  With `--amid FILE` only the coefficients for sentences of
+longer messages are fitted: JSON Lines of facts made of real chats, judged by hand, each with `text`
+(its quote), `others` (sentences around it), `keep` and `weight`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from typing import NamedTuple
 import numpy as np
 import yaml
 
+from memtier_plugin.facts.extraction.amid import MODEL as AMID
+from memtier_plugin.facts.extraction.amid import features_amid
 from memtier_plugin.facts.extraction.frames import read_words
 from memtier_plugin.retrieval import worth
 from tests.facts.test_statements import KEPT, LEFT
@@ -39,6 +43,8 @@ OWN = ROOT / "tests" / "facts" / "sentences.yaml"
 MODEL = Path(worth.__file__).with_suffix(".json")
 PENALTY, VECTOR_PENALTY, STEPS = 0.001, 0.002, 25
 SAMPLE = 600  # of each kind of a large source
+AMID_PENALTY, AMID_VECTOR_PENALTY = 0.8, 8.0  # of few hundred sentences
+AMID_BAR = -1.15  # odds, as a logarithm: four of five that are worth keeping pass, unseen
 WEIGHTS = {"statements": 0.15, "pairs": 0.2}
 AS_TYPED = 0.3  # weight of a sentence once more in lower case, without its full stop
 
@@ -126,12 +132,20 @@ def rows_of(sentences: Sequence[Sentence]) -> tuple[np.ndarray, list[str]]:
 
 def fit(rows: np.ndarray, keep: np.ndarray, weight: np.ndarray, plain: int) -> np.ndarray:
     """Return the coefficients, the constant last; both sides weigh the same."""
-    rows = np.hstack([rows, np.ones((len(rows), 1))])
     weight = weight.copy()
     for side in (True, False):
         weight[keep == side] /= 2 * weight[keep == side].sum()
     penalty = np.full(rows.shape[1], VECTOR_PENALTY)
-    penalty[:plain], penalty[-1] = PENALTY, 1e-6
+    penalty[:plain] = PENALTY
+    return newton(rows, keep, weight, penalty)
+
+
+def newton(
+    rows: np.ndarray, keep: np.ndarray, weight: np.ndarray, penalty: np.ndarray
+) -> np.ndarray:
+    """Return the coefficients of least penalised loss, the constant last."""
+    rows = np.hstack([rows, np.ones((len(rows), 1))])
+    penalty = np.append(penalty, 1e-6)
     fitting = np.zeros(rows.shape[1])
     for _ in range(STEPS):
         chance = 1 / (1 + np.exp(-rows @ fitting))
@@ -159,7 +173,11 @@ def main() -> None:
     parser.add_argument("--test", type=Path, nargs="*", default=())
     parser.add_argument("--statements", type=Path)
     parser.add_argument("--pairs", type=Path)
+    parser.add_argument("--amid", type=Path)
     options = parser.parse_args()
+    if options.amid:
+        write(AMID, *fit_amid(options.amid))
+        return
     fitted = [
         *as_typed([*own_sentences(), *(s for f in options.judged for s in judged_sentences(f))]),
         *large_sentences(options.statements, options.pairs),
@@ -186,14 +204,36 @@ def main() -> None:
             test_rows @ fitting[:-1] + fitting[-1],
             np.array([sentence.keep for sentence in tested]),
         )
-    model = {
+    write("alone", fitting, names)
+
+
+def fit_amid(file: Path) -> tuple[np.ndarray, list[str]]:
+    """Return the coefficients for sentences of longer messages, and their features' names."""
+    rows = [*map(json.loads, file.open())]
+    read = [read_words(row["text"]) for row in rows]
+    plain = [features_amid(words, row["others"]) for words, row in zip(read, rows, strict=True)]
+    table = [
+        [*values.values(), *worth.vector(words.text)]
+        for words, values in zip(read, plain, strict=True)
+    ]
+    penalty = np.full(len(table[0]), AMID_VECTOR_PENALTY)
+    penalty[: len(plain[0])] = AMID_PENALTY
+    weight, keep = (np.array([row[name] for row in rows], float) for name in ("weight", "keep"))
+    fitting = newton(np.array(table), keep, weight, penalty)
+    fitting[-1] -= AMID_BAR
+    return fitting, [*plain[0]]
+
+
+def write(model: str, fitting: np.ndarray, names: Sequence[str]) -> None:
+    """Write the coefficients of one of the models."""
+    models = json.loads(MODEL.read_bytes())
+    count = len(names)
+    models[model] = {
         "bias": round(float(fitting[-1]), 3),
-        "weights": {
-            name: round(float(w), 3) for name, w in zip(names, fitting[: len(names)], strict=True)
-        },
-        "vector": [round(float(w), 3) for w in fitting[len(names) : -1]],
+        "weights": {n: round(float(w), 3) for n, w in zip(names, fitting[:count], strict=True)},
+        "vector": [round(float(w), 3) for w in fitting[count:-1]],
     }
-    MODEL.write_text(json.dumps(model, separators=(",", ":")) + "\n")
+    MODEL.write_text(json.dumps(models, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -106,31 +105,20 @@ class DraftBuilder:
         return batch
 
     def _add_replacing(self, window: Window, batch: DraftBatch) -> None:
-        """Add the statements that are kept for the fact that they replace."""
+        """Add the messages that are kept for the fact that they replace."""
         # Read by nobody who waits; and half of what it needs the extraction has loaded.
-        from memtier_plugin.facts.extraction.replacing import (
-            KnownFacts,
-            draft_replacing,
-            remaining_statements,
-        )
+        from memtier_plugin.facts.extraction.replacing import KnownFacts, only_statement
 
-        stated: dict[str, list[tuple[int, int]]] = {}
-        for draft in batch.drafts:
-            first, *repeated = draft.sources
-            stated.setdefault(first.entry, []).append(draft.span or (0, 0))
-            for source in repeated:  # in the same words
-                stated.setdefault(source.entry, []).append((0, sys.maxsize))
+        drafted = {source.entry for draft in batch.drafts for source in draft.sources}
         known = KnownFacts(self._store.reader(), batch.drafts)
         for group in group_by_session(window.entries):
             before, by_id = "", {entry.id: entry for entry in group}
             for entry in group:
-                for start, part in remaining_statements(entry, stated.get(entry.id, ())):
-                    older, rarity = known.nearest(part, entry)
-                    made = draft_replacing(entry, start, part, older, rarity, before)
-                    if made:
-                        count = len(batch.drafts)
-                        self._add_accepted([_check_own(made[0], by_id)], by_id, batch)
-                        batch.contexts |= dict.fromkeys(range(count, len(batch.drafts)), made[1])
+                part = None if entry.id in drafted else only_statement(entry)
+                if part and (made := known.draft_replacing(entry, part, before)):
+                    count = len(batch.drafts)
+                    self._add_accepted([_check_own(made[0], by_id)], by_id, batch)
+                    batch.contexts |= dict.fromkeys(range(count, len(batch.drafts)), made[1])
                 before = entry.content if entry.role == "user" else before
 
     def _build_by_model(self, window: Window) -> DraftBatch:

@@ -7,7 +7,7 @@ worked on are not the words of who sent them.  What stands around them is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -30,6 +30,8 @@ _BETWEEN_RULES: Final = 60  # lines, at most
 _LEAST_BODY: Final = 24  # characters of a text that a request is about
 _MARK: Final = "[pasted: {}]"
 _CELL: Final = 60  # characters of a table's cell, at most
+MIN_PRINTED_LINES: Final = 2
+_MIN_PRINTED_SHARE: Final = 0.5  # of the characters, of few lines
 _SEPARATORS: Final = ("\t", ";", ",")
 
 
@@ -80,13 +82,35 @@ def is_pasted(text: str, start: int, end: int) -> bool:
 @lru_cache(64)
 def pasted_spans(text: str) -> tuple[tuple[int, int], ...]:
     """Return the parts of a message that were pasted into it: start and end, in order."""
+    looks = (_enclosed, _quoted, _transcripts, _mails, _machine, _tables, _worked_on)
+    return tuple(_look(text, looks).spans())
+
+
+def split_printed(text: str) -> tuple[str, float]:
+    """Return the words around logs, code and data, and their share; 0 where it is too little."""
+    lines = _look(text, (_enclosed, _machine, _tables))
+    around: list[str] = []
+    printed = count = 0
+    for pasted, line in zip(lines.pasted, lines.lines, strict=False):
+        if bare := line.strip():
+            count += pasted
+            printed += pasted * len(bare)
+            around += [] if pasted else [line]
+    share = printed / (printed + sum(len(line.strip()) for line in around) or 1)
+    least = 1 if len(lines) == 1 else MIN_PRINTED_LINES * (1 if share >= _MIN_PRINTED_SHARE else 2)
+    return ("\n".join(around), share) if count >= least else (text, 0.0)
+
+
+def _look(text: str, looks: Sequence[Callable[[_Lines], None]]) -> _Lines:
+    """Return the lines of a text with those marked that one of some looks takes for pasted."""
     text = text[:_MAX_CHARS]
-    if "\n" not in text.strip():
-        return ((0, len(text)),) if _is_lone(text) else ()
     lines = _Lines(text)
-    for look in (_enclosed, _quoted, _transcripts, _mails, _machine, _tables, _worked_on):
-        look(lines)
-    return tuple(lines.spans())
+    if "\n" in text.strip():
+        for look in looks:
+            look(lines)
+    elif _is_lone(text.strip()):
+        lines.mark(0, len(lines))
+    return lines
 
 
 def _is_lone(text: str) -> bool:

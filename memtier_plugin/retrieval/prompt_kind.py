@@ -18,7 +18,7 @@ from typing import Final, get_args
 import regex
 
 from memtier_plugin.core.host import PromptKind
-from memtier_plugin.retrieval.pasted import MIN_PASTED_LINES, split_pasted
+from memtier_plugin.retrieval.pasted_text import MIN_PRINTED_LINES, split_printed
 from memtier_plugin.retrieval.prompt_words import (
     FUNCTION,
     Token,
@@ -137,7 +137,7 @@ def prompt_kinds(text: str, kind: PromptKind | None = None) -> PromptKinds:
 
 @lru_cache(64)
 def _classify(text: str) -> PromptKinds:
-    around, share = split_pasted(text[:MAX_QUERY_CHARS])
+    around, share = split_printed(text[:MAX_QUERY_CHARS])
     if _COMMAND.match(text):
         bang = text.lstrip().startswith("!")
         if bang or len(text.split()) <= _MAX_COMMAND_WORDS:
@@ -149,7 +149,7 @@ def _classify(text: str) -> PromptKinds:
         silent = float(not share and not any(sign in text for sign in "?？"))
         return PromptKinds(chat=silent, follow_up=1.0 - silent if not share else 0.0, log=share,
                            query=text)  # fmt: skip
-    many = len(words) >= MIN_PASTED_LINES
+    many = len(words) >= MIN_PRINTED_LINES
     kinds = PromptKinds(log=share, words=len(words), query=around if share and many else text)
     if share:
         return replace(kinds, task=reading.task)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -44,11 +44,15 @@ _SCALE: Final = 3.0  # of a vector of length one, beside features of zero and on
 
 def worth(words: Words) -> float:
     """Return the odds, as a logarithm, that a sentence is worth keeping."""
-    model = _model()
-    weights: Mapping[str, float] = model["weights"]
-    score = float(model["bias"])
-    score += sum(weights[name] * value for name, value in features(words).items())
-    pairs = zip(vector(words.text), model["vector"], strict=True)
+    return weigh(features(words), vector(words.text))
+
+
+def weigh(values: Mapping[str, float], of_text: Sequence[float], model: str = "alone") -> float:
+    """Return the odds, as a logarithm, that one of the fitted models gives to features."""
+    fitted = _models()[model]
+    weights: Mapping[str, float] = fitted["weights"]
+    score = float(fitted["bias"]) + sum(weights[name] * value for name, value in values.items())
+    pairs = zip(of_text, fitted["vector"], strict=True)
     return score + float(sum(x * weight for x, weight in pairs))
 
 
@@ -90,6 +94,6 @@ def _embedder() -> ShippedEmbedder:
 
 
 @cache
-def _model() -> dict[str, Any]:
-    model: dict[str, Any] = json.loads(_MODEL.read_bytes())
-    return model
+def _models() -> dict[str, dict[str, Any]]:
+    models: dict[str, dict[str, Any]] = json.loads(_MODEL.read_bytes())
+    return models

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.records import FactDraft
+from memtier_plugin.facts.extraction.amid import MODEL, features_amid
 from memtier_plugin.facts.extraction.frames import read_words
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.retrieval import worth
@@ -112,6 +113,8 @@ def test_what_is_so_by_now_lasts(text: str, lasting: bool) -> None:
         ("Please polish the brass lamp.", False),
         ("Switch us to the larger plan.", False),
         ("Cancel the booking at the lake.", False),
+        ("Write about 12 slogans for Bergen Bakery.", False),
+        ("Give me a top 5 of Norwegian bakeries.", False),
         ("Replace the filter every spring.", True),
         ("Move the concert to Dresden.", True),
         ("Postpone the launch to 14 June.", True),
@@ -121,6 +124,31 @@ def test_what_is_so_by_now_lasts(text: str, lasting: bool) -> None:
 def test_a_request_for_once_is_no_fact(text: str, kept: bool) -> None:
     """What is to be done once to one thing is none, unless it tells how that is from then on."""
     assert bool(drafts_of(text)) == kept
+
+
+@pytest.mark.parametrize(
+    "text", ["What are the duties of a harbour pilot.", "how do i register a bakery in Norway"]
+)
+def test_a_question_needs_no_mark(text: str) -> None:
+    """What opens like a question states nothing, although no mark ends it."""
+    assert drafts_of(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Harbour pilots board large ships from a small boat.", False),
+        ("I'm ready for the third lesson on knots.", False),
+        ("My boat is a Folkboat from 1971 with a diesel engine.", True),
+        ("Always log the engine hours of the Folkboat.", True),
+    ],
+)
+def test_amid_a_plan_only_ones_own_is_kept(text: str, kept: bool) -> None:
+    """Of a plan that was pasted only what is in the first person, or an order for good, is kept."""
+    plan = (
+        "Week 1: Basics. Knots and ropes. Week 2: Weather. Clouds tell of wind. {} Week 3: Charts."
+    )
+    assert bool([d for d in drafts_of(plan.format(text)) if d.quote == text]) == kept
 
 
 def test_only_what_lasts_is_always_so() -> None:
@@ -165,6 +193,10 @@ def test_an_introduction_is_understood(text: str, name: str | None) -> None:
 
 def test_the_coefficients_fit_the_features() -> None:
     """Every feature has its coefficient, and every coefficient its feature."""
-    model = json.loads(Path(worth.__file__).with_suffix(".json").read_text())
-    assert model["weights"].keys() == worth.features(read_words("We use Postgres.")).keys()
-    assert len(model["vector"]) == len(worth.vector("We use Postgres."))
+    models = json.loads(Path(worth.__file__).with_suffix(".json").read_text())
+    words = read_words("We use Postgres.")
+    fitting = {"alone": worth.features(words), MODEL: features_amid(words, 3)}
+    assert models.keys() == fitting.keys()
+    for name, values in fitting.items():
+        assert models[name]["weights"].keys() == values.keys()
+        assert len(models[name]["vector"]) == len(worth.vector(words.text))

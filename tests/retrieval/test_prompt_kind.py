@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.host import PromptKind
-from memtier_plugin.retrieval.pasted import split_pasted
+from memtier_plugin.retrieval.pasted_text import split_printed
 from memtier_plugin.retrieval.prompt_kind import PromptKinds, prompt_kinds
 
 TRACE = "Traceback (most recent call last):\n  File \"b.py\", line 9, in run\nKeyError: 'berth'"
@@ -168,7 +168,7 @@ def test_words_around_a_paste_are_the_query() -> None:
     assert kinds.query == "Did we fix this for the berth planner?" and 0 < kinds.log < 1
     assert prompt_kinds(TRACE).query == TRACE and prompt_kinds(TRACE).log
     fenced = "How do we log this?\n```\nlet a = 1;\nlet b = 2;\n```"
-    assert split_pasted(fenced)[0] == "How do we log this?"
+    assert split_printed(fenced)[0] == "How do we log this?"
 
 
 def test_quotations_are_not_read() -> None:
@@ -191,4 +191,4 @@ def test_any_text_has_kinds(text: str) -> None:
     kinds = prompt_kinds(text)
     weights = [getattr(kinds, name) for name in PromptKinds.__slots__]
     assert all(0 <= weight <= 1 for weight in weights if isinstance(weight, float))
-    assert kinds.query in (text, split_pasted(text)[0])
+    assert kinds.query in (text, split_printed(text)[0])

@@ -15,7 +15,6 @@ from typing import Final, Literal
 
 import regex
 
-from memtier_plugin.retrieval.pasted import split_pasted
 from memtier_plugin.retrieval.pasted_text import pasted_spans
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.text.languages import iter_sentence_spans
@@ -141,8 +140,6 @@ def _pasted(content: str) -> bytearray:
 
 def _prose(content: str, pasted: bytearray) -> Iterator[tuple[int, int]]:
     """Yield the sentences in lines that are neither code nor pasted."""
-    if content.count("\n") and split_pasted(content)[1] == 1.0:
-        return
     end, fenced = 0, False
     unfinished = False
     for line in content.splitlines(keepends=True):

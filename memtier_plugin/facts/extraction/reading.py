@@ -30,6 +30,7 @@ _TAG_CHARS: Final = 44
 _ONE_THING: Final = re.compile(
     r"(?i)[a-z]{2,} (?:(?:the|an?|my|our|this|that|these|those) \w|us\b)"
 )
+_NEW_THING: Final = re.compile(r"(?i)[a-z]+ (?:me )?(?:an?|about|some|(?:the )?top|\d+) \w")
 _NO_VERB: Final = re.compile(r"(?:[^s]s|ly)\Z|\Alet\Z")
 _LASTING: Final = re.compile(
     r"\b(?:to|into) (?:(?:the|an?|my|our) )?(?:[A-Z]|\S*\d|[$€£`/]|(?:next|end of) )"
@@ -84,18 +85,25 @@ def orders(words: Words) -> bool:
     )
 
 
+def holds(words: Words) -> bool:
+    """Tell whether what a sentence orders or settles is for good, not for this once."""
+    lasting = words.has("rule_cues") or _LASTING.search(words.text) is not None
+    return lasting or is_standing_instruction(words.text)
+
+
 def asks_once(words: Words) -> bool:
     """Tell whether a sentence asks for one action that sets no lasting value.
 
-    "Track the parcel", "Switch us to the new plan"; not "Keep the door shut", "Rotate the key every
-    month", or "Move the launch to May", which tells how things are from then on.
+    "Track the parcel", "Switch us to the new plan", "Write a poem"; not "Keep the door shut",
+    "Rotate the key every month", or "Move the launch to May", which tell how things are then.
     """
-    lasts = orders(words) or words.has("rule_cues") or words.has("decision_cues")
-    if words.language != "english" or lasts or is_standing_instruction(words.text):
+    if words.language != "english" or holds(words) or words.has("decision_cues"):
         return False
     polite = words.opens("politeness") or 0
     asked = Words.of(words.text[polite:].lstrip(" ,"), words.language)
-    if not _ONE_THING.match(asked.text) or _LASTING.search(asked.text) or has_date(asked.text):
+    if orders(words):
+        return asked.opens("task_verbs") is not None and bool(_NEW_THING.match(asked.text))
+    if not _ONE_THING.match(asked.text) or has_date(asked.text):
         return False
     if asked.opens("edit_verbs") or asked.opens("task_verbs"):
         return True

@@ -16,14 +16,22 @@ from typing import Final
 
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import Facts
+from memtier_plugin.facts.extraction.amid import MOST, amid
 from memtier_plugin.facts.extraction.frames import Asserted, find_asserted
 from memtier_plugin.facts.extraction.introductions import find_introduction
-from memtier_plugin.facts.extraction.reading import asks_once, orders, points_back, without_lead
+from memtier_plugin.facts.extraction.reading import (
+    asks_once,
+    holds,
+    orders,
+    points_back,
+    without_lead,
+)
 from memtier_plugin.facts.extraction.statement_drafts import draft_statement, without_now
 from memtier_plugin.retrieval.worth import worth
 from memtier_plugin.text.languages import iter_sentence_spans
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.phrases import Words
+from memtier_plugin.text.speech import only_asks
 
 MAX_PER_ENTRY: Final = 5
 _MIN_LETTERS: Final = 4  # of a sentence without spaces between words
@@ -108,8 +116,8 @@ def _skip_reason(entry: Entry) -> str:
 def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
     """Yield the drafts of one entry: introductions, and the sentences worth keeping."""
     before: Asserted | None = None
-    others = sum(1 for _ in islice(iter_sentence_spans(entry.content), _FEW)) - 1
-    bar = _IN_PASSING * max(others, 0) / (_FEW - 1)
+    others = sum(1 for _ in islice(iter_sentence_spans(entry.content), MOST + 1)) - 1
+    bar = _IN_PASSING * min(max(others, 0) / (_FEW - 1), 1)
     for sentence in find_asserted(entry.content):
         if introduction := find_introduction(entry, sentence.start, sentence.end):
             yield introduction
@@ -133,6 +141,8 @@ def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
             )
         elif points_back(words) and not _contrasts(words):
             rejected["vague"] += 1
+        elif others > 0 and not (orders(words) and holds(words)) and amid(words, others) <= 0:
+            rejected["in passing"] += 1
         else:
             for part in _parts(core):
                 yield draft_statement(entry, part)
@@ -161,7 +171,7 @@ def _unfit_reason(words: Words) -> str:
     text = words.text.strip(_MARKS)
     if len(words.text) > _MAX_CHARS or not lexicon(words.language).definite:
         return "long" if len(words.text) > _MAX_CHARS else "language"
-    if _QUESTIONS.search(words.text):
+    if _QUESTIONS.search(words.text) or only_asks(words.text):
         return "question"
     supposes = not lexicon(words.language).conditionals.isdisjoint(words.words[:1])
     if supposes or words.has("doubt_cues"):
