@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import regex
+from memtier_plugin.core import lazy_regex as regex
 
 MIN_PASTED_LINES: Final = 2
 _MIN_PASTED_SHARE: Final = 0.5  # of the characters

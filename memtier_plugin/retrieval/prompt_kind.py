@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Final, get_args
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.host import PromptKind
 from memtier_plugin.retrieval.pasted import MIN_PASTED_LINES, split_pasted
 from memtier_plugin.retrieval.prompt_words import (
