@@ -63,14 +63,9 @@ class _CanaryRun:
     answer: str = field(default_factory=lambda: f"Noted as {secrets.token_hex(5)}.")
 
 
-def find_program(host: str) -> str | None:
-    """Return the path of a host's command, or None."""
-    return shutil.which(host)
-
-
 def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryResult:
     """Run one turn of a host and check that recall and recording both work."""
-    binary = find_program(host)
+    binary = shutil.which(host)
     if binary is None:
         return CanaryResult(
             host=host,

@@ -339,3 +339,11 @@ def test_the_host_s_model_by_consent(hosts: Path, home: Path) -> None:
     assert document("hermes", "--no-host-model", "--no-canary")["host_model"] is None
     assert document("hermes", "--uninstall")["host_model"] is None
     assert not list(home.rglob("project.yaml*"))
+
+
+@pytest.mark.parametrize("option", ["--uninstall", "--dry-run", "--use-host-model"])
+def test_what_is_for_a_host_needs_one(option: str) -> None:
+    """An option that is about a host is not passed over in silence where none is named."""
+    assert "HOST" in run_install(option, code=2).stderr
+    if option == "--use-host-model":
+        run_install("--service", option, code=2)
