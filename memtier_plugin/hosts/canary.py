@@ -176,6 +176,9 @@ def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str
     }  # other plugins have keys and state
     plugins["entries"]["memtier"]["config"]["project"] = scene.project
     plugins["entries"]["memtier"]["config"].pop("hostModel", None)  # the model is scripted
+    paths = plugins["load"]["paths"]
+    if not any(map(install.leads_to_plugin, paths)):  # OpenClaw has it in a folder of its own
+        paths.append(str(install.openclaw_copy()))
     model = {
         "id": MODEL,
         "name": MODEL,

@@ -142,10 +142,9 @@ def _check_openclaw_plugin(
 
 def _check_openclaw_paths(plugins: Mapping[str, Any], again: str) -> Iterator[HealthFinding]:
     """Yield problems with the folders in which OpenClaw finds the plugin."""
-    state = install.openclaw_state()
     paths = section(plugins, "load").get("paths") or ()
     ours = [Path(path).expanduser() for path in paths if install.leads_to_plugin(path)]
-    copies = [path for path in (state / "extensions" / "memtier",) if path.is_dir()]
+    copies = [path for path in (install.openclaw_copy(),) if path.is_dir()]
     for path in ours:
         if not install.read_plugin_manifest(path):
             yield _error("OpenClaw's path to the plugin leads nowhere", str(path), again)
@@ -166,7 +165,8 @@ def _check_openclaw_paths(plugins: Mapping[str, Any], again: str) -> Iterator[He
             "openclaw plugins uninstall memtier, then memtier install openclaw",
         )
     if not ours and not copies:
-        yield _error("OpenClaw's configuration names no folder with the plugin", str(state), again)
+        where = str(install.openclaw_state())
+        yield _error("OpenClaw's configuration names no folder with the plugin", where, again)
 
 
 # -- Hermes -------------------------------------------------------------------------------------

@@ -194,6 +194,11 @@ def openclaw_state() -> Path:
     return Path(os.environ.get("OPENCLAW_STATE_DIR") or openclaw_config_path().parent)
 
 
+def openclaw_copy() -> Path:
+    """Return where OpenClaw itself keeps the plugin, if it does."""
+    return openclaw_state() / "extensions" / "memtier"
+
+
 def openclaw_plugin_folder() -> Path:
     """Return the folder of the plugin for OpenClaw."""
     package = Path(memtier_plugin.__file__).parent
@@ -229,7 +234,7 @@ def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange
     own = openclaw_plugin_folder()
     load["paths"] = [p for p in load.get("paths", ()) if not leads_to_plugin(p)]
     # A second copy would stand beside one that `openclaw plugins install` made.
-    if read_plugin_manifest(openclaw_state() / "extensions/memtier") != read_plugin_manifest(own):
+    if read_plugin_manifest(openclaw_copy()) != read_plugin_manifest(own):
         load["paths"].append(str(own))
     open_section(plugins, "slots", path)["memory"] = "memtier"
     entry = open_section(open_section(plugins, "entries", path), "memtier", path)
