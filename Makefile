@@ -41,7 +41,7 @@ test-train: .venv/.train .venv/.train-llamafactory .venv/.train-verl
 # The real hosts, in a folder that is kept: MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
 test-runtimes: .venv/.dev
 	$(BIN)/python scripts/install_runtimes.py
-	$(BIN)/pytest -m runtime tests/runtimes/test_scenarios.py tests/runtimes/test_shim.py \
+	$(BIN)/pytest -m runtime -n 2 --dist worksteal tests/runtimes/test_scenarios.py tests/runtimes/test_shim.py \
 		tests/runtimes/test_host_model.py tests/runtimes/test_coding_agents.py
 
 # Goes on where it was stopped; `make clean` forgets what is done.

@@ -112,7 +112,7 @@ HOMES = {
     "pydantic_ai": "frameworks.pydantic_ai",
     "pluggy": "__init__ core.hookspecs core.plugins",
     "rank_bm25": "retrieval.paper_scorer bench.*",
-    "regex": "text.* trust.* facts.* priority.* retrieval.* learning.tool_outcomes",
+    "regex": "core.lazy_regex",
     "rich": "cli.* bench.* tui.*",
     "safetensors": "providers.embedding.*",
     "sqlite_vec": "storage.index.sqlite_vec",

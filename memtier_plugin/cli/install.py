@@ -53,15 +53,17 @@ def install(
 ) -> None:
     """Make HOST use MemTier, and prove it by a turn; without HOST, list the hosts here."""
     scope: Scope = ctx.obj
-    if service and host:
+    if service and (host or use_host_model is not None):
         raise click.UsageError("give a host or --service, not both")
+    if not (service or host) and (undo or dry_run or use_host_model is not None):
+        raise click.UsageError("name the HOST; `memtier install` alone lists those here")
     if service:
         scope.show(_set_up_service(scope.path, dry_run=dry_run, undo=undo), _service_view)
         return
     if host is None:
         present = [host._asdict() for host in find_hosts(scope.path)]
         scope.show({"hosts": present}, _hosts_view)
-        if not (undo or dry_run or scope.as_json) and sys.stdin.isatty():
+        if not scope.as_json and sys.stdin.isatty():
             for row in present:
                 if not row["project"] and click.confirm(f"Set up {row['host']}?"):
                     ctx.invoke(install, host=row["host"], no_canary=no_canary)

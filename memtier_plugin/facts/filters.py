@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
 from memtier_plugin.core.settings.schema import Facts
 from memtier_plugin.retrieval.contradictions import DENIES

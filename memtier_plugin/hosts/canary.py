@@ -63,14 +63,9 @@ class _CanaryRun:
     answer: str = field(default_factory=lambda: f"Noted as {secrets.token_hex(5)}.")
 
 
-def find_program(host: str) -> str | None:
-    """Return the path of a host's command, or None."""
-    return shutil.which(host)
-
-
 def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryResult:
     """Run one turn of a host and check that recall and recording both work."""
-    binary = find_program(host)
+    binary = shutil.which(host)
     if binary is None:
         return CanaryResult(
             host=host,
@@ -181,6 +176,9 @@ def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str
     }  # other plugins have keys and state
     plugins["entries"]["memtier"]["config"]["project"] = scene.project
     plugins["entries"]["memtier"]["config"].pop("hostModel", None)  # the model is scripted
+    paths = plugins["load"]["paths"]
+    if not any(map(install.leads_to_plugin, paths)):  # OpenClaw has it in a folder of its own
+        paths.append(str(install.openclaw_copy()))
     model = {
         "id": MODEL,
         "name": MODEL,

@@ -6,12 +6,11 @@ This reads configurations and starts one command, then asks the hosts that are o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
@@ -23,8 +22,6 @@ from memtier_plugin.hosts.json_comments import parse_json
 from memtier_plugin.hosts.silence import find_silent_hosts
 from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.storage.queued_runs import count_queued_runs
-
-_FOLDER: Final = ("hooks", "openclaw")  # of the plugin, in this package
 
 
 def check_hosts(home: Path) -> list[HealthFinding]:
@@ -81,7 +78,7 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
         return
     findings = [
         *_check_openclaw_plugin(plugins, entry, where, again),
-        *_check_openclaw_paths(plugins, path.parent, again),
+        *_check_openclaw_paths(plugins, again),
         *check_command(section(entry, "config"), home, where, again),
     ]
     yield from host_model.check_openclaw(config, entry, home, where)
@@ -133,7 +130,7 @@ def _check_openclaw_plugin(
                 "raise or remove plugins.entries.memtier.hooks.timeoutMs and timeouts",
             )
     accepted = section(
-        _read_manifest(install.openclaw_plugin_folder()), "configSchema", "properties"
+        install.read_plugin_manifest(install.openclaw_plugin_folder()), "configSchema", "properties"
     )
     if unknown := {*section(entry, "config")} - {*accepted}:
         yield _error(
@@ -143,19 +140,16 @@ def _check_openclaw_plugin(
         )
 
 
-def _check_openclaw_paths(
-    plugins: Mapping[str, Any], state: Path, again: str
-) -> Iterator[HealthFinding]:
+def _check_openclaw_paths(plugins: Mapping[str, Any], again: str) -> Iterator[HealthFinding]:
     """Yield problems with the folders in which OpenClaw finds the plugin."""
-    state = Path(os.environ.get("OPENCLAW_STATE_DIR") or state)
-    named = [Path(str(path)) for path in section(plugins, "load").get("paths") or ()]
-    ours = [p for p in named if p.parts[-2:] == _FOLDER or _read_manifest(p).get("id") == "memtier"]
-    copies = [path for path in (state / "extensions" / "memtier",) if path.is_dir()]
+    paths = section(plugins, "load").get("paths") or ()
+    ours = [Path(path).expanduser() for path in paths if install.leads_to_plugin(path)]
+    copies = [path for path in (install.openclaw_copy(),) if path.is_dir()]
     for path in ours:
-        if not _read_manifest(path):
+        if not install.read_plugin_manifest(path):
             yield _error("OpenClaw's path to the plugin leads nowhere", str(path), again)
     for path in [*ours, *copies]:
-        version = _read_manifest(path).get("version")
+        version = install.read_plugin_manifest(path).get("version")
         if version and version != memtier_plugin.__version__:
             yield HealthFinding(
                 "error" if path in ours or not ours else "warn",
@@ -171,16 +165,8 @@ def _check_openclaw_paths(
             "openclaw plugins uninstall memtier, then memtier install openclaw",
         )
     if not ours and not copies:
-        yield _error("OpenClaw's configuration names no folder with the plugin", str(state), again)
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a plugin's folder, {} if it has none."""
-    try:
-        manifest = parse_json_text((folder / "openclaw.plugin.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
+        where = str(install.openclaw_state())
+        yield _error("OpenClaw's configuration names no folder with the plugin", where, again)
 
 
 # -- Hermes -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
+from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import make_private_folder, remove_private_file, write_private_file
 from memtier_plugin.hosts import coding_agents, hermes_config, host_model
 from memtier_plugin.hosts.agent_events import CODING_AGENTS
@@ -188,11 +189,37 @@ def openclaw_config_path() -> Path:
     return Path(os.environ.get("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw") / "openclaw.json"
 
 
+def openclaw_state() -> Path:
+    """Return the folder in which OpenClaw keeps its plugins and sessions."""
+    return Path(os.environ.get("OPENCLAW_STATE_DIR") or openclaw_config_path().parent)
+
+
+def openclaw_copy() -> Path:
+    """Return where OpenClaw itself keeps the plugin, if it does."""
+    return openclaw_state() / "extensions" / "memtier"
+
+
 def openclaw_plugin_folder() -> Path:
     """Return the folder of the plugin for OpenClaw."""
     package = Path(memtier_plugin.__file__).parent
     nested = package / "hooks" / "openclaw"
     return nested if nested.is_dir() else package.parent / "hooks" / "openclaw"
+
+
+def read_plugin_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a plugin's folder, {} if it has none."""
+    try:
+        manifest = parse_json_text((folder / "openclaw.plugin.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
+
+
+def leads_to_plugin(path: object) -> bool:
+    """Tell whether a path in OpenClaw's configuration leads to a plugin of ours, or did."""
+    folder = Path(str(path)).expanduser()
+    named = folder.parts[-2:] == ("hooks", "openclaw")
+    return named or read_plugin_manifest(folder).get("id") == "memtier"
 
 
 def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange]:
@@ -204,8 +231,11 @@ def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange
     if "memtier" in plugins.get("deny", ()):
         raise SettingsError(f"{path}: plugins.deny names memtier; take it out first")
     load = open_section(plugins, "load", path)
-    others = [p for p in load.get("paths", ()) if not str(p).endswith("hooks/openclaw")]
-    load["paths"] = [*others, str(openclaw_plugin_folder())]
+    own = openclaw_plugin_folder()
+    load["paths"] = [p for p in load.get("paths", ()) if not leads_to_plugin(p)]
+    # A second copy would stand beside one that `openclaw plugins install` made.
+    if read_plugin_manifest(openclaw_copy()) != read_plugin_manifest(own):
+        load["paths"].append(str(own))
     open_section(plugins, "slots", path)["memory"] = "memtier"
     entry = open_section(open_section(plugins, "entries", path), "memtier", path)
     entry["enabled"] = True
@@ -282,10 +312,9 @@ def _without_memtier(path: Path, text: str) -> str | None:
     config = read_json(path, _BY_HAND)
     plugins = config.get("plugins", {})
     before = parse_json(read_text(_copy_path(path)) or "{}").get("plugins", {})
-    paths = [
-        p for p in plugins.get("load", {}).get("paths", ()) if p != str(openclaw_plugin_folder())
-    ]
-    _set_or_remove(plugins, "load", "paths", paths)
+    paths, former = (p.get("load", {}).get("paths", ()) for p in (plugins, before))
+    kept = [p for p in paths if not leads_to_plugin(p)]
+    _set_or_remove(plugins, "load", "paths", [*filter(leads_to_plugin, former), *kept])
     if plugins.get("slots", {}).get("memory") == "memtier":
         _set_or_remove(plugins, "slots", "memory", before.get("slots", {}).get("memory"))
     _set_or_remove(plugins, "entries", "memtier", before.get("entries", {}).get("memtier"))

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from memtier_plugin.hosts.agent_events import CODING_AGENTS
 from memtier_plugin.hosts.coding_agents import find_files
 from memtier_plugin.hosts.configured import DEFAULT_PROJECT
-from memtier_plugin.hosts.install import HOSTS, hermes_home, openclaw_config_path
+from memtier_plugin.hosts.install import HOSTS, hermes_home, openclaw_config_path, openclaw_state
 from memtier_plugin.hosts.project import read_installed
 
 _PROGRAMS: Final = {"claude-code": "claude", "vscode": "code"}  # the others by their own names
@@ -34,13 +34,16 @@ def find_hosts(home: Path) -> Iterator[HostPresence]:
             yield HostPresence(host, seen or "not here any more", projects.get(host))
 
 
-def _find_folder(host: str) -> str | None:
+def find_places(host: str) -> tuple[Path, list[Path]]:
+    """Return a host's folder, and its files that name MemTier once it is set up."""
     if host == "hermes":
-        places: tuple[Path | None, ...] = (hermes_home(),)
-    elif host == "openclaw":
-        places = (openclaw_config_path(),)
-    else:
-        files = find_files(host)
-        places = (files.servers, files.hooks, files.servers.parent)
-    there = (p for p in places if p is not None and p != Path.home() and p.exists())
-    return next((str(path) for path in there), None)
+        return hermes_home(), [hermes_home() / "config.yaml"]
+    if host == "openclaw":
+        return openclaw_state(), [openclaw_config_path()]
+    files = find_files(host)
+    return (files.hooks or files.servers).parent, [p for p in (files.hooks, files.servers) if p]
+
+
+def _find_folder(host: str) -> str | None:
+    folder, files = find_places(host)
+    return next((str(path) for path in (*files, folder) if path.exists()), None)

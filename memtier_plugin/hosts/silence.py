@@ -5,7 +5,6 @@ A host whose hooks were dropped, by an update or for want of trust, cannot say s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -46,7 +45,9 @@ def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
         since = called or (_installed_at(home) if host in installed else None)
         if since is None or now - since < SILENCE:
             continue
-        top, configs = _places(host)
+        from memtier_plugin.hosts.presence import find_places  # what only a silent host needs
+
+        top, configs = find_places(host)
         if host not in installed and not any(map(_names_memtier, configs)):
             continue  # it was taken out
         if used := _find_use(top, folders, files, since + SILENCE):
@@ -59,21 +60,6 @@ def _installed_at(home: Path) -> datetime | None:
     with suppress(OSError):
         return _time_of(home / INSTALLED_FILE)
     return None
-
-
-def _places(host: str) -> tuple[Path, list[Path]]:
-    """Return a host's folder, and the files that name MemTier while it is set up."""
-    from memtier_plugin.hosts.coding_agents import find_files  # what only a silent host needs
-    from memtier_plugin.hosts.install import hermes_home, openclaw_config_path
-
-    if host == "hermes":
-        return hermes_home(), [hermes_home() / "config.yaml"]
-    if host == "openclaw":
-        config = openclaw_config_path()
-        return Path(os.environ.get("OPENCLAW_STATE_DIR") or config.parent), [config]
-    files = find_files(host)
-    assert files.hooks is not None
-    return files.hooks.parent, [files.hooks, files.servers]
 
 
 def _names_memtier(path: Path) -> bool:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
 from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE, HIGHEST, LOWEST
 from memtier_plugin.text.speech import only_acknowledges, only_asks

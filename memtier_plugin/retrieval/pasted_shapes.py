@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import regex
+from memtier_plugin.core import lazy_regex as regex
 
 ENCLOSURES: Final = (  # what opens, what closes
     (regex.compile(r"\A\s*+(```|~~~)"), r"\s*{0}"),

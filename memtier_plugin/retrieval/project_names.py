@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import words_of
 
 MAX_LINES: Final = 24  # that are read for whether they call it a project

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Final, get_args
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.host import PromptKind
 from memtier_plugin.retrieval.pasted_text import MIN_PRINTED_LINES, split_printed
 from memtier_plugin.retrieval.prompt_words import (

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.grammar import common_words
 from memtier_plugin.text.lexicon import LANGUAGES, Lexicon, lexicon, words_of
 

@@ -13,8 +13,7 @@ from functools import cache
 from itertools import islice
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.retrieval.project_names import weigh_names, without_names
 from memtier_plugin.retrieval.topic_words import query_language, ranking_terms, topic_terms

@@ -13,8 +13,7 @@ from functools import cache, lru_cache
 from itertools import accumulate
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.hits import entry_hit

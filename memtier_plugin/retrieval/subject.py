@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.retrieval.block import keep_injectable

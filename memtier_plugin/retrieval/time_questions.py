@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.retrieval.prompt_kind import prompt_kinds
 from memtier_plugin.retrieval.prompt_words import split_words
 from memtier_plugin.retrieval.query import asks_overview

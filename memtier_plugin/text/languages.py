@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.claim_lexicon import FOREIGN_NEGATIONS
 from memtier_plugin.text.grammar import common_words, irregular_verbs
 from memtier_plugin.text.lexicon import LANGUAGES, Words, lexicon, words_of

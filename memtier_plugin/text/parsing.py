@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final, Literal, NamedTuple
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.claim_lexicon import CONCORD_NEGATIONS, POLAR
 from memtier_plugin.text.grammar import common_words, irregular_verbs, synonym_key
 from memtier_plugin.text.lexicon import Lexicon, lexicon, lexicons, words_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import regex
+from memtier_plugin.core import lazy_regex as regex
 
 OMISSION: Final = "[...]"
 _PREFIX: Final = 3  # letters that a stem and its inflected word share

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-import regex
+from memtier_plugin.core import lazy_regex as regex
 
 MAX_FOREIGN: Final = 0.2  # of a text's letters, from which it is not written in some scripts
 _LETTER: Final = regex.compile(r"\p{L}")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.languages import iter_sentences
 from memtier_plugin.text.lexicon import Words, lexicons, small_talk, words_of
 from memtier_plugin.text.tokenizer import first_plain_words

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import cache, lru_cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import Words, lexicons, words_of
 from memtier_plugin.text.speech import only_acknowledges
 

@@ -19,8 +19,7 @@ from functools import cache
 from itertools import chain, islice
 from typing import Any, Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import lexicon
 
 # Raise this when the same text would give other words: existing indexes are then rebuilt.

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import Lexicon, lexicons
 
 _TOKEN: Final = regex.compile(

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.languages import detect_language
 from memtier_plugin.text.tokenizer import plain_words
 from memtier_plugin.trust.external_text import function_words

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Final
 
-import regex
+from memtier_plugin.core import lazy_regex as regex
 
 MAX_NAME_CHARS: Final = 40  # characters of a name that are shown
 _KNOWN: Final = 20_000  # letters whose looks are kept in mind

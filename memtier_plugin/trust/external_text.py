@@ -14,8 +14,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.grammar import common_words
 from memtier_plugin.text.languages import detect_language, iter_sentences
 from memtier_plugin.text.lexicon import LANGUAGES, lexicon

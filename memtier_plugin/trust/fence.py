@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from typing import Final
 
-import regex
+from memtier_plugin.core import lazy_regex as regex
 
 FENCE: Final = "memtier-memory"
 # A block in the user's message that does not say where it comes from is taken for an injection by

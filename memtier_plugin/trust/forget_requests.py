@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import regex
+from memtier_plugin.core import lazy_regex as regex
 
 _ASKS: Final = regex.compile(
     r"""(?xi)\b(?:forget|unlearn|delet(?:e|ing)|remov(?:e|ing)|eras(?:e|ing)|hide|wipe|clear|drop|discard

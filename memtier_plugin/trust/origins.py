@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
 
 ORIGINS: Final[Sequence[Origin]] = ("user", "assistant", "tool", "external", "system")  # to weak

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-import regex
+from memtier_plugin.core import lazy_regex as regex
 
 # The tools that MemTier offers, whatever a host puts before their names ("mcp__memtier__").
 _OWN: Final = regex.compile(

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.trust.fence import decode
 from memtier_plugin.trust.tool_calls import is_own_tool, unwrap_call
 

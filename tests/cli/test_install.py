@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import textwrap
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ import pytest
 from click.testing import Result
 
 from memtier_plugin.hosts.canary_model import CanaryModel, CanaryReply
+from memtier_plugin.hosts.install import openclaw_plugin_folder
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_latency import HookWait, note_waits
 from tests.processes import run_memtier
@@ -240,6 +242,21 @@ def test_a_host_that_does_not_start(hosts: Path) -> None:
     assert "openclaw needs node 24" in canary["said"]
 
 
+PATHS = """
+    import json, os
+    print(json.load(open(os.environ["OPENCLAW_CONFIG_PATH"]))["plugins"]["load"]["paths"])
+"""
+
+
+def test_a_plugin_among_the_host_s_own(hosts: Path) -> None:
+    """The turn that proves it has the plugin of OpenClaw's own folder, though not that folder."""
+    folder = hosts / "openclaw/extensions/memtier"
+    folder.mkdir(parents=True)
+    shutil.copy(openclaw_plugin_folder() / "openclaw.plugin.json", folder)
+    host(hosts, "openclaw", PATHS)
+    assert str([str(folder)]) in document("openclaw", code=1)["canary"]["said"]
+
+
 ASKS = """
     import json, os, sys, urllib.request
     config = json.load(open(os.environ["OPENCLAW_CONFIG_PATH"]))
@@ -339,3 +356,11 @@ def test_the_host_s_model_by_consent(hosts: Path, home: Path) -> None:
     assert document("hermes", "--no-host-model", "--no-canary")["host_model"] is None
     assert document("hermes", "--uninstall")["host_model"] is None
     assert not list(home.rglob("project.yaml*"))
+
+
+@pytest.mark.parametrize("option", ["--uninstall", "--dry-run", "--use-host-model"])
+def test_what_is_for_a_host_needs_one(option: str) -> None:
+    """An option that is about a host is not passed over in silence where none is named."""
+    assert "HOST" in run_install(option, code=2).stderr
+    if option == "--use-host-model":
+        run_install("--service", option, code=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.core.settings.load import load_settings
-from memtier_plugin.hosts import host_model, install
+from memtier_plugin.hosts import doctor, host_model, install
 from memtier_plugin.hosts.json_comments import parse_json
 from memtier_plugin.hosts.launch import launch_command
 from tests.builders import write_config
@@ -91,6 +92,25 @@ def test_openclaw_is_set_up(hosts: Path, home: Path) -> None:
         "project": "p",
     }
     assert change.path == hosts / "openclaw/openclaw.json"
+
+
+@pytest.mark.parametrize("by_path", [True, False])
+def test_openclaw_that_loads_the_repository(hosts: Path, home: Path, *, by_path: bool) -> None:
+    """Set up where OpenClaw already has this plugin, it does not load a second one."""
+    folder = hosts / ("clone" if by_path else "openclaw/extensions/memtier")
+    folder.mkdir(parents=True)
+    shutil.copy(install.openclaw_plugin_folder() / "openclaw.plugin.json", folder)
+    paths = [str(folder), "/elsewhere"] if by_path else ["/elsewhere"]
+    before = {"plugins": {"load": {"paths": paths}}}
+    put(hosts, json.dumps(before))
+    install.install_host("openclaw", home, "p")
+    mine = [str(install.openclaw_plugin_folder())] if by_path else []
+    assert plugins(hosts)["load"]["paths"] == ["/elsewhere", *mine]
+    assert not [f for f in doctor.check_hosts(home) if "second copy" in f.what]
+    path = hosts / "openclaw/openclaw.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"new": 1}))
+    install.uninstall_host("openclaw", home)
+    assert sorted(plugins(hosts)["load"]["paths"]) == sorted(paths)
 
 
 def test_openclaw_without_an_allow_list(hosts: Path, home: Path) -> None:

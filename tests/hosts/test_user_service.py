@@ -6,6 +6,7 @@ import configparser
 import os
 import plistlib
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 
 from memtier_plugin.core.resident_socket import find_owner
 from memtier_plugin.hosts.user_service import describe_service
-from tests.processes import child_environment, run_memtier, running, wait_until
+from tests.processes import child_environment, run_command, run_memtier, running, wait_until
+
+ANALYZE = shutil.which("systemd-analyze")
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +66,20 @@ def test_what_the_unit_runs_is_the_resident(home: Path, monkeypatch: pytest.Monk
     command = shlex.split(unit["Service"]["ExecStart"])
     with running(subprocess.Popen(command, env=child_environment())) as process:
         wait_until(lambda: (owner := find_owner(home)) and owner.pid == process.pid and owner.ready)
+
+
+@pytest.mark.skipif(not ANALYZE, reason="there is no systemd-analyze")
+@pytest.mark.parametrize("name", ["home", 'a b/50% $HOME "x" \\n\''])
+def test_systemd_reads_the_unit(tmp_path: Path, name: str) -> None:
+    """No line of the unit is one that systemd does not take, whatever the name of the home is."""
+    unit = tmp_path / "memtier.service"
+    unit.write_text(describe_service(tmp_path / name).text)
+    environment = child_environment(XDG_RUNTIME_DIR=str(tmp_path))
+    done = run_command(str(ANALYZE), "--user", "verify", unit, env=environment)
+    assert "memtier.service" not in done.stderr
+    unit.write_text(f"{unit.read_text()}NoSuchLine=1\n")
+    done = run_command(str(ANALYZE), "--user", "verify", unit, env=environment)
+    assert "NoSuchLine" in done.stderr, "it does read it"
 
 
 def test_a_home_with_signs_in_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

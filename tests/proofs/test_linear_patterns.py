@@ -40,7 +40,8 @@ BOUNDED: Final = {
     "memtier_plugin.hosts.self_check": "a package's own metadata",
 }
 _COLLECT: Final = """
-import importlib, json, re, regex, sys
+import importlib, json, re, sys
+from memtier_plugin.core import lazy_regex
 found = {}
 def watch(module):
     compile = module.compile
@@ -48,10 +49,11 @@ def watch(module):
         frame = sys._getframe(1)
         where = frame.f_globals.get("__name__", "")
         if isinstance(pattern, str) and where.startswith("memtier_plugin."):
-            found[module.__name__, pattern, int(flags)] = [where, frame.f_lineno]
+            engine = module.__name__.rpartition("_")[2]
+            found[engine, pattern, int(flags)] = [where, frame.f_lineno]
         return compile(pattern, flags, *more, **named)
     module.compile = compiled
-watch(re), watch(regex)
+watch(re), watch(lazy_regex)
 for name in json.load(sys.stdin):
     importlib.import_module(name)
 print(json.dumps([[*key, *where] for key, where in found.items()]))

@@ -13,8 +13,7 @@ from functools import cache
 from itertools import islice
 from typing import Final, Literal
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.retrieval.pasted_text import pasted_spans
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.text.languages import iter_sentence_spans

@@ -10,8 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.text.grammar import common_words
 from memtier_plugin.text.lexicon import lexicon, lexicons

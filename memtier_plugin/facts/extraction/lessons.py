@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.facts.extraction.experiences import CASE, HOW_TO, STRATEGY, WHAT_FAILED
 from memtier_plugin.facts.extraction.frames import find_asserted

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.records import Entry
 from memtier_plugin.text.lexicon import word_set

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.errors import BadAnswer
 from memtier_plugin.facts.summaries.selection import SourceSentence, speaker_name
 from memtier_plugin.providers.chat import ChatModel

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.facts.extraction.frames import CODE_LINE
 from memtier_plugin.retrieval.pasted_text import is_pasted

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Final, Literal, NamedTuple
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.claim_lexicon import NONFACTUAL_CLASSES, REPORTING_WORDS
 from memtier_plugin.text.dates.relative import find_relative_dates
 from memtier_plugin.text.dates.stated import find_stated_dates

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
 from memtier_plugin.facts.verification.alignment import Passage
 from memtier_plugin.facts.verification.quotes import QuoteSpan

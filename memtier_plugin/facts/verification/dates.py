@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.text.dates.mentions import DateMention, is_date_supported
 from memtier_plugin.text.dates.relative import find_relative_dates

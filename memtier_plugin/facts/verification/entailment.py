@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.facts.verification.alignment import (
     SAYS_MORE,
     Alignment,

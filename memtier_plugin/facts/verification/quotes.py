@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
 
 MAX_SPANS_PER_ENTRY: Final = 8  # of one quote: a more frequent one is no evidence

@@ -14,8 +14,7 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, Protocol
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, FactDraft, Origin
 from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.facts.verification.context import passage_of

@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Final, NamedTuple
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.dates.mentions import DateMention
 from memtier_plugin.text.dates.periods import Period
 

@@ -13,8 +13,7 @@ from datetime import date, timedelta
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.dates.mentions import DateMention, without_overlaps
 from memtier_plugin.text.dates.periods import Period, period_of, shift_day
 from memtier_plugin.text.dates.relative import GAP, any_of, find_relative_dates, may_name_time

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Literal
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.dates.mentions import DateMention
 from memtier_plugin.text.dates.periods import Period
 from memtier_plugin.text.dates.ranges import find_range

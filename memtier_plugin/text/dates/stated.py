@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.dates.mentions import DateMention, without_overlaps
 from memtier_plugin.text.lexicon import lexicons, words_of
 

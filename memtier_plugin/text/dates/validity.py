@@ -14,8 +14,7 @@ from datetime import UTC, date, datetime, time
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
-import regex
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.dates.mentions import DateMention
 from memtier_plugin.text.dates.ranges import find_range
 from memtier_plugin.text.dates.reading import Dated, Tense, read_dates, resolve

@@ -1,0 +1,69 @@
+"""The package `regex`, whose patterns are compiled when first used: a start would wait for all."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import regex
+from regex import (
+    IGNORECASE,
+    MULTILINE,
+    V1,
+    VERBOSE,
+    VERSION1,
+    I,
+    Match,
+    Pattern,
+    escape,
+    findall,
+    fullmatch,
+    match,
+    search,
+    sub,
+)
+
+__all__ = [
+    "IGNORECASE",
+    "MULTILINE",
+    "V1",
+    "VERBOSE",
+    "VERSION1",
+    "I",
+    "Match",
+    "Pattern",
+    "compile",
+    "escape",
+    "findall",
+    "fullmatch",
+    "match",
+    "search",
+    "sub",
+]
+
+_METHODS: Final = (
+    *("search", "match", "fullmatch", "findall", "finditer", "split", "sub", "subn", "subf"),
+    *("pattern", "flags", "groups", "groupindex", "scanner", "named_lists"),
+)
+
+
+class _LazyPattern:
+    """A pattern that is compiled once one of its methods is asked for, and has them from then."""
+
+    __slots__ = ("_arguments", *_METHODS)
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+
+    def __getattr__(self, name: str) -> Any:  # asked for what is in no slot yet
+        if name not in _METHODS:
+            raise AttributeError(name)
+        compiled = regex.compile(*self._arguments)
+        for method in _METHODS:
+            setattr(self, method, getattr(compiled, method))
+        return getattr(self, name)
+
+
+def compile(pattern: str, flags: int = 0) -> Pattern[str]:
+    """Return a pattern that is compiled when it is first used."""
+    lazy: Any = _LazyPattern(pattern, flags)
+    return lazy
