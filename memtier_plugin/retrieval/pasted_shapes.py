@@ -7,11 +7,14 @@ from typing import Final
 import regex
 
 ENCLOSURES: Final = (  # what opens, what closes
-    (regex.compile(r"\s*(```|~~~)"), r"\s*{0}"),
-    (regex.compile(r"\s*(\"\"\"|'''|«««)\s*$"), r"\s*{0}\s*$"),
-    (regex.compile(r"\s*<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>"), r".*</{0}>"),
-    (regex.compile(r"\s*\[([\p{L}][\p{L} _-]{2,40})\]\s*$"), r"\s*\[(?:/|end (?:of )?){0}\]"),
-    (regex.compile(r"\s*(-{3,}|={3,}|\*{3,})\s*$"), r"\s*{0}\s*$"),
+    (regex.compile(r"(?<!\s)\s*(```|~~~)"), r"\s*{0}"),
+    (regex.compile(r"(?<!\s)\s*(\"\"\"|'''|«««)\s*$"), r"\s*{0}\s*$"),
+    (regex.compile(r"(?<!\s)\s*<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>"), r".*</{0}>"),
+    (
+        regex.compile(r"(?<!\s)\s*\[([\p{L}][\p{L} _-]{2,40})\]\s*$"),
+        r"\s*\[(?:/|end (?:of )?){0}\]",
+    ),
+    (regex.compile(r"(?<![\s*=-])\s*(-{3,}|={3,}|\*{3,})\s*$"), r"\s*{0}\s*$"),
 )
 HEADER: Final = regex.compile(
     r"(?i)[ \t>]*(?:from|to|cc|subject|date|sent|reply-to|von|an|gesendet|betreff|datum|de|à|objet"
