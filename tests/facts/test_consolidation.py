@@ -661,11 +661,11 @@ def test_two_at_once(home: Path) -> None:
 def test_a_change_is_all_that_a_message_says(home: Path, day: Day, frame: str, kept: bool) -> None:
     """An assistant's message is kept for what it changes where it says nothing else."""
     change = "The tide report now runs at 05:15."
-    said = {"role": "user", "content": "The tide report runs at 03:30 every night."}
+    before = {"role": "user", "content": "The tide report runs at 03:30 every night."}
     asked = {"role": "user", "content": "Anything new?"}
     answer = {"role": "assistant", "content": frame.format(change)}
     with MemTier.open(home) as memory:
-        memory.record([said], session_id="a", observed_at=day(0))
+        memory.record([before], session_id="a", observed_at=day(0))
         memory.record([asked, answer], session_id="b", observed_at=day(3))
         passes(memory)
         assert (change in [fact.text for fact in memory.facts()]) == kept
