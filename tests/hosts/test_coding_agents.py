@@ -213,7 +213,7 @@ def test_the_hosts_of_this_machine(
     (programs / "gemini").chmod(0o755)
     install.install_host("claude-code", home, "shop")
     assert listed() == {
-        "claude-code": (str(folder / ".claude.json"), "shop"),
+        "claude-code": (str(folder / "settings.json"), "shop"),
         "gemini": (str(programs / "gemini"), None),
     }
     shown = run_memtier("--home", home, "install").stdout
