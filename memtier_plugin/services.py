@@ -27,6 +27,7 @@ from memtier_plugin.operations.logprob_credit import LogprobCreditor
 from memtier_plugin.priority.job import Prioritiser
 from memtier_plugin.project import Project
 from memtier_plugin.regression.gate import RegressionGate
+from memtier_plugin.retrieval.pasted_text import own_words
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
@@ -133,7 +134,7 @@ class Services(Project):
     @cached_property
     def prioritiser(self) -> Prioritiser:
         """The job that rates entries, and keeps personas and tiers."""
-        return Prioritiser(self._actor)
+        return Prioritiser(self._actor, own_words)
 
     @cached_property
     def gatekeeper(self) -> Gatekeeper:

@@ -58,8 +58,8 @@ LEVEL = {room: number for number, line in enumerate(reversed(ORDER)) for room in
 # What ranks, packs, credits, folds, parses and verifies does no I/O and has no clock.
 PURE = (
     "text.* trust.confidences trust.echoes trust.escaping trust.external_text trust.fence"
-    " trust.forget_requests trust.origins trust.statements trust.tool_calls trust.tool_origins"
-    " answering.decomposition answering.planning answering.tool_calls"
+    " trust.discretion trust.forget_requests trust.origins trust.statements trust.tool_calls"
+    " trust.tool_origins answering.decomposition answering.planning answering.tool_calls"
     " facts.extraction.* facts.verification.*"
     " facts.evolution facts.filters"
     " priority.formula priority.importance priority.persona"
@@ -76,7 +76,7 @@ PURE = (
     " views.edit_text views.history views.log views.recalls views.sparklines views.timelines"
 )
 READERS = (  # of threads, of their data files
-    "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth"
+    "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth trust.discretion"
 )
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 

@@ -44,7 +44,7 @@ from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import echoes, origins
-from memtier_plugin.trust.confidences import find_confidence
+from memtier_plugin.trust.confidences import may_be_confided
 from memtier_plugin.trust.forget_requests import asks_to_forget
 
 # The extractors: a fifth of the time that a process takes to start, which few processes need.
@@ -188,7 +188,7 @@ class Consolidator:
     def repeats_confidence(self, text: str, session: str) -> bool:
         """Tell whether a text answers a confidence of a session, or says what one says."""
         prompts = self._prompts(session)
-        confided = [prompt for prompt in prompts if find_confidence(prompt)]
+        confided = [prompt for prompt in prompts if may_be_confided(prompt)]
         if confided and confided[-1] == prompts[-1]:
             return True
         return echoes.is_restatement(text, confided, self._store.tokenizer.words)

@@ -30,7 +30,7 @@ from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.trust import echoes, origins
-from memtier_plugin.trust.confidences import SENSITIVE, confided_entries
+from memtier_plugin.trust.confidences import SENSITIVE, confided_entries, rests_on_doubtful
 from memtier_plugin.trust.external_text import ExternalText
 
 CONFIDED: Final = "told in confidence"  # why an entry is not read
@@ -174,6 +174,8 @@ class DraftBuilder:
             else:
                 draft = self._hold_if_from_tools(draft, entries)
                 draft = self._apply_agent_rights(draft)
+                if rests_on_doubtful([source.entry for source in draft.sources], entries):
+                    draft = modes.hold_doubtful(draft)
                 held = modes.hold_sensitive(draft, settings.facts)
                 if held is None:
                     batch.rejected[SENSITIVE] += 1

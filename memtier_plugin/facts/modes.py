@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from memtier_plugin.core.records import Fact, FactDraft
 from memtier_plugin.core.settings.schema import FactMode, Facts
-from memtier_plugin.trust.confidences import SENSITIVE, sensitive_kind
+from memtier_plugin.trust.confidences import DOUBTFUL, SENSITIVE, is_sensitive
 
 Draft = TypeVar("Draft", bound=Fact | FactDraft)
 
@@ -35,15 +35,21 @@ def hold_sensitive(draft: Draft, facts: Facts) -> Draft | None:
     """Let a draft that is sensitive by its kind wait; None where such drafts are dropped."""
     if facts.sensitive == "share" or draft.status != "active":
         return draft
-    kind = sensitive_kind(f"{draft.text}\n{draft.quote}")
-    if not kind:
+    if not is_sensitive(draft.quote or draft.text):
         return draft
     if facts.sensitive == "drop":
         return None
-    return replace(draft, status="proposed", reason=f"{SENSITIVE} ({kind})")
+    return replace(draft, status="proposed", reason=SENSITIVE)
+
+
+def hold_doubtful(draft: Draft) -> Draft:
+    """Let a draft wait that may be a confidence."""
+    return _wait(draft, DOUBTFUL)
 
 
 def _hold(draft: Draft, mode: FactMode) -> Draft:
-    if draft.status != "active":
-        return draft
-    return replace(draft, status="proposed", reason=f"needs your word (facts.mode: {mode})")
+    return _wait(draft, f"needs your word (facts.mode: {mode})")
+
+
+def _wait(draft: Draft, reason: str) -> Draft:
+    return replace(draft, status="proposed", reason=reason) if draft.status == "active" else draft

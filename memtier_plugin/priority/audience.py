@@ -27,7 +27,7 @@ from memtier_plugin.priority import formula
 from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE
 from memtier_plugin.priority.headers import priority_of
 from memtier_plugin.priority.importance import rate_by_rules
-from memtier_plugin.priority.persona import Persona, build_persona, persona_of
+from memtier_plugin.priority.persona import OwnWords, Persona, build_persona, persona_of
 from memtier_plugin.priority.rater import ChatRater
 from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.remote import encode_query
@@ -74,6 +74,7 @@ class Pass:
 
     run: str
     now: datetime
+    own_words: OwnWords
     number: int = 0
     rater: ChatRater | None = None
     asks: bool = True
@@ -161,7 +162,8 @@ class AudiencePass:
         rows = reader.standing_rows(self._scopes(), _INSTRUCTIONS)
         items = reader.items_by_row(rows)
         instructions = [items[row].item for row in rows if row in items and _is_open(items[row])]
-        return build_persona(facts, [entry for entry in instructions if isinstance(entry, Entry)])
+        entries = [entry for entry in instructions if isinstance(entry, Entry)]
+        return build_persona(facts, entries, self._work.own_words)
 
     def _scopes(self) -> list[int]:
         return self._store.reader().scopes(self._actor.agent, self._sender)
@@ -174,7 +176,7 @@ class AudiencePass:
             stored = self._store.reader().items(self._known.anchor)
             items = {item.item.id: item for item in stored.values() if _is_open(item)}
             remaining = [items[id_].item for id_ in self._known.anchor if id_ in items]
-            anchor = self._vector(persona_of(remaining).text)
+            anchor = self._vector(persona_of(remaining, self._work.own_words).text)
             drift = formula.drift(array("b", vector), array("b", anchor or bytes(len(vector))))
         return PersonaEvent(
             number=self._work.number,

@@ -18,6 +18,7 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.priority_events import PersonaEvent, PrioritiseEvent
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.priority.audience import AudiencePass, Due, KnownPersona, Pass, PriorityReport
+from memtier_plugin.priority.persona import OwnWords
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.priority_reader import PriorityReader
 
@@ -28,8 +29,9 @@ _PENDING: Final = timedelta(days=1)  # for which the end of a run is awaited
 class Prioritiser:
     """Keeps importance, personas and tiers of a project, each in the journal of its agent."""
 
-    def __init__(self, actor: Actor) -> None:
+    def __init__(self, actor: Actor, own_words: OwnWords) -> None:
         self._actor = actor
+        self._own_words = own_words
         self._store = actor.store
 
     def run(self, limit: int = 2_000, stop: Callable[[], bool] = lambda: False) -> PriorityReport:
@@ -44,7 +46,7 @@ class Prioritiser:
         """
         if self._store.paused or not self._store.settings.priority.enabled:
             return PriorityReport()
-        work = Pass(new_id(), self._actor.clock())
+        work = Pass(new_id(), self._actor.clock(), self._own_words)
         with self._store.exclusive("priority", 0.0), self._store.session():
             self._store.catch_up_all()
             unrated = self._reader.unrated(limit)

@@ -1,12 +1,12 @@
 """The persona of a person: what they are, what holds for them and what they like.  Pure.
 
-HMO, section 3.4. It is made of what the person said, never of what others or tools said, and is
-never injected into a prompt: entries are compared with it.
+HMO, section 3.4. It is made of what the person said, never of what others or tools said, nor of
+what the person pasted, and is never injected into a prompt: entries are compared with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,12 @@ class Persona:
     text: str = ""
 
 
-def build_persona(facts: Iterable[Fact], instructions: Iterable[Entry]) -> Persona:
+OwnWords = Callable[[str], str]  # returns a message without what was pasted into it
+
+
+def build_persona(
+    facts: Iterable[Fact], instructions: Iterable[Entry], own_words: OwnWords
+) -> Persona:
     """Return the persona of who said these, within `MAX_TOKENS`.
 
     Args:
@@ -44,7 +49,7 @@ def build_persona(facts: Iterable[Fact], instructions: Iterable[Entry]) -> Perso
         kind = _kind_of(fact.relation)
         if kind is not None and fact.origin == "user":
             kinds[kind].append((fact.id, fact.text))
-    kinds[1] += [(entry.id, entry.content) for entry in instructions]
+    kinds[1] += [(entry.id, own_words(entry.content)) for entry in instructions]
     return fit_lines([line for kind in kinds for line in kind])
 
 
@@ -60,9 +65,12 @@ def fit_lines(lines: Iterable[tuple[str, str]]) -> Persona:
     return Persona(tuple(items), "\n".join(texts))
 
 
-def persona_of(items: Sequence[Entry | Fact]) -> Persona:
+def persona_of(items: Sequence[Entry | Fact], own_words: OwnWords) -> Persona:
     """Return the persona of sources that were chosen before, of which some may be gone."""
-    return fit_lines((item.id, item.text) for item in items)
+    return fit_lines(
+        (item.id, own_words(item.content) if isinstance(item, Entry) else item.text)
+        for item in items
+    )
 
 
 def _kind_of(relation: str) -> int | None:

@@ -14,7 +14,7 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import describe_state
-from memtier_plugin.trust.confidences import SENSITIVE
+from memtier_plugin.trust.confidences import WITHHELD
 
 # The states of facts that a person, or the rules, let stand, and of what stands nowhere.
 _DECIDED: Final = ("active", "superseded", "forgotten")
@@ -78,15 +78,16 @@ def is_visible(fact: Fact, asker: Asker | None) -> bool:
 def is_withheld(reader: Reader, asker: Asker | None, stored: Stored) -> bool:
     """Tell whether an item is a fact on which nobody has decided, kept from this asker.
 
-    No other person is shown it before, and what is sensitive no other agent.
+    No other person is shown it before; and what is sensitive, or may be confided, no other agent.
     """
     fact, state = stored.item, stored.state
     if asker is None or isinstance(fact, Entry):
         return False
     if describe_state(state, fact.status == "active") in _DECIDED:
         return False
-    sensitive = fact.reason.startswith(SENSITIVE)
-    if sensitive and all(source.agent != asker.agent for source in fact.sources):
+    if fact.reason.startswith(WITHHELD) and all(
+        source.agent != asker.agent for source in fact.sources
+    ):
         return True
     return not is_own(reader, asker, fact)
 

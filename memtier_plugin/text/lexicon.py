@@ -111,13 +111,8 @@ class Lexicon:
     ending_cues: Phrases  # say that it is no more
     unsettled: Phrases  # wish, propose, doubt or condition; what they say does not hold yet
     since_now: Phrases  # beside a value they say that it is so by now, and are no part of it
-    # Confidences and what is sensitive: patterns as `word_patterns` reads them
-    pattern_words: Mapping[str, WordList]  # words that patterns name, "any_of_this" for several
-    confidences: Phrases  # say that something is not to go any further
-    confidence_backward: Phrases  # point at what was said before
-    confidence_forward: Phrases  # announce what is to come
-    confidence_whole: Phrases  # name all of a conversation
-    sensitive: Mapping[str, Phrases]  # by kind: what people tell few of themselves and others
+    # Confidences and what is sensitive
+    discretion: Mapping[str, WordList]  # words by what they mean there; a star: any ending
     # Prompts
     chat: Phrases  # greet, thank, acknowledge or pass the time
     chat_fillers: Words  # may stand around them

@@ -1,25 +1,31 @@
 """Recognise what is told in confidence, and what is sensitive by its kind.  Pure.
 
-A message in which somebody says that it is not to go any further is a confidence as a whole,
+A message that asks that others do not hear, say or keep something is a confidence as a whole,
 whatever it tells: "between us, the port is 8443" is not to be published because of the port. By
 what it points at, it makes one of what was said before, of what follows, or of all of a session.
+
+Where `discretion` is not sure, nobody but its speaker decides: its facts wait for review.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final
 
 from memtier_plugin.core.records import Entry
-from memtier_plugin.text.lexicon import lexicons, words_of
-from memtier_plugin.text.word_patterns import PatternTable, Words, pattern_table
+from memtier_plugin.trust.discretion import score
 
-SENSITIVE: Final = "is sensitive"  # begins the reason why a fact waits for review
+SENSITIVE: Final = "is sensitive"  # the reason why a fact waits for review
+DOUBTFUL: Final = "may be a confidence"  # another
+WITHHELD: Final = (SENSITIVE, DOUBTFUL)
 
 _MAX_CHARS: Final = 10_000  # of a message that are read, from each of its ends
-_BARE: Final = 1  # words with a meaning that a message has which only asks for discretion
+_CONFIDED: Final = 0.5  # odds, as logarithms, from which a message is a confidence
+_DOUBTFUL: Final = -0.35  # and from which it may be one
+_SENSITIVE: Final = -0.9
+_POINTS: Final = -1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +44,44 @@ class Confidence:
 @lru_cache(128)  # the next run of a session reads its last one again
 def find_confidence(text: str) -> Confidence | None:
     """Return what a message makes a confidence; None where it is none itself."""
-    if len(text) > 2 * _MAX_CHARS:
-        text = f"{text[:_MAX_CHARS]}\n{text[-_MAX_CHARS:]}"
-    words = Words.of(text)
-    spans = [*_confidences().find(words)]
-    if not spans:
+    text = _read(text)
+    if score("confided", text) < _CONFIDED:
         return None
-    pointers = [*_pointers().find(words)]
-    pointed = {span.name for span in pointers}
-    outside = [word for word in words.outside([*spans, *pointers]) if word not in _empty_words()]
-    bare = len(outside) <= _BARE
-    if "whole" in pointed:
-        return Confidence(whole=True)
-    if "backward" in pointed or "forward" in pointed:
-        return Confidence(before="backward" in pointed, after="forward" in pointed)
-    return Confidence(before=bare, after=bare and text.rstrip().endswith(("?", "？")))
+    points = {kind: score(kind, text) for kind in ("before", "after", "whole")}
+    best = max(points, key=points.__getitem__)
+    return Confidence(**{best: True}) if points[best] > _POINTS else Confidence()
 
 
-def sensitive_kind(text: str) -> str:
-    """Return of which kind a text is sensitive, "" if of none: health, pay, belief and so on.
+@lru_cache(1024)
+def may_be_confided(text: str) -> bool:
+    """Tell whether a message is a confidence, or may be one."""
+    return score("confided", _read(text)) >= _DOUBTFUL
+
+
+def rests_on_doubtful(sources: Collection[str], entries: Mapping[str, Entry]) -> bool:
+    """Tell whether somebody may have confided, in a run, what one of its entries says.
+
+    Args:
+        sources: the ids of the entries.
+        entries: of one agent, session and sender, by id.
+    """
+    runs = {entries[source].run_id for source in sources if source in entries}
+    spoken = (e for e in entries.values() if e.run_id in runs and _is_spoken(e))
+    return any(may_be_confided(entry.content) for entry in spoken)
+
+
+def is_sensitive(text: str) -> bool:
+    """Tell whether a text is sensitive by its kind: health, pay, belief and so on.
 
     Allergies and diets are not: who knows them protects the person.
     """
-    first = min(_sensitive().find(Words.of(text)), key=lambda span: span.start, default=None)
-    return first.name if first else ""
+    return score("sensitive", _read(text)) >= _SENSITIVE
+
+
+def _read(text: str) -> str:
+    if len(text) <= 2 * _MAX_CHARS:
+        return text
+    return f"{text[:_MAX_CHARS]}\n{text[-_MAX_CHARS:]}"
 
 
 def confided_entries(entries: Sequence[Entry]) -> set[str]:
@@ -76,8 +96,7 @@ def confided_entries(entries: Sequence[Entry]) -> set[str]:
     order, private = [*runs], set[str]()
     for number, run in enumerate(order):
         for entry in runs[run]:
-            spoken = entry.role == "user" and entry.origin == "user"
-            confidence = find_confidence(entry.content) if spoken else None
+            confidence = find_confidence(entry.content) if _is_spoken(entry) else None
             if confidence is None:
                 continue
             if confidence.whole:
@@ -88,32 +107,5 @@ def confided_entries(entries: Sequence[Entry]) -> set[str]:
     return {entry.id for run in private for entry in runs[run]}
 
 
-@cache
-def _confidences() -> PatternTable:
-    return pattern_table({"here": "confidences"})
-
-
-@cache
-def _sensitive() -> PatternTable:
-    return PatternTable(
-        (kind, language, patterns)
-        for language in lexicons()
-        for kind, patterns in language.sensitive.items()
-    )
-
-
-@cache
-def _pointers() -> PatternTable:
-    return pattern_table(
-        {
-            "backward": "confidence_backward",
-            "forward": "confidence_forward",
-            "whole": "confidence_whole",
-        }
-    )
-
-
-@cache
-def _empty_words() -> frozenset[str]:
-    classes = ("stop_words", "function_words", "first_person", "second_person", "third_person")
-    return frozenset[str]().union(*map(words_of, classes))
+def _is_spoken(entry: Entry) -> bool:
+    return entry.role == "user" and entry.origin == "user"

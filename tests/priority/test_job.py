@@ -24,6 +24,7 @@ from memtier_plugin.priority.audience import PriorityReport
 from memtier_plugin.priority.formula import MAX_RECENT
 from memtier_plugin.priority.importance import parse_importance
 from memtier_plugin.priority.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
+from memtier_plugin.retrieval.pasted_text import own_words
 from tests.builders import (
     MOMENT,
     START,
@@ -208,12 +209,24 @@ def test_a_huge_source(home: Path) -> None:
     persona = build_persona(
         [make_fact("likes tea " * 10_000, id="f1", relation="likes")],
         [make_entry(long, id=f"e{n}") for n in range(40)],
+        own_words,
     )
     assert len(persona.text.encode()) <= 4 * MAX_TOKENS
     assert all(len(line) <= MAX_LINE_CHARS for line in persona.text.splitlines())
     with opened(home) as memory:
         say(memory, long)
         assert run(memory).personas == 1
+
+
+def test_what_was_pasted_is_no_part(home: Path) -> None:
+    """Of a message with a mail in it a persona has what its sender wrote alone."""
+    mail = "From: Kurt <kurt@example.org>\nSubject: Tea\n\nI always drink mate. Yours, Kurt"
+    with opened(home) as memory:
+        say(memory, f"Always answer in French.\n\n{mail}")
+        assert run(memory).personas == 1
+        (entry,) = [e for e in memory.entries() if e.role == "user"]
+    persona = build_persona([], [entry], own_words)
+    assert "French" in persona.text and "mate" not in persona.text
 
 
 def test_hostile_sources() -> None:
@@ -225,6 +238,7 @@ def test_hostile_sources() -> None:
             make_fact(hostile, id="f2", relation="likes"),
         ],
         [],
+        own_words,
     )
     assert persona.items == ("f2",)
     assert "\n" not in persona.text

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import socket
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 import pytest
 
 from memtier_plugin.storage.shared import admin
@@ -129,6 +131,18 @@ ATTEMPTS: Final = [
     "LOCK TABLE memtier.schema_version IN SHARE ROW EXCLUSIVE MODE",
     "ALTER SYSTEM SET ssl = off",
     "SET session_replication_role = replica; DELETE FROM memtier.lines",
+    "COPY memtier.lines TO STDOUT",
+    "COPY (SELECT data FROM memtier.lines) TO STDOUT",
+    "COPY memtier.grants FROM '/etc/passwd'",
+    "SELECT last_value FROM memtier.streams_id_seq; SELECT currval('memtier.streams_id_seq')",
+    "SELECT nextval('memtier.streams_id_seq')",
+    "SELECT convert_from(data, 'UTF8')::int FROM memtier.lines",
+    "SELECT 1 / (SELECT count(*) - count(*) FROM memtier.lines), data FROM memtier.lines",
+    "INSERT INTO memtier.streams (project, ledger, owner) VALUES ('harbor', 'semantic', '')",
+    "SELECT 'openclaw.main' || 'x' WHERE EXISTS (SELECT FROM memtier.streams"
+    " WHERE project = 'harbor' AND owner = 'openclaw.main')",
+    "SELECT memtier.take_lease('harbor', 'facts', 1e9)",
+    "SELECT memtier.heads('harbor'); SELECT memtier.read_lines('harbor', 1, 99)",
     "SELECT * FROM memtier.machines('harbor') WHERE machine = 'anna' AND session_user = 'mallory'",
 ]
 
@@ -183,6 +197,10 @@ def tried(url: str, attempt: str) -> str:
         connection.add_notice_handler(lambda notice: seen.append(str(notice.message_primary)))
         for statement in re.split(r";(?=(?:[^'$]|'[^']*'|\$\$.*?\$\$)*$)", attempt):
             try:
+                if statement.endswith("TO STDOUT"):
+                    with connection.cursor().copy(statement.encode()) as copied:
+                        seen += [bytes(row).decode() for row in copied]
+                    continue
                 cursor = connection.execute(statement.encode())
                 if cursor.description:
                     seen += [repr(row) for row in cursor.fetchall()]
@@ -213,6 +231,38 @@ def test_no_machine_gets_more_than_it_was_granted(
     print(f"\nattempts {len(EVERYBODY) * len(ATTEMPTS)}, successes {len(successes)}")  # noqa: T201
     assert successes == []
     assert owned.append(STREAM, 1, lines("more")).head == 2
+
+
+@pytest.mark.parametrize("machine", EVERYBODY)
+def test_nobody_else_counts_lines(
+    postgres: PostgresServer, database: str, owned: PostgresLedger, machine: str
+) -> None:
+    """Whoever was not granted a stream sees no line of it, and none of what it was given."""
+    queries = (
+        "SELECT count(*) FROM memtier.lines",
+        "SELECT count(*) FROM memtier.streams WHERE owner = 'openclaw.main'",
+        "SELECT count(*) FROM memtier.grants WHERE machine = 'anna'",
+        "SELECT count(*) FROM memtier.purges",
+    )
+    with connect(postgres.url(database, machine)) as connection:
+        for query in queries:
+            try:
+                assert connection.execute(query.encode()).fetchall() == [(0,)], query
+            except psycopg.errors.InsufficientPrivilege:
+                connection.rollback()
+
+
+def test_a_stranger_on_the_channel_hears_no_words(
+    postgres: PostgresServer, database: str, owned: PostgresLedger
+) -> None:
+    """PostgreSQL lets everybody listen: they hear that somebody wrote, and nothing else."""
+    channel = f"memtier_{hashlib.md5(b'harbor', usedforsecurity=False).hexdigest()}"
+    with connect(postgres.url(database, "stranger")) as connection:
+        connection.execute(f"LISTEN {channel}".encode())
+        connection.commit()
+        owned.append(STREAM, 1, lines("more"))
+        heard = [note.payload for note in connection.notifies(timeout=5.0, stop_after=1)]
+    assert heard in ([""], [])
 
 
 def test_a_revoked_machine_loses_its_lease(

@@ -7,7 +7,12 @@ import time
 import pytest
 
 from memtier_plugin.core.records import Role
-from memtier_plugin.trust.confidences import Confidence, confided_entries, find_confidence
+from memtier_plugin.trust.confidences import (
+    Confidence,
+    confided_entries,
+    find_confidence,
+    may_be_confided,
+)
 from tests.builders import make_entry
 
 CONFIDED = """
@@ -240,8 +245,8 @@ Tussen ons en de klant ligt een contract.
 
 @pytest.mark.parametrize("text", CONFIDED)
 def test_a_confidence(text: str) -> None:
-    """A marker before, in or after what is told makes the whole message a confidence."""
-    assert find_confidence(text) is not None
+    """What asks to be kept quiet, before, in or after what is told, is shared by nobody else."""
+    assert may_be_confided(text)
 
 
 @pytest.mark.parametrize("text", OPEN)
@@ -251,30 +256,31 @@ def test_no_confidence(text: str) -> None:
 
 
 def test_what_is_told_does_not_matter() -> None:
-    """Who says "between us" of a port gets what they ask for: what is told does not count."""
-    assert find_confidence("Between us, the port is 8443.") == Confidence()
+    """A port that nobody is to hear is kept quiet: what is told does not count."""
+    assert find_confidence("Between us: the port is 8443.") == Confidence()
+    assert find_confidence("Keep it to yourself: the port is 8443.") == Confidence()
     assert find_confidence("The port is 8443.") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "reach"),
-    [
-        ("What I just said stays between us.", Confidence(before=True)),
-        ("Please don't tell anyone.", Confidence(before=True)),
-        ("That stays between us, ok.", Confidence(before=True)),
-        ("Was ich eben gesagt habe, bleibt unter uns.", Confidence(before=True)),
-        ("No se lo digas a nadie, por favor.", Confidence(before=True)),
-        ("Ce que je viens de dire reste entre nous.", Confidence(before=True)),
-        ("刚才说的别告诉别人。", Confidence(before=True)),
-        ("Can you keep a secret?", Confidence(after=True)),
-        ("Kannst du ein Geheimnis für dich behalten?", Confidence(after=True)),
-        ("¿Puedes guardarme un secreto?", Confidence(after=True)),
-        ("你能保守秘密吗？", Confidence(after=True)),
-        ("This whole conversation is confidential.", Confidence(whole=True)),
-        ("Dieses Gespräch ist vertraulich.", Confidence(whole=True)),
-        ("Between us, Ella sold her shop in Graz.", Confidence()),
-    ],
+REACH = (
+    ("What I just said stays between us.", Confidence(before=True)),
+    ("Please don't tell anyone.", Confidence(before=True)),
+    ("That stays between us, ok.", Confidence(before=True)),
+    ("Was ich eben gesagt habe, bleibt unter uns.", Confidence(before=True)),
+    ("No se lo digas a nadie, por favor.", Confidence(before=True)),
+    ("Ce que je viens de dire reste entre nous.", Confidence(before=True)),
+    ("刚才说的别告诉别人。", Confidence(before=True)),
+    ("Can you keep a secret?", Confidence(after=True)),
+    ("Kannst du ein Geheimnis für dich behalten?", Confidence(after=True)),
+    ("¿Puedes guardarme un secreto?", Confidence(after=True)),
+    ("你能保守秘密吗？", Confidence(after=True)),
+    ("This whole conversation is confidential.", Confidence(whole=True)),
+    ("Dieses Gespräch ist vertraulich.", Confidence(whole=True)),
+    ("Between us, Ella sold her shop in Graz.", Confidence()),
 )
+
+
+@pytest.mark.parametrize(("text", "reach"), REACH)
 def test_reach(text: str, reach: Confidence) -> None:
     """What a marker points at is a confidence, too; alone, it points at what was said before."""
     assert find_confidence(text) == reach

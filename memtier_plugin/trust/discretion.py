@@ -1,0 +1,143 @@
+"""Judge what a text asks to keep quiet, and how sensitive it is: logistic models of its words.
+
+A sentence is judged by what its words mean (`Lexicon.discretion`: to tell, to know, other people,
+illness), by what stands near what, and by the words themselves.  A text is as telling as its most
+telling sentence.  `scripts/fit_discretion.py` fits the models.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from base64 import b85decode
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from memtier_plugin.core import lazy_regex as regex
+from memtier_plugin.text.lexicon import lexicons
+
+MODEL: Final = Path(__file__).parent / "data" / "discretion.json"
+POINTING: Final = ("before", "after", "whole")
+LEAST_NORM: Final = 8  # features: in a shorter sentence each does not count for more
+
+_BEGINNING: Final = 5  # letters of a word that tell it from others
+_REACH: Final = 4  # words between two that belong together
+_LONGEST: Final = 6  # letters of a word in a script without spaces
+_SENTENCE: Final = regex.compile(r"(?:[^.:!?。：！？;；\n]|:(?!\s))+[?？]?")
+_UNSPACED: Final = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
+_WORD: Final = regex.compile(
+    rf"(?P<unspaced>{_UNSPACED}+)|\p{{N}}+|[?？:：,，€$£%]|[\p{{L}}\p{{M}}--{_UNSPACED}]+",
+    regex.VERSION1,
+)
+
+
+def score(kind: str, text: str) -> float:
+    """Return the odds, as a logarithm, that a text is of a kind.
+
+    Args:
+        kind: ``confided``; ``before``, ``after`` or ``whole``: what a confidence points at besides
+            itself; ``sensitive``.
+    """
+    weights, bias = _model()[kind]
+    best = 0.0
+    for number, part in enumerate(parts(kind, text)):
+        names = features(part)
+        total = sum(weights.get(name, 0.0) for name in names)
+        total /= max(len(names), LEAST_NORM) ** 0.5
+        best = max(best, total) if number else total
+    return best + bias
+
+
+def parts(kind: str, text: str) -> list[str]:
+    """Return what is judged by itself, in lower case: a sentence, or all, so that others count."""
+    if kind in POINTING:
+        return [text.casefold()]
+    return [part for part in _SENTENCE.findall(text.casefold()) if not part.isspace()]
+
+
+@lru_cache(64)  # each model asks for the same
+def features(sentence: str) -> frozenset[int]:
+    """Return the features of a sentence, as numbers of 24 bits."""
+    return frozenset(crc32(name.encode()) >> 8 for name in _names([*_words(sentence)]))
+
+
+def _words(sentence: str) -> Iterator[str]:
+    for match in _WORD.finditer(sentence):
+        word = match[0]
+        if match["unspaced"]:
+            yield from _split(word)
+        else:
+            yield "0" if word.isdecimal() else word
+
+
+def _split(run: str) -> Iterator[str]:
+    """Yield the longest known words of a script without spaces, and letters between them."""
+    start = 0
+    while start < len(run):
+        sizes = range(min(_LONGEST, len(run) - start), 1, -1)
+        size = next((n for n in sizes if _meanings(run[start : start + n])), 1)
+        yield run[start : start + size]
+        start += size
+
+
+def _names(words: Sequence[str]) -> Iterator[str]:
+    starts = ["^", *(word[:_BEGINNING] for word in words), "$"]
+    meanings = [("^",), *map(_meanings, words), ("$",)]
+    yield from words
+    for here, start in enumerate(starts):
+        yield f"{start}*"
+        for distance, later in enumerate(starts[here + 1 : here + 3]):
+            yield f"{start} {distance} {later}"
+        for meaning in meanings[here]:
+            yield f"#{meaning}"
+            yield from (f"#{meaning} {later}" for later in starts[here + 1 : here + 2])
+            yield from (f"{earlier} #{meaning}" for earlier in starts[max(0, here - 1) : here])
+            yield from _near(meaning, here, meanings)
+
+
+def _near(first: str, here: int, meanings: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the meanings that follow one, in pairs and in threes."""
+    for distance, seconds in enumerate(meanings[here + 1 : here + 1 + _REACH], 1):
+        for second in seconds:
+            yield f"#{first} {second}"
+            if distance < 3:
+                yield f"#{first}{distance}{second}"
+            for thirds in meanings[here + distance + 1 : here + distance + 3]:
+                for third in thirds:
+                    if len({first, second, third}) == 3:
+                        yield f"#{first} {second} {third}"
+
+
+@lru_cache(8192)
+def _meanings(word: str) -> tuple[str, ...]:
+    """Return the meanings of a word in the languages that have it."""
+    beginnings = (f"{word[:size]}*" for size in range(1, len(word) + 1))
+    table = _table()
+    return tuple(
+        sorted({meaning for name in (word, *beginnings) for meaning in table.get(name, ())})
+    )
+
+
+@cache
+def _table() -> dict[str, tuple[str, ...]]:
+    table: dict[str, tuple[str, ...]] = {}
+    for language in lexicons():
+        for meaning, words in language.discretion.items():
+            for word in words:
+                table[word] = (*table.get(word, ()), meaning)
+    return table
+
+
+@cache
+def _model() -> dict[str, tuple[dict[int, float], float]]:
+    """Return the weights of each kind's features, and its bias."""
+    model: dict[str, tuple[dict[int, float], float]] = {}
+    for kind, fitted in json.loads(MODEL.read_bytes()).items():
+        names, weights = b85decode(fitted["features"]), array("b", b85decode(fitted["weights"]))
+        numbers = (int.from_bytes(names[at : at + 3], "big") for at in range(0, len(names), 3))
+        pairs = zip(numbers, weights, strict=True)
+        model[kind] = {n: weight * fitted["scale"] for n, weight in pairs}, fitted["bias"]
+    return model
