@@ -22,9 +22,9 @@ DOUBTFUL: Final = "may be a confidence"  # another
 WITHHELD: Final = (SENSITIVE, DOUBTFUL)
 
 _MAX_CHARS: Final = 10_000  # of a message that are read, from each of its ends
-_CONFIDED: Final = 0.5  # odds, as logarithms, from which a message is a confidence
-_DOUBTFUL: Final = -0.35  # and from which it may be one
-_SENSITIVE: Final = -0.9
+_CONFIDED: Final = 0.0  # odds, as logarithms, from which a message is a confidence
+_DOUBTFUL: Final = -0.6  # and from which it may be one
+_SENSITIVE: Final = -1.2
 _POINTS: Final = -1.25
 
 
@@ -59,15 +59,14 @@ def may_be_confided(text: str) -> bool:
 
 
 def rests_on_doubtful(sources: Collection[str], entries: Mapping[str, Entry]) -> bool:
-    """Tell whether somebody may have confided, in a run, what one of its entries says.
+    """Tell whether somebody may have confided what one of these entries says.
 
     Args:
         sources: the ids of the entries.
         entries: of one agent, session and sender, by id.
     """
-    runs = {entries[source].run_id for source in sources if source in entries}
-    spoken = (e for e in entries.values() if e.run_id in runs and _is_spoken(e))
-    return any(may_be_confided(entry.content) for entry in spoken)
+    resting = (entries[source] for source in sources if source in entries)
+    return any(_is_spoken(entry) and may_be_confided(entry.content) for entry in resting)
 
 
 def is_sensitive(text: str) -> bool:

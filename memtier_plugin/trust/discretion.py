@@ -28,8 +28,8 @@ _REACH: Final = 4  # words between two that belong together
 _LONGEST: Final = 6  # letters of a word in a script without spaces
 _SENTENCE: Final = regex.compile(r"(?:[^.:!?。：！？;；\n]|:(?!\s))+[?？]?")
 _UNSPACED: Final = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
-_WORD: Final = regex.compile(
-    rf"(?P<unspaced>{_UNSPACED}+)|\p{{N}}+|[?？:：,，€$£%]|[\p{{L}}\p{{M}}--{_UNSPACED}]+",
+_WORD: Final = regex.compile(  # an address, a path, a name with dots: its parts are no words
+    rf"(?P<name>[\w-]+(?:://|[./@\\])[\w./@:\\-]*\w)|(?P<unspaced>{_UNSPACED}+)|\p{{N}}+|[?？:：,，€$£%]|[\p{{L}}\p{{M}}--{_UNSPACED}]+",
     regex.VERSION1,
 )
 
@@ -70,7 +70,7 @@ def _words(sentence: str) -> Iterator[str]:
         if match["unspaced"]:
             yield from _split(word)
         else:
-            yield "0" if word.isdecimal() else word
+            yield "/" if match["name"] else "0" if word.isdecimal() else word
 
 
 def _split(run: str) -> Iterator[str]:
