@@ -25,6 +25,7 @@ from memtier_plugin.providers.embedding import remote
 from memtier_plugin.storage.index.vector_coverage import IndexCoverage
 from tests.builders import write_config
 from tests.loopback import Loopback
+from tests.processes import wait_until
 from tests.proofs.checks import rotated_model
 
 jobs = import_module("memtier_plugin.daemon.jobs")
@@ -556,15 +557,10 @@ def test_a_session_starts_the_daemon(
     context = RunContext(agent_id="main", home=str(filled), project="p", session_id="s")
     plugins.manager().hook.session_start(context=context)
     with MemTier.open(filled, "p") as memory:
-        for _ in range(300):
-            if not state(memory).due:
-                break
-            Event().wait(0.1)
+        wait_until(lambda: not state(memory).due)
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]
-        for _ in range(100):
-            if not import_module("memtier_plugin.daemon.lock").is_held(filled, "p"):
-                break
-            Event().wait(0.1)
+        lock = import_module("memtier_plugin.daemon.lock")
+        wait_until(lambda: not lock.is_held(filled, "p"))
 
 
 def test_a_session_warms_the_endpoint_up(
