@@ -40,6 +40,7 @@ PAIRS = ROOT / "scripts" / "replacement" / "pairs.jsonl"
 TIMES = 6  # that a statement with places is filled
 SAMPLE = 500  # of each kind of a large source
 MISLABELLED = 1.0
+COSTS = 1.5  # times as much to miss one of the kind as to take another for one
 PASSES, RATE, LEAST = 10, 0.15, 5  # LEAST: statements that have a feature
 ENDS = tuple(".!?:。！？：")
 # What makes a statement one of a kind, and what is compared with it.
@@ -187,7 +188,7 @@ class Model:
                 # Of what is a confidence one sentence is; of what is none, none.
                 for which in [int(np.argmax(scores))] if positive else range(len(scores)):
                     row, norm = rows[at][which]
-                    error = 1 / (1 + np.exp(-scores[which])) - positive
+                    error = (1 / (1 + np.exp(-scores[which])) - positive) * (COSTS if positive else 1)
                     if abs(error) > 0.02:
                         slope = error / norm + 1e-4 * self.weights[row]
                         slopes[row] += slope * slope

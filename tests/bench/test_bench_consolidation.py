@@ -30,7 +30,7 @@ def test_the_report(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [*arguments, "--json", str(file)])
     assert done.exit_code == 0, done.output
     report = json.loads(file.read_text())
-    assert report["alone"]["read"] == 100 and report["alone"]["facts"] > 0
+    assert report["alone"]["read"] > 90 and report["alone"]["facts"] > 0
     assert set(report["recalls"]) == set(WHERE)
     for row in report["recalls"].values():
         assert row["idle"]["recalls"] and row["during"]["recalls"]
