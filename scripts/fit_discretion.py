@@ -188,7 +188,8 @@ class Model:
                 # Of what is a confidence one sentence is; of what is none, none.
                 for which in [int(np.argmax(scores))] if positive else range(len(scores)):
                     row, norm = rows[at][which]
-                    error = (1 / (1 + np.exp(-scores[which])) - positive) * (COSTS if positive else 1)
+                    error = 1 / (1 + np.exp(-scores[which])) - positive
+                    error *= COSTS if positive else 1
                     if abs(error) > 0.02:
                         slope = error / norm + 1e-4 * self.weights[row]
                         slopes[row] += slope * slope
