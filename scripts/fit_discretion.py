@@ -9,7 +9,9 @@ The statements, none of them anybody's:
 
 The models minimise the logistic loss of the most telling sentence of each statement, by AdaGrad.
 
-A file of statements and one of pairs (`--statements`, `--pairs`) give more ordinary ones.
+A file of statements and one of pairs (`--statements`, `--pairs`) give more ordinary ones. The models
+that are shipped had 6,000 lines of real chats and 4,000 sentences of manuals among them: without
+these, one message of eight in a chat was held that asks for nothing.
 
     python scripts/fit_discretion.py --check    # what is missed of statements that were not fitted
     python scripts/fit_discretion.py            # writes memtier_plugin/trust/data/discretion.json
@@ -40,6 +42,7 @@ PAIRS = ROOT / "scripts" / "replacement" / "pairs.jsonl"
 TIMES = 6  # that a statement with places is filled
 SAMPLE = 500  # of each kind of a large source
 MISLABELLED = 1.0
+SLIGHT = 2  # of 127: a weight that changes no score by much
 COSTS = 1.5  # times as much to miss one of the kind as to take another for one
 PASSES, RATE, LEAST = 10, 0.15, 5  # LEAST: statements that have a feature
 ENDS = tuple(".!?:。！？：")
@@ -203,7 +206,7 @@ class Model:
     def to_json(self) -> dict[str, object]:
         scale = float(np.abs(self.weights).max() / 127)
         weights = np.round(self.weights / scale).astype(np.int8)
-        kept = [(f, weights[n]) for f, n in self.numbers.items() if weights[n]]
+        kept = [(f, weights[n]) for f, n in self.numbers.items() if abs(int(weights[n])) > SLIGHT]
         return {
             "bias": round(self.bias, 3),
             "scale": round(scale, 6),
