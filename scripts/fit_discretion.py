@@ -9,9 +9,9 @@ The statements, none of them anybody's:
 
 The models minimise the logistic loss of the most telling sentence of each statement, by AdaGrad.
 
-A file of statements and one of pairs (`--statements`, `--pairs`) give more ordinary ones. The models
-that are shipped had 6,000 lines of real chats and 4,000 sentences of manuals among them: without
-these, one message of eight in a chat was held that asks for nothing.
+A file of statements and one of pairs (`--statements`, `--pairs`) give more ordinary ones. The
+models that are shipped had 6,000 lines of real chats and 4,000 sentences of manuals among them:
+without these, one message of eight in a chat was held that asks for nothing.
 
     python scripts/fit_discretion.py --check    # what is missed of statements that were not fitted
     python scripts/fit_discretion.py            # writes memtier_plugin/trust/data/discretion.json
