@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import takewhile
 from typing import Final, Literal, NamedTuple
 
 from memtier_plugin.core.fast_init import fast_init
-from memtier_plugin.text.grammar import common_words
+from memtier_plugin.text.grammar import common_words, irregular_verbs
 from memtier_plugin.text.languages import detect_language
 from memtier_plugin.text.lexicon import LANGUAGES, Words, lexicon, lexicons, words_of
 from memtier_plugin.text.phrases import Words as Phrases
@@ -143,8 +144,22 @@ def _statement(text: str) -> Statement:
         cues=find_cues(text),
         is_open="unsettled" in find_cues(" ".join(_TOKEN.findall(text)[:_OPENING]))
         or _QUOTED.search(text) is not None
-        or opens_imperative(Phrases.of(text, detect_language(text) or "english")),
+        or _is_order(Phrases.of(text, detect_language(text) or "english")),
     )
+
+
+def _is_order(words: Phrases) -> bool:
+    """Tell whether words open with what somebody is told to do, not with a subject like a verb.
+
+    A verb right behind a noun or two has them as its subject: "Test results are in S3".
+    """
+    if not opens_imperative(words):
+        return False
+    function, verbs = _function_words(words.language), lexicon(words.language).copulas
+    if words.language == "english":
+        verbs |= irregular_verbs().past
+    subject = list(takewhile(lambda word: word in verbs or word not in function, words.words[1:3]))
+    return verbs.isdisjoint(subject)
 
 
 def _read_words(text: str) -> Iterator[Word]:
