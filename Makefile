@@ -77,8 +77,9 @@ race: .venv/.dev # 200 starts of hooks and MCP servers, one resident; quiet, the
 power-loss: .venv/.dev # the power goes at every moment of a workload
 	$(BIN)/python -m tests.faults.power_loss
 
-soak: .venv/.dev # writers, readers and the background, killed at random
+soak: .venv/.dev # writers, readers and the background, killed at random; then 100,000 lines to consolidate
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
+	TEST_MEMTIER_BACKLOG=100000 TEST_MEMTIER_TIMEOUT=3600 $(BIN)/pytest -n 0 tests/daemon/test_bad_days.py -k long_backlog
 
 attacks: .venv/.dev # hostile texts, with the defence and without
 	$(BIN)/python -m tests.attacks

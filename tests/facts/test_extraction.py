@@ -574,4 +574,4 @@ def test_every_draft_is_quoted_exactly(content: str) -> None:
         assert content[slice(*draft.span)] == draft.quote
         assert draft.value in draft.quote
         assert draft.value.strip() == draft.value != ""
-        assert draft.text.endswith(".")
+        assert draft.text.endswith((".", "。"))
