@@ -29,7 +29,7 @@ _LONGEST: Final = 6  # letters of a word in a script without spaces
 _SENTENCE: Final = regex.compile(r"(?:[^.:!?。：！？;；\n]|:(?!\s))+[?？]?")
 _UNSPACED: Final = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
 _WORD: Final = regex.compile(  # an address, a path, a name with dots: its parts are no words
-    rf"(?P<name>[\w-]+(?:://|[./@\\])[\w./@:\\-]*\w)|(?P<unspaced>{_UNSPACED}+)|\p{{N}}+|[?？:：,，€$£%]|[\p{{L}}\p{{M}}--{_UNSPACED}]+",
+    rf"(?P<name>(?<![\w-])[\w-]++(?:://|[./@\\])[\w./@:\\-]*\w)|(?P<unspaced>{_UNSPACED}+)|\p{{N}}+|[?？:：,，€$£%]|[\p{{L}}\p{{M}}--{_UNSPACED}]+",
     regex.VERSION1,
 )
 
