@@ -1,4 +1,4 @@
-"""The package `regex`, whose patterns are compiled when first used: a start would wait for all."""
+"""A drop-in for `regex` that compiles each pattern on first use, which keeps start-up short."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _METHODS: Final = (
 
 
 class _LazyPattern:
-    """A pattern that is compiled once one of its methods is asked for, and has them from then."""
+    """A pattern that compiles itself on first use and then keeps the compiled methods."""
 
     __slots__ = ("_arguments", *_METHODS)
 
@@ -64,6 +64,6 @@ class _LazyPattern:
 
 
 def compile(pattern: str, flags: int = 0) -> Pattern[str]:
-    """Return a pattern that is compiled when it is first used."""
+    """Return a pattern that compiles itself on first use."""
     lazy: Any = _LazyPattern(pattern, flags)
     return lazy

@@ -344,7 +344,7 @@ def _replaces(fact: _ComparedFact, other: _ComparedFact, rarity: Rarity, context
     Whichever was learned later: a pass that was behind finds the older one second.
     """
     if fact.text == other.text or not _differs(fact, other):
-        return False  # of the same value another thing is said
+        return False  # the same value under another relation changes nothing
     if _is_older(fact.fact, other.fact, fact.fact.timestamp):
         fact, other, context = other, fact, ""
     if fact.relation == other.relation and fact.relation not in _ANY_ATTRIBUTE:

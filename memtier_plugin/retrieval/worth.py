@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,9 +83,10 @@ def features(words: Words) -> dict[str, float]:
     }
 
 
-def vector(text: str) -> list[float]:
+@lru_cache(64)  # a sentence of a longer message is weighed by two models
+def vector(text: str) -> tuple[float, ...]:
     """Return a sentence's vector: zeros where the model does not know its script."""
-    return [float(x) * _SCALE for x in _embedder().encode([text.lower()])[0]]
+    return tuple(float(x) * _SCALE for x in _embedder().encode([text.lower()])[0])
 
 
 @cache

@@ -44,18 +44,21 @@ class Confidence:
 @lru_cache(128)  # the next run of a session reads its last one again
 def find_confidence(text: str) -> Confidence | None:
     """Return what a message makes a confidence; None where it is none itself."""
-    text = _read(text)
-    if score("confided", text) < _CONFIDED:
+    if _odds(text) < _CONFIDED:
         return None
-    points = {kind: score(kind, text) for kind in ("before", "after", "whole")}
+    points = {kind: score(kind, _read(text)) for kind in ("before", "after", "whole")}
     best = max(points, key=points.__getitem__)
     return Confidence(**{best: True}) if points[best] > _POINTS else Confidence()
 
 
-@lru_cache(1024)
 def may_be_confided(text: str) -> bool:
     """Tell whether a message is a confidence, or may be one."""
-    return score("confided", _read(text)) >= _DOUBTFUL
+    return _odds(text) >= _DOUBTFUL
+
+
+@lru_cache(1024)  # a consolidation asks for both, and for the last prompts of a session again
+def _odds(text: str) -> float:
+    return score("confided", _read(text))
 
 
 def rests_on_doubtful(sources: Collection[str], entries: Mapping[str, Entry]) -> bool:

@@ -1,8 +1,8 @@
-"""Judge what a text asks to keep quiet, and how sensitive it is: logistic models of its words.
+"""Judge by logistic models whether a text is told in confidence, and whether it is sensitive.
 
-A sentence is judged by what its words mean (`Lexicon.discretion`: to tell, to know, other people,
-illness), by what stands near what, and by the words themselves.  A text is as telling as its most
-telling sentence.  `scripts/fit_discretion.py` fits the models.
+The features of a sentence are its words, their meanings (`Lexicon.discretion`: to tell, to know,
+other people, illness) and which of them stand close together.  A text scores as high as its
+highest sentence.  `scripts/fit_discretion.py` fits the models.
 """
 
 from __future__ import annotations

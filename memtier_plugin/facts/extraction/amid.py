@@ -1,8 +1,8 @@
-"""Tell whether a sentence of a longer message is worth keeping.  Pure.
+"""Judge whether a sentence of a longer message is worth keeping.  Pure.
 
-Most of such a message is about the matter at hand: a plan that was pasted, a story, a role to play,
-what to do next.  What it says for good is mostly said in the first person, but not all of that is.
-A logistic tells, over what `retrieval.worth` goes by and how much stands around the sentence;
+Most of a long message concerns the task at hand: a pasted plan, a story, a role to play, the next
+steps.  What lasts is mostly in the first person, though not everything in the first person lasts.
+The model is logistic: the features of `retrieval.worth`, and how many sentences surround this one.
 `scripts/fit_worth.py` fits it.
 """
 

@@ -61,9 +61,11 @@ class KnownFacts:
             adjacent = bool(before) and _words(fact) in before
             return replaces(_words(fact), part.text, rarity, adjacent=adjacent)
 
-        best = max(older, key=likely, default=None)
-        if best is None or likely(best) < fitted_model().mark:
+        probabilities = [likely(fact) for fact in older]
+        highest = max(probabilities, default=0.0)
+        if highest < fitted_model().mark:
             return None
+        best = older[probabilities.index(highest)]
         start = entry.content.find(part.text)
         draft = FactDraft(
             subject=best.subject,
