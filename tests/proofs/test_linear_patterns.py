@@ -130,7 +130,7 @@ def is_square(pattern: Any, shape: tuple[str, str, str], *, matches: bool) -> bo
 
     if least(CHARS, 1) < SLOW or (short := least(CHARS, 3)) < SLOW:
         return False
-    return least(4 * CHARS, 1) > SQUARE * short
+    return least(4 * CHARS, 1) > SQUARE * short and least(4 * CHARS, 3) > SQUARE * short
 
 
 @pytest.mark.slow
