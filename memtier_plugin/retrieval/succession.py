@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,7 +42,7 @@ class Rarity:
 def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[str, float]:
     """Return what speaks for a later statement's replacing an older one."""
     old, new = older.words, later.words
-    shared = older.content & later.content
+    shared = older.content & later.content - _of_other_units(old, new)
     fresh = later.content - shared
     rare = {word: rarity(word) for word in older.content | later.content}
     weight = math.fsum(rare[word] for word in shared)
@@ -72,6 +73,16 @@ def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[st
         "changes": float("change" in later.cues),
         "ends": float("ending" in later.cues),
     }
+
+
+def _of_other_units(old: Sequence[Word], new: Sequence[Word]) -> frozenset[str]:
+    """Return the numbers that count one thing in the older and another in the newer statement."""
+    units = [
+        {word.stem: unit.stem for word, unit in pairwise(words) if word.kind == "number"}
+        for words in (old, new)
+    ]
+    both = units[0].keys() & units[1].keys()
+    return frozenset([number for number in both if units[0][number] != units[1][number]])
 
 
 def _contents(words: Sequence[Word]) -> frozenset[str]:
@@ -183,7 +194,24 @@ def probability(older: Statement, later: Statement, rarity: Rarity) -> float:
             return 1.0
         if later.negated == older.negated:
             return 0.0
-    return fitted_model().probability(pair_features(older, later, rarity))
+    model = fitted_model()
+    likely = model.probability(pair_features(older, later, rarity))
+    return min(likely, model.order) if _may_differ_in_subject(older, later) else likely
+
+
+def _may_differ_in_subject(older: Statement, later: Statement) -> bool:
+    """Tell whether all that differs stands before words that both end with, and is no number.
+
+    "Okafor supplies the boiler" and "Okafor supplies the pump" may both hold, as may "the boiler's
+    parts come from Okafor" and "the pump's parts come from Okafor": an order, but no claim.
+    """
+    prefix, suffix = _common_ends(older.words, later.words)
+    rest = [of.words[prefix : len(of.words) - suffix] for of in (older, later)]
+    differing = [{word.stem for word in words if word.is_content} for words in rest]
+    kinds = {word.kind for words in rest for word in words}
+    if not all(differing) or "number" in kinds or not differing[0].isdisjoint(differing[1]):
+        return False
+    return bool(_contents(older.words[len(older.words) - suffix :]))
 
 
 def replaces(older: str, later: str, rarity: Rarity, *, adjacent: bool = False) -> float:

@@ -109,6 +109,27 @@ def test_another_subject_or_attribute_replaces_nothing(older: str, later: str) -
     assert not ask(older, hits) and not ask(later, hits)
 
 
+@pytest.mark.parametrize(
+    ("older", "later"),
+    [
+        ("The cold room keeps alarms for 47 days.", "The cold room has a volume of 47 litres."),
+        ("Bearings for the kiln come from Rossi.", "Bearings for the lathe come from Rossi."),
+        ("Ines audits the bakery stores.", "Ines audits the garden stores."),
+        ("My nephew drives a Lancia.", "My godmother drives a Lancia."),
+    ],
+)
+def test_a_value_that_is_kept_is_not_replaced(older: str, later: str) -> None:
+    """What differs before a shared end may be the subject; a number of another unit is no value.
+
+    However rare the words of the two are.
+    """
+    words = {word for text in (older, later) for word in WORDS.words(text)}
+    for items in (20, 60, 400):
+        for count in (1, 2, 8):
+            likely = replaces(older, later, Rarity(dict.fromkeys(words, count), items))
+            assert likely < fitted_model().mark
+
+
 def test_a_change_needs_no_word_of_change() -> None:
     """Another value in the same words is a change, and its proof names what the two share."""
     hits = [
