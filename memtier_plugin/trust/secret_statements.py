@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from memtier_plugin.trust.secret_formats import DATA, Span, compiled
 from memtier_plugin.trust.secret_values import (
     NAMED_REFERENCE,
+    REFERENCE,
     TEMPLATE,
     is_drawn,
     is_made_up,
@@ -90,6 +91,13 @@ _BEFORE: Final = re.compile(r"[^\s\"'`“”„«»，。：]{4,200}[\"'`”“�
 _ASCII_BEFORE: Final = re.compile(r"[!-~]{4,200}\s?\Z")
 
 
+_PASSWORD: Final = r"passw(?:or)?ds?|pass ?phrase|pass ?code"
+_ASIDE: Final = 100  # characters on each side of a name, in its sentence
+_SENTENCE_END: Final = re.compile(r"[.!][\s]|[\n。！]")  # a question may be answered
+_TOKEN: Final = re.compile(r"[!-~]{6,64}")
+_NO_PASSWORD: Final = re.compile(r"[-.#]|[^/@\[\](){}\\=:;,<>|~]*[/@\[\](){}\\=:;,<>|~]")
+
+
 _FLAGS: Final = re.IGNORECASE | re.MULTILINE
 _NOTHING: Final = r"(?!)"  # `secret_names` finds what is stated in English
 
@@ -98,6 +106,7 @@ class _Language(NamedTuple):
     stated: str  # the source of a pattern: name, verb, value
     loose: str  # a change, a pair, or a value right behind a name
     before: str  # what stands behind a value: "as the password"
+    around: str  # a name, or what one does with a password
     hints: tuple[str, ...]
     predicates: frozenset[str]
     endings: tuple[str, ...]
@@ -110,6 +119,7 @@ def find_statements(text: str, lower: str) -> Iterator[Span]:
         if any(hint in lower for hint in language.hints):
             yield from _stated(text, language)
             yield from _made_up(text, language)
+            yield from _beside(text, language)
     if any(hint in lower for hint in _PIN_HINTS):
         yield from _pins(text)
     yield from _drawn(text, lower)
@@ -187,6 +197,22 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
             yield start, start + len(value), "password"
 
 
+def _beside(text: str, language: _Language) -> Iterator[Span]:
+    """Yield the words of a sentence about a password that can hardly be anything else."""
+    done = 0
+    for name in compiled(language.around, re.IGNORECASE).finditer(text):
+        begin, end = max(done, name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
+        ends = [mark.end() for mark in _SENTENCE_END.finditer(text, begin, name.start())]
+        stop = _SENTENCE_END.search(text, name.end(), end)
+        done = stop.end() if stop else end
+        for token in _TOKEN.finditer(text, max([begin, *ends]), done):
+            value = token[0].strip(_TAIL)
+            start = token.start() + token[0].index(value)
+            mixed = any(map(str.isdigit, value)) and not _NO_PASSWORD.match(value)
+            if mixed and _is_made_up(value) and not REFERENCE.match(value):
+                yield start, start + len(value), "password"
+
+
 def _is_mixed(value: str) -> bool:
     """Tell whether what stands beside a user's name has letters and digits, and is no address."""
     mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
@@ -234,8 +260,8 @@ def _english() -> _Language:
     row = _words()["english"]
     predicates = frozenset(row["predicates"].split())
     hints, endings = tuple(row["hints"].split()), tuple(row["endings"].split())
-    loose, before = _loose(row, row["names"], cjk=False)
-    return _Language(_NOTHING, loose, before, hints, predicates, endings, False)
+    patterns = _loose(row, row["names"], cjk=False)
+    return _Language(_NOTHING, *patterns, hints, predicates, endings, False)
 
 
 @cache
@@ -270,8 +296,8 @@ def _languages() -> tuple[_Language, ...]:
     return tuple(languages)
 
 
-def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
-    """Return the patterns of a change, a pair, or a value behind a name, and of "as the name"."""
+def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str, str]:
+    """Return the patterns of a change, a pair or a value, of "as the name", and of `around`."""
     value, gap, space = r"[^\s\"'`“”„«»]{4,200}", rf"(?:[ \t]+{_WORD}){{0,4}}?", r"[ \t]+"
     open_, stop, near = r"[\"'`“„«]?", r"(?<![\w-])", r"(?:[ \t]?[,:][ \t]*|[ \t]+)"
     if cjk:
@@ -290,4 +316,6 @@ def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
     )
     article = r"[ \t]*[^\n。!-~]{0,3}?" if cjk else rf"[ \t]+(?:{_WORD}[ \t]+){{0,2}}?"
     before = rf"(?<=[\s\w!-/:-@“”»])(?:{row['as']}){article}(?:{names})(?![^\W_])"
-    return source, before
+    stated = row.get("password", _PASSWORD)
+    around = rf"(?<![A-Za-z_-])(?:{stated}|{row['enter']})(?![A-Za-z_-])"
+    return source, before, around
