@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all test-frameworks bench-agents attacks faults calls kills isolation power-loss race soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -86,6 +86,9 @@ soak: .venv/.dev # writers, readers and the background, killed at random; then 1
 
 attacks: .venv/.dev # hostile texts, with the defence and without
 	$(BIN)/python -m tests.attacks
+
+doors: .venv/.dev # what a megabyte of hostile text costs at each door, and a victim beside an attacker
+	$(BIN)/python -m tests.attacks.doors $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -213,6 +213,8 @@ def check_fields(record: object) -> None:
         raise MessageError(f"{cls.__name__}: it holds what UTF-8 cannot: {error}") from None
     except RecursionError:
         raise MessageError(f"{cls.__name__}: nested too deeply") from None
+    except OverflowError:
+        raise MessageError(f"{cls.__name__}: a time outside of the years 1 to 9999 UTC") from None
     for name, kind in _bounded_fields(cls).items():
         _check(name, getattr(record, name), kind)
 
@@ -259,7 +261,7 @@ def _check(name: str, value: object, kind: Any) -> None:
             expected, given = type(record).__name__, type(value).__name__
             raise MessageError(f"{name}: expected {expected}, got {given}")
         if isinstance(value, datetime):
-            (aware(value) or value).astimezone(UTC)
+            _in_utc(value)
     except msgspec.ValidationError as error:
         raise MessageError(f"{name}: {_reason(error)}") from None
     except UnicodeEncodeError as error:
@@ -413,7 +415,11 @@ def _plain(value: object) -> object:
         raise MessageError("a number is out of range: beyond 64 bits")
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value
+    return _in_utc(value) if isinstance(value, datetime) else value
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return (aware(moment) or moment).astimezone(UTC)
 
 
 @cache
