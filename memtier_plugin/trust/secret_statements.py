@@ -3,7 +3,8 @@
 The words are data (`data/secret-words.json`).  A value with letters and digits is taken for one
 that was stated; a word is, at the end of a clause, unless it is what one says of passwords
 ("expired"); a number is, if what it belongs to has digits.  Without such a statement (changed "from
-X to Y", "X as the password", "admin / X") only what can hardly be anything else is taken for one.
+X to Y", "admin / X", a sentence about a password) only what can hardly be anything else is taken
+for one.
 """
 
 from __future__ import annotations
@@ -87,8 +88,6 @@ _WORD: Final = r"[^\s.:=,;!?\"'`]{1,40}"
 _TAIL: Final = ").,;:!?\"'`”“»’›]}>*"
 _KEYWORD: Final = re.compile(r"[A-Za-z_]\w*=")
 _TELLING: Final = re.compile(r"[^\w\s./,:;()'’-]|\d")
-_BEFORE: Final = re.compile(r"[^\s\"'`“”„«»，。：]{4,200}[\"'`”“»’]?\s*\Z")
-_ASCII_BEFORE: Final = re.compile(r"[!-~]{4,200}\s?\Z")
 
 
 _PASSWORD: Final = r"passw(?:or)?ds?|pass ?phrase|pass ?code"
@@ -104,8 +103,7 @@ _NOTHING: Final = r"(?!)"  # `secret_names` finds what is stated in English
 
 class _Language(NamedTuple):
     stated: str  # the source of a pattern: name, verb, value
-    loose: str  # a change, a pair, or a value right behind a name
-    before: str  # what stands behind a value: "as the password"
+    loose: str  # a change, or a pair
     around: str  # a name, or what one does with a password
     hints: tuple[str, ...]
     predicates: frozenset[str]
@@ -182,19 +180,12 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
     for match in compiled(language.loose, _FLAGS).finditer(text):
         if match["phrase"] and is_phrase(match["phrase"]):
             yield *match.span("phrase"), "password"
-        for group in ("old", "new", "then", "paired", "near"):
+        for group in ("old", "new", "paired"):
             if match[group] and not (group == "new" and match[0][:5].lower() == "pass "):
                 start = match.start(group)
                 value = match[group].rstrip(_TAIL)
-                plain = group == "near" and not _TELLING.search(value)
-                if (group == "paired" and _is_mixed(value)) or (not plain and _is_made_up(value)):
+                if (group == "paired" and _is_mixed(value)) or _is_made_up(value):
                     yield start, start + len(value), "password"
-    for match in compiled(language.before, _FLAGS).finditer(text):
-        window = text[max(0, match.start() - 210) : match.start()]
-        before = (_ASCII_BEFORE if language.cjk else _BEFORE).search(window)
-        if before and _is_made_up(value := before[0].strip(_TAIL + " \t\n")):
-            start = match.start() - len(window) + before.start() + before[0].index(value)
-            yield start, start + len(value), "password"
 
 
 def _beside(text: str, language: _Language) -> Iterator[Span]:
@@ -208,8 +199,8 @@ def _beside(text: str, language: _Language) -> Iterator[Span]:
         for token in _TOKEN.finditer(text, max([begin, *ends]), done):
             value = token[0].strip(_TAIL)
             start = token.start() + token[0].index(value)
-            mixed = any(map(str.isdigit, value)) and not _NO_PASSWORD.match(value)
-            if mixed and _is_made_up(value) and not REFERENCE.match(value):
+            telling = _TELLING.search(value) and not _NO_PASSWORD.match(value)
+            if telling and _is_made_up(value) and not REFERENCE.match(value):
                 yield start, start + len(value), "password"
 
 
@@ -296,12 +287,11 @@ def _languages() -> tuple[_Language, ...]:
     return tuple(languages)
 
 
-def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str, str]:
-    """Return the patterns of a change, a pair or a value, of "as the name", and of `around`."""
+def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
+    """Return the patterns `loose` and `around`."""
     value, gap, space = r"[^\s\"'`“”„«»]{4,200}", rf"(?:[ \t]+{_WORD}){{0,4}}?", r"[ \t]+"
-    open_, stop, near = r"[\"'`“„«]?", r"(?<![\w-])", r"(?:[ \t]?[,:][ \t]*|[ \t]+)"
+    open_, stop = r"[\"'`“„«]?", r"(?<![\w-])"
     if cjk:
-        near = r"[ \t]*[,:]?[ \t]*"
         value, gap, space, stop = r"[!-~]{4,200}", r"[^\n。!-~]{0,8}?", r"[ \t]*", ""
     change = (
         rf"(?:{space}(?:{row['from']}){space}{open_}(?P<old>{value}))?{space}(?:{row['to']}){space}"
@@ -309,13 +299,10 @@ def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str, str
     phrase = r"(?P<phrase>[^\W\d_]{3,12}(?: [^\W\d_]{3,12}){2,9})[.]?[ \t]*$"
     source = (
         rf"{stop}(?:{names})(?:{gap}{change}{open_}(?P<new>{value})"
-        rf"|{gap}[ \t]?[,;.?!，。？][ \t]*(?:{row['it']}){space}{open_}(?P<then>{value})"
-        rf"|{gap}[ \t]?[:：][ \t]*{phrase}|{near}{open_}(?P<near>{value}))"
+        rf"|{gap}[ \t]?[:：][ \t]*{phrase})"
         rf"|{stop}(?:{row['pair']}){gap}[ \t]*[:：]?{space}{_WORD}(?:[ \t]?[/|][ \t]?|:)"
         rf"(?P<paired>{value})"
     )
-    article = r"[ \t]*[^\n。!-~]{0,3}?" if cjk else rf"[ \t]+(?:{_WORD}[ \t]+){{0,2}}?"
-    before = rf"(?<=[\s\w!-/:-@“”»])(?:{row['as']}){article}(?:{names})(?![^\W_])"
     stated = row.get("password", _PASSWORD)
     around = rf"(?<![A-Za-z_-])(?:{stated}|{row['enter']})(?![A-Za-z_-])"
-    return source, before, around
+    return source, around
