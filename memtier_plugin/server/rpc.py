@@ -283,8 +283,7 @@ class _Server:
                 if parsed and self._take_at_once(request, host, methods, send):
                     continue
                 work = partial(answer, request, time.monotonic())
-                expected = SECONDS_A_BYTE * (0 if parsed else len(request))
-                call = self._queue.submit(access.grant.id if access else None, work, expected)
+                call = self._queue.submit(access and access.grant.id, work, _expected(request))
                 running[call] = only_reads(request)
                 call.add_done_callback(lambda done: running.pop(done, None))
         finally:
@@ -420,6 +419,11 @@ class _Server:
                 self._scheduler.add(home, project)
         except MemTierError as error:
             _log.warning("no consolidation: %s", error)
+
+
+def _expected(request: Any) -> float:
+    """Return the processor seconds that a request may take; a long one is not parsed yet."""
+    return SECONDS_A_BYTE * len(request) if isinstance(request, bytes) else 0.0
 
 
 def _drop(calls: Iterable[Future[None]]) -> None:

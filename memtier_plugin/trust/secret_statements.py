@@ -200,6 +200,7 @@ def _beside(text: str, language: _Language) -> Iterator[Span]:
             value = token[0].strip(_TAIL)
             start = token.start() + token[0].index(value)
             telling = _TELLING.search(value) and not _NO_PASSWORD.match(value)
+            telling = telling and not token[0].endswith("]")  # the id of a line that was shown
             if telling and _is_made_up(value) and not REFERENCE.match(value):
                 yield start, start + len(value), "password"
 
@@ -304,5 +305,5 @@ def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
         rf"(?P<paired>{value})"
     )
     stated = row.get("password", _PASSWORD)
-    around = rf"(?<![A-Za-z_-])(?:{stated}|{row['enter']})(?![A-Za-z_-])"
+    around = rf"(?<![A-Za-z0-9_-])(?:{stated}|{row['enter']})(?![A-Za-z0-9_-])"
     return source, around

@@ -83,35 +83,27 @@ def doors(methods: Methods) -> dict[str, Callable[[str], None]]:
     }
 
 
-def costs(home: Path, size: int) -> dict[str, Any]:
-    """Return of each door the worst multiple of prose, and of which shape it is."""
+def costs(home: Path, size: int, door: str) -> dict[str, Any]:
+    """Return the worst multiple of prose at a door, and of which shape it is."""
     write_config(home, CONFIG)
-    calls, found = doors(Methods(home, lambda _context: None)), {}
+    call = doors(Methods(home, lambda _context: None))[door]
 
     def seconds(call: Callable[[str], None], text: str) -> float:
         start = time.process_time()
         call(text)
         return time.process_time() - start
 
-    for door, call in calls.items():
-        chars = size if door.startswith(("record", "hook")) else min(size, MAX_TEXT_CHARS)
-        call(PROSE)
-        prose = min(seconds(call, (PROSE * chars)[:chars]) for _ in range(3))
-        first = [(seconds(call, (unit * chars)[:chars]), unit) for unit in SHAPES]
-        again = [  # what else the process did counts for none
-            (min(taken, seconds(call, (unit * chars)[:chars])) / prose, unit)
-            for taken, unit in sorted(first)[-3:]
-        ]
-        worst = max(again)
-        found[door] = {
-            "characters": chars,
-            "prose s": round(prose, 3),
-            "worst": round(worst[0], 1),
-            "shape": worst[1],
-        }
-        sys.stderr.write(f"{door}: {found[door]}\n")
+    chars = size if door.startswith(("record", "hook")) else min(size, MAX_TEXT_CHARS)
+    call(PROSE)
+    prose = min(seconds(call, (PROSE * chars)[:chars]) for _ in range(3))
+    first = [(seconds(call, (unit * chars)[:chars]), unit) for unit in SHAPES]
+    worst = max(  # what else the process did counts for none
+        (min(taken, seconds(call, (unit * chars)[:chars])) / prose, unit)
+        for taken, unit in sorted(first)[-3:]
+    )
     memory_pool.close()
-    return found
+    figures = {"characters": chars, "prose s": round(prose, 3)}
+    return figures | {"worst": round(worst[0], 1), "shape": worst[1]}
 
 
 def beside(folder: Path, size: int, calls: int) -> dict[str, Any]:
@@ -164,13 +156,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=1_000_000, help="characters of each text")
     parser.add_argument("--calls", type=int, default=200, help="of the victim in each phase")
-    parser.add_argument("--only", choices=["doors", "victim"])
+    parser.add_argument("--only", default="", help="doors of that name, or the victim")
     options = parser.parse_args()
     report: dict[str, Any] = {"size": options.size, "shapes": len(SHAPES)}
     with tempfile.TemporaryDirectory(prefix="doors-") as folder:
-        if options.only != "victim":
-            report["doors"] = costs(Path(folder, "home"), options.size)
-        if options.only != "doors":
+        for number, door in enumerate(doors(Methods(Path(folder), lambda _context: None))):
+            if options.only in door:
+                report[door] = costs(Path(folder, str(number)), options.size, door)
+                sys.stderr.write(f"{door}: {report[door]}\n")
+        if options.only in "victim":
             report["victim"] = beside(Path(folder, "tcp"), options.size, options.calls)
     sys.stdout.write(json.dumps(report, ensure_ascii=False, indent=1) + "\n")
 

@@ -298,11 +298,11 @@ def test_drawn_bytes_under_tls(resident: Resident, cases: int) -> None:
     first, hello = request("authenticate", token=token), _client_hello()
     for _ in range(cases):
         raw = rng.random() < 0.5
-        whole = bytearray(hello if raw else first + request("recall", query="crane", project="b"))
+        opening = bytearray(hello if raw else first + request("recall", query="crane", project="b"))
         for _ in range(rng.randrange(1, 6)):
-            at = rng.randrange(len(whole))
-            whole[at : at + rng.randrange(4)] = rng.randbytes(rng.randrange(1, 4))
-        sent = bytes(whole) if rng.random() < 0.8 else rng.randbytes(rng.randrange(1, 500))
+            at = rng.randrange(len(opening))
+            opening[at : at + rng.randrange(4)] = rng.randbytes(rng.randrange(1, 4))
+        sent = bytes(opening) if rng.random() < 0.8 else rng.randbytes(rng.randrange(1, 500))
         with suppress(OSError, ValueError):
             if raw:
                 with socket.create_connection(("127.0.0.1", resident.port), 20) as plain:
