@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all test-frameworks bench-agents attacks faults calls isolation power-loss race soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -67,6 +67,9 @@ calls: .venv/.dev # 10,000 drawn calls each of Python, RPC, the terminal and MCP
 	TEST_MEMTIER_CALLS=10000 TEST_MEMTIER_TIMEOUT=7200 $(BIN)/pytest -m slow -n 2 tests/core/test_any_call.py \
 		tests/core/test_any_command.py
 
+kills: .venv/.dev # a resident killed 500 times, each time right after it acknowledged a run
+	TEST_MEMTIER_KILLS=500 $(BIN)/pytest -s -m slow -n 0 tests/proofs/test_resident_kills.py
+
 isolation: .venv/.dev # 10,000 answers, with and without what others keep private
 	TEST_MEMTIER_PAIRS=50 $(BIN)/pytest tests/proofs/test_isolation_fuzz.py -k drawn -n 0
 
@@ -83,6 +86,9 @@ soak: .venv/.dev # writers, readers and the background, killed at random; then 1
 
 attacks: .venv/.dev # hostile texts, with the defence and without
 	$(BIN)/python -m tests.attacks
+
+doors: .venv/.dev # what a megabyte of hostile text costs at each door, and a victim beside an attacker
+	$(BIN)/python -m tests.attacks.doors $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

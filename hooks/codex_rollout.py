@@ -20,7 +20,7 @@ _HEAD: Final = re.compile(r"(?:[^\n]*\n){0,4}?Process exited with code (\d{1,3})
 
 def add_exit_codes(events: Sequence[dict[str, Any]], transcript: str) -> None:
     """Give each call of a tool the ``exit_code`` that a session's file has for it."""
-    calls = {event.get("tool_use_id"): event for event in events if event.get("tool_name")}
+    calls = {str(event.get("tool_use_id")): event for event in events if event.get("tool_name")}
     with suppress(OSError):
         for call, code in _read_codes(Path(transcript)) if calls and transcript else ():
             if call in calls:
@@ -41,4 +41,4 @@ def _read_codes(path: Path) -> Iterator[tuple[str, int]]:
                 if isinstance(item.get("exit_code"), int):
                     yield str(item["id"]), item["exit_code"]
                 elif head := _HEAD.match(item["output"]):
-                    yield item["call_id"], int(head[1])
+                    yield str(item["call_id"]), int(head[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 from contextlib import suppress
@@ -111,6 +112,7 @@ def serve(
         ctx.exit(rpc.serve(home, sys.stdin.buffer, sys.stdout.buffer))
     if tcp is None:
         assert claim is not None
+        faulthandler.enable()  # its log says where a crash was
         ctx.exit(rpc.serve_resident(home, claim, _idle_seconds(home)))
     from memtier_plugin.server.tcp import tls_of
 

@@ -39,6 +39,7 @@ from memtier_plugin.core import checksum
 from memtier_plugin.core.bounds import Within
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.core.times import aware, from_iso
 
@@ -52,6 +53,7 @@ _KEPT: Final = (datetime,)  # a text is no time here, though it is in JSON
 _PLAIN: Final = (str, int, float, bool, datetime, type(None))
 _SEVERAL: Final = (Collection, Iterable, Sequence)
 _MOST: Final = 2**63 - 1  # SQLite holds no larger number
+_building: Final = Mutex()
 
 
 def convert(value: object, cls: type[T]) -> T:
@@ -61,8 +63,10 @@ def convert(value: object, cls: type[T]) -> T:
         KeyError: a field is missing.
         ValueError: a field has the wrong type; names it.
     """
+    kind: Any = cls
     try:
-        return msgspec.convert(value, cls)
+        typed: T = msgspec.convert(value, _built(kind))
+        return typed
     except msgspec.ValidationError as error:
         reason = _reason(error)
         _, lacks, name = reason.partition("missing required field ")
@@ -134,7 +138,7 @@ def _checkable(kind: Any) -> Any:
         for part in parts
     )
     if fits:
-        return Union[*map(_bounded, parts)]
+        return _built(Union[*map(_bounded, parts)])
     classes = [get_origin(part) or part for part in rest]
     return (
         _Predicate(tuple(classes), (), len(parts) > len(rest))
@@ -202,13 +206,15 @@ def check_fields(record: object) -> None:
     """
     cls: Any = type(record)
     try:
-        msgspec.convert(_plain(record), cls, builtin_types=_KEPT)
+        msgspec.convert(_plain(record), _built(cls), builtin_types=_KEPT)
     except (msgspec.ValidationError, TypeError) as error:
         raise MessageError(_reason(error)) from None
     except UnicodeEncodeError as error:  # of a text in the place of something else
         raise MessageError(f"{cls.__name__}: it holds what UTF-8 cannot: {error}") from None
     except RecursionError:
         raise MessageError(f"{cls.__name__}: nested too deeply") from None
+    except OverflowError:
+        raise MessageError(f"{cls.__name__}: a time outside of the years 1 to 9999 UTC") from None
     for name, kind in _bounded_fields(cls).items():
         _check(name, getattr(record, name), kind)
 
@@ -255,7 +261,7 @@ def _check(name: str, value: object, kind: Any) -> None:
             expected, given = type(record).__name__, type(value).__name__
             raise MessageError(f"{name}: expected {expected}, got {given}")
         if isinstance(value, datetime):
-            (aware(value) or value).astimezone(UTC)
+            _in_utc(value)
     except msgspec.ValidationError as error:
         raise MessageError(f"{name}: {_reason(error)}") from None
     except UnicodeEncodeError as error:
@@ -354,13 +360,25 @@ def event_from(record: Mapping[str, Any]) -> JournalEvent:
 
 
 @cache
+def _built(kind: Any) -> Any:
+    """Return a type, of which msgspec has built in one thread what it keeps about it.
+
+    Of a class that it is still building for another thread it reads what is not there yet, and the
+    process ends by SIGSEGV (0.22).
+    """
+    with _building:
+        msgspec.json.Decoder(kind)
+    return kind
+
+
+@cache
 def _entries() -> msgspec.json.Decoder[Entry]:
-    return msgspec.json.Decoder(Entry)
+    return msgspec.json.Decoder(_built(Entry))
 
 
 @cache
 def _facts() -> msgspec.json.Decoder[Fact]:
-    return msgspec.json.Decoder(Fact)
+    return msgspec.json.Decoder(_built(Fact))
 
 
 def _in_range(entry: Entry) -> Entry:
@@ -397,7 +415,11 @@ def _plain(value: object) -> object:
         raise MessageError("a number is out of range: beyond 64 bits")
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value
+    return _in_utc(value) if isinstance(value, datetime) else value
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return (aware(moment) or moment).astimezone(UTC)
 
 
 @cache

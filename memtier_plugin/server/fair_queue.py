@@ -1,7 +1,8 @@
 """Run the calls of many clients on a few threads, so that none is held up by another.
 
 The next call is one of the client that has used the least processor time lately.  A client that has
-used much gets one thread at a time while others are there; the rest of its calls wait.
+used much gets one thread at a time while others are there; the rest of its calls wait.  What a call
+may be expected to take counts from its start, or many that start at once would take all threads.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ HEAVY: Final = 1.0  # processor seconds, so counted, that make a client a heavy 
 PRESENT: Final = 10.0  # seconds after its last call for which a client counts as there
 _MOST_CLIENTS: Final = 1024  # that are remembered
 
-Call = tuple[Callable[[], None], "Future[None]"]
+Call = tuple[Callable[[], None], "Future[None]", float]
 
 
 @dataclass(slots=True)
@@ -50,8 +51,14 @@ class FairQueue:
         self._threads = self._idle = 0
         self._closed = False
 
-    def submit(self, who: Hashable, call: Callable[[], None]) -> Future[None]:
-        """Have a call run in its turn; a call that is cancelled before never runs."""
+    def submit(
+        self, who: Hashable, call: Callable[[], None], expected: float = 0.0
+    ) -> Future[None]:
+        """Have a call run in its turn; a call that is cancelled before never runs.
+
+        Args:
+            expected: processor seconds that it is likely to take.
+        """
         future: Future[None] = Future()
         with self._changed:
             client = self._clients.setdefault(who, _Client())
@@ -61,7 +68,7 @@ class FairQueue:
                 future.cancel()
                 return future
             self._clients[who] = self._clients.pop(who, client)  # the one seen last comes last
-            client.waiting.append((call, future))
+            client.waiting.append((call, future, expected))
             waiting = sum(len(each.waiting) for each in self._clients.values())
             if self._idle < waiting and self._threads < self._most:
                 self._threads += 1
@@ -74,7 +81,7 @@ class FairQueue:
         with self._changed:
             self._closed = True
             for client in self._clients.values():
-                for _, future in client.waiting:
+                for _, future, _ in client.waiting:
                     future.cancel()
                 client.waiting.clear()
             self._changed.notify_all()
@@ -88,8 +95,9 @@ class FairQueue:
                 client = self._next()
                 if client is None:
                     return
-                call, future = client.waiting.popleft()
+                call, future, expected = client.waiting.popleft()
                 client.running += 1
+                client.spent += expected
                 self._changed.notify_all()  # there is room for one more
             start = time.thread_time()
             try:
@@ -102,7 +110,8 @@ class FairQueue:
                 with self._changed:
                     client.running -= 1
                     client.age(time.monotonic())
-                    client.spent += time.thread_time() - start
+                    taken = time.thread_time() - start
+                    client.spent = max(0.0, client.spent - expected) + taken
                     self._forget()
                     self._changed.notify_all()
 

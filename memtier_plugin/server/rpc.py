@@ -54,6 +54,7 @@ from memtier_plugin.server.unix_socket import SocketListener
 MAX_RUNNING_CALLS: Final = 8
 MAX_WAITING_CALLS: Final = 64  # of one client
 MAX_PROCESSOR_SECONDS: Final = 20.0  # of one request
+SECONDS_A_BYTE: Final = 3e-6  # of the processor, that a long request is expected to take
 END_SECONDS: Final = 4.0  # after a signal to end, for the calls that run
 MAX_OPEN: Final = 64  # memories that stay open for the next call, with `serve_tcp`
 MAX_IN_BACKGROUND: Final = 64  # projects that are followed and consolidated, with `serve_tcp`
@@ -282,7 +283,7 @@ class _Server:
                 if parsed and self._take_at_once(request, host, methods, send):
                     continue
                 work = partial(answer, request, time.monotonic())
-                call = self._queue.submit(access.grant.id if access else None, work)
+                call = self._queue.submit(access and access.grant.id, work, _expected(request))
                 running[call] = only_reads(request)
                 call.add_done_callback(lambda done: running.pop(done, None))
         finally:
@@ -418,6 +419,11 @@ class _Server:
                 self._scheduler.add(home, project)
         except MemTierError as error:
             _log.warning("no consolidation: %s", error)
+
+
+def _expected(request: Any) -> float:
+    """Return the processor seconds that a request may take; a long one is not parsed yet."""
+    return SECONDS_A_BYTE * len(request) if isinstance(request, bytes) else 0.0
 
 
 def _drop(calls: Iterable[Future[None]]) -> None:

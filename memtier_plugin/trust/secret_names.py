@@ -12,7 +12,7 @@ from typing import Final
 
 from memtier_plugin.trust.secret_formats import Span
 from memtier_plugin.trust.secret_statements import clause_ends, is_stated
-from memtier_plugin.trust.secret_values import NAMED_REFERENCE, REFERENCE, TEMPLATE
+from memtier_plugin.trust.secret_values import NAMED_REFERENCE, REFERENCE, TEMPLATE, is_drawn
 
 _HINTS: Final = ("pass", "pw", "secret", "token", "key", "credential")
 
@@ -127,7 +127,8 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
     if _NUMBER.match(value) and (not password or name["name"].lower() == "pass"):
         return False  # a count, a share, a date
     if not op:
-        return bool(name["flag"]) and not REFERENCE.match(value)  # --password VALUE
+        given = bool(name["flag"]) and not NAMED_REFERENCE.match(value)  # --password VALUE
+        return given or is_drawn(value, hexadecimal=False)
     if op.lower().endswith(_VERBS):
         prose = is_stated(value, password=password, quoted=quoted, ends=ends)
         return prose and (quoted or not NAMED_REFERENCE.match(value))
@@ -135,7 +136,9 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
         if " " in value:
             return password and (op != ":" or name["name"].lower() == "passphrase")
         return digit or password or (len(value) >= 16 and not value.islower())
-    if REFERENCE.match(value):
+    # XML and a shell's variables name no others without a sign.
+    plain = op == ">" or (name["op"] == "=" and name["name"].isupper())
+    if (NAMED_REFERENCE if plain and "/" not in value else REFERENCE).match(value):
         return False
     if _WORD.match(value):  # letters only: a word, a type or a variable, unless the form says more
         if _NAMED.search(value):

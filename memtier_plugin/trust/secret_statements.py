@@ -3,7 +3,8 @@
 The words are data (`data/secret-words.json`).  A value with letters and digits is taken for one
 that was stated; a word is, at the end of a clause, unless it is what one says of passwords
 ("expired"); a number is, if what it belongs to has digits.  Without such a statement (changed "from
-X to Y", "X as the password", "admin / X") only what can hardly be anything else is taken for one.
+X to Y", "admin / X", a sentence about a password) only what can hardly be anything else is taken
+for one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from memtier_plugin.trust.secret_formats import DATA, Span, compiled
 from memtier_plugin.trust.secret_values import (
     NAMED_REFERENCE,
+    REFERENCE,
     TEMPLATE,
     is_drawn,
     is_made_up,
@@ -86,8 +88,13 @@ _WORD: Final = r"[^\s.:=,;!?\"'`]{1,40}"
 _TAIL: Final = ").,;:!?\"'`”“»’›]}>*"
 _KEYWORD: Final = re.compile(r"[A-Za-z_]\w*=")
 _TELLING: Final = re.compile(r"[^\w\s./,:;()'’-]|\d")
-_BEFORE: Final = re.compile(r"[^\s\"'`“”„«»，。：]{4,200}[\"'`”“»’]?\s*\Z")
-_ASCII_BEFORE: Final = re.compile(r"[!-~]{4,200}\s?\Z")
+
+
+_PASSWORD: Final = r"passw(?:or)?ds?|pass ?phrase|pass ?code"
+_ASIDE: Final = 100  # characters on each side of a name, in its sentence
+_SENTENCE_END: Final = re.compile(r"[.!][\s]|[\n。！]")  # a question may be answered
+_TOKEN: Final = re.compile(r"[!-~]{6,64}")
+_NO_PASSWORD: Final = re.compile(r"[-.#]|[^/@\[\](){}\\=:;,<>|~]*[/@\[\](){}\\=:;,<>|~]")
 
 
 _FLAGS: Final = re.IGNORECASE | re.MULTILINE
@@ -96,8 +103,8 @@ _NOTHING: Final = r"(?!)"  # `secret_names` finds what is stated in English
 
 class _Language(NamedTuple):
     stated: str  # the source of a pattern: name, verb, value
-    loose: str  # a change, a pair, or a value right behind a name
-    before: str  # what stands behind a value: "as the password"
+    loose: str  # a change, or a pair
+    around: str  # a name, or what one does with a password
     hints: tuple[str, ...]
     predicates: frozenset[str]
     endings: tuple[str, ...]
@@ -110,6 +117,7 @@ def find_statements(text: str, lower: str) -> Iterator[Span]:
         if any(hint in lower for hint in language.hints):
             yield from _stated(text, language)
             yield from _made_up(text, language)
+            yield from _beside(text, language)
     if any(hint in lower for hint in _PIN_HINTS):
         yield from _pins(text)
     yield from _drawn(text, lower)
@@ -172,19 +180,29 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
     for match in compiled(language.loose, _FLAGS).finditer(text):
         if match["phrase"] and is_phrase(match["phrase"]):
             yield *match.span("phrase"), "password"
-        for group in ("old", "new", "then", "paired", "near"):
+        for group in ("old", "new", "paired"):
             if match[group] and not (group == "new" and match[0][:5].lower() == "pass "):
                 start = match.start(group)
                 value = match[group].rstrip(_TAIL)
-                plain = group == "near" and not _TELLING.search(value)
-                if (group == "paired" and _is_mixed(value)) or (not plain and _is_made_up(value)):
+                if (group == "paired" and _is_mixed(value)) or _is_made_up(value):
                     yield start, start + len(value), "password"
-    for match in compiled(language.before, _FLAGS).finditer(text):
-        window = text[max(0, match.start() - 210) : match.start()]
-        before = (_ASCII_BEFORE if language.cjk else _BEFORE).search(window)
-        if before and _is_made_up(value := before[0].strip(_TAIL + " \t\n")):
-            start = match.start() - len(window) + before.start() + before[0].index(value)
-            yield start, start + len(value), "password"
+
+
+def _beside(text: str, language: _Language) -> Iterator[Span]:
+    """Yield the words of a sentence about a password that can hardly be anything else."""
+    done = 0
+    for name in compiled(language.around, re.IGNORECASE).finditer(text):
+        begin, end = max(done, name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
+        ends = [mark.end() for mark in _SENTENCE_END.finditer(text, begin, name.start())]
+        stop = _SENTENCE_END.search(text, name.end(), end)
+        done = stop.end() if stop else end
+        for token in _TOKEN.finditer(text, max([begin, *ends]), done):
+            value = token[0].strip(_TAIL)
+            start = token.start() + token[0].index(value)
+            telling = _TELLING.search(value) and not _NO_PASSWORD.match(value)
+            telling = telling and not token[0].endswith("]")  # the id of a line that was shown
+            if telling and _is_made_up(value) and not REFERENCE.match(value):
+                yield start, start + len(value), "password"
 
 
 def _is_mixed(value: str) -> bool:
@@ -234,8 +252,8 @@ def _english() -> _Language:
     row = _words()["english"]
     predicates = frozenset(row["predicates"].split())
     hints, endings = tuple(row["hints"].split()), tuple(row["endings"].split())
-    loose, before = _loose(row, row["names"], cjk=False)
-    return _Language(_NOTHING, loose, before, hints, predicates, endings, False)
+    patterns = _loose(row, row["names"], cjk=False)
+    return _Language(_NOTHING, *patterns, hints, predicates, endings, False)
 
 
 @cache
@@ -271,11 +289,10 @@ def _languages() -> tuple[_Language, ...]:
 
 
 def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
-    """Return the patterns of a change, a pair, or a value behind a name, and of "as the name"."""
+    """Return the patterns `loose` and `around`."""
     value, gap, space = r"[^\s\"'`“”„«»]{4,200}", rf"(?:[ \t]+{_WORD}){{0,4}}?", r"[ \t]+"
-    open_, stop, near = r"[\"'`“„«]?", r"(?<![\w-])", r"(?:[ \t]?[,:][ \t]*|[ \t]+)"
+    open_, stop = r"[\"'`“„«]?", r"(?<![\w-])"
     if cjk:
-        near = r"[ \t]*[,:]?[ \t]*"
         value, gap, space, stop = r"[!-~]{4,200}", r"[^\n。!-~]{0,8}?", r"[ \t]*", ""
     change = (
         rf"(?:{space}(?:{row['from']}){space}{open_}(?P<old>{value}))?{space}(?:{row['to']}){space}"
@@ -283,11 +300,10 @@ def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
     phrase = r"(?P<phrase>[^\W\d_]{3,12}(?: [^\W\d_]{3,12}){2,9})[.]?[ \t]*$"
     source = (
         rf"{stop}(?:{names})(?:{gap}{change}{open_}(?P<new>{value})"
-        rf"|{gap}[ \t]?[,;.?!，。？][ \t]*(?:{row['it']}){space}{open_}(?P<then>{value})"
-        rf"|{gap}[ \t]?[:：][ \t]*{phrase}|{near}{open_}(?P<near>{value}))"
+        rf"|{gap}[ \t]?[:：][ \t]*{phrase})"
         rf"|{stop}(?:{row['pair']}){gap}[ \t]*[:：]?{space}{_WORD}(?:[ \t]?[/|][ \t]?|:)"
         rf"(?P<paired>{value})"
     )
-    article = r"[ \t]*[^\n。!-~]{0,3}?" if cjk else rf"[ \t]+(?:{_WORD}[ \t]+){{0,2}}?"
-    before = rf"(?<=[\s\w!-/:-@“”»])(?:{row['as']}){article}(?:{names})(?![^\W_])"
-    return source, before
+    stated = row.get("password", _PASSWORD)
+    around = rf"(?<![A-Za-z0-9_-])(?:{stated}|{row['enter']})(?![A-Za-z0-9_-])"
+    return source, around

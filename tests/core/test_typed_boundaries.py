@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
 
@@ -108,6 +109,10 @@ def test_a_closed_memory_says_so(home: Path) -> None:
             call()
 
 
+OUTSIDE = (  # in UTC
+    datetime.min.replace(tzinfo=timezone(timedelta(hours=14))),
+    datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))),
+)
 SOURCE = Source(agent="main", session="s", entry="e")
 DRAFT = {"subject": "pump", "relation": "runs_at", "value": "40", "text": "t", "sources": (SOURCE,)}
 
@@ -119,6 +124,8 @@ DRAFT = {"subject": "pump", "relation": "runs_at", "value": "40", "text": "t", "
         (FactDraft, {**DRAFT, "personal": "\ud83d"}, "UTF-8"),
         (FactDraft, {**DRAFT, "sources": (5,)}, "sources"),
         (FactDraft, {**DRAFT, "valid_from": "2026-01-01"}, "valid_from"),
+        *((FactDraft, {**DRAFT, "valid_from": moment}, "9999 UTC") for moment in OUTSIDE),
+        *((Selection, {"since": moment}, "9999 UTC") for moment in OUTSIDE),
         *((FactDraft, {**DRAFT, "confidence": c}, "confidence|range") for c in (10**5000, "1")),
         (FactDraft, {**DRAFT, "span": (10**30, 2)}, "out of range"),
         (FactDraft, {**DRAFT, "kind": "x"}, "kind.*FactDraft has subject, relation"),

@@ -106,8 +106,13 @@ class _Watch:
             named = str(self._home).encode() + b"\0serve\0"
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):
-                    if named in path.read_bytes():
+                    if named in path.read_bytes() and not self._is_about_to_run(path.parent):
                         self._race.loaded.add(int(path.parent.name))
+
+    def _is_about_to_run(self, process: Path) -> bool:
+        """Tell whether it is a resident's child, which has its command until it runs its own."""
+        parent = int(process.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+        return parent in self._race.loaded
 
 
 def run_race(

@@ -64,6 +64,26 @@ def test_a_heavy_client_has_one_thread_while_others_are_there(
     queue.close()
 
 
+def test_what_is_expected_counts_from_the_start() -> None:
+    """Calls that are likely to take long run one at a time beside others, begun at once or not."""
+    queue, running, most = FairQueue(4, 64), [0], [0]
+    lock = threading.Lock()
+
+    def count() -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.02)
+        with lock:
+            running[0] -= 1
+
+    queue.submit("other", lambda: None).result(PATIENCE)
+    for call in [queue.submit("heavy", count, 2.0) for _ in range(8)]:
+        call.result(PATIENCE)
+    assert most[0] == 1
+    queue.close()
+
+
 def test_one_client_fills_its_own_queue_only() -> None:
     """Who submits more than may wait waits; another does not."""
     queue, gate = FairQueue(1, 2), threading.Event()

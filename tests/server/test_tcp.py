@@ -288,6 +288,46 @@ def test_plain_text_and_wrong_certificates(resident: Resident) -> None:
         old.wrap_socket(raw)
 
 
+@pytest.mark.parametrize("cases", [100, pytest.param(2000, marks=pytest.mark.slow)])
+def test_drawn_bytes_under_tls(resident: Resident, cases: int) -> None:
+    """Any bytes, in the place of a handshake or a token's line or right behind it, let nobody in.
+
+    They stop nobody else either; what the server writes of them is looked at when it ends.
+    """
+    rng, token = random.Random(cases), resident.token("a")
+    first, hello = request("authenticate", token=token), _client_hello()
+    for _ in range(cases):
+        raw = rng.random() < 0.5
+        opening = bytearray(hello if raw else first + request("recall", query="crane", project="b"))
+        for _ in range(rng.randrange(1, 6)):
+            at = rng.randrange(len(opening))
+            opening[at : at + rng.randrange(4)] = rng.randbytes(rng.randrange(1, 4))
+        sent = bytes(opening) if rng.random() < 0.8 else rng.randbytes(rng.randrange(1, 500))
+        with suppress(OSError, ValueError):
+            if raw:
+                with socket.create_connection(("127.0.0.1", resident.port), 20) as plain:
+                    plain.sendall(sent)
+                    plain.shutdown(socket.SHUT_WR)
+                    assert b"result" not in plain.recv(4096)
+            else:
+                client = Client(resident)
+                client.send(sent + b"\n")
+                client.socket.settimeout(0.05)
+                assert b"brown" not in client.file.read()
+        Client.close_all()
+    assert "amber" in Client(resident, token).call("recall", query="crane")["result"]["text"]
+
+
+def _client_hello() -> bytes:
+    """Return the first bytes of a client's handshake."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
 def test_a_network_needs_tls(home: Path) -> None:
     """To listen on a network without TLS is refused, with the remedy, before anything is open."""
     answer = run_memtier("--home", home, "serve", "--tcp", "0.0.0.0:0", code=1).output

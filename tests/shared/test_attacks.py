@@ -22,7 +22,7 @@ from memtier_plugin.storage.shared import admin
 from memtier_plugin.storage.shared.admin import Grant
 from memtier_plugin.storage.shared.connection import connect
 from memtier_plugin.storage.shared.postgres import PostgresLedger
-from memtier_plugin.storage.shared.protocol import Stream, Unreachable, Untrusted
+from memtier_plugin.storage.shared.protocol import Refused, Stream, Unreachable, Untrusted
 from tests.shared.server import PostgresServer
 from tests.shared.test_ledger import STREAM, lines
 
@@ -262,7 +262,21 @@ def test_a_stranger_on_the_channel_hears_no_words(
         connection.commit()
         owned.append(STREAM, 1, lines("more"))
         heard = [note.payload for note in connection.notifies(timeout=5.0, stop_after=1)]
-    assert heard in ([""], [])
+    assert heard == [""]
+
+
+def test_nobody_else_may_connect(
+    postgres: PostgresServer, database: str, owned: PostgresLedger
+) -> None:
+    """Where the owner lets in machines alone, as the documentation says, no other role listens."""
+    with connect(postgres.url(database)) as connection:
+        connection.execute(f"REVOKE CONNECT ON DATABASE {database} FROM PUBLIC".encode())
+        connection.execute(f"GRANT CONNECT ON DATABASE {database} TO memtier_machine".encode())
+        connection.execute("CREATE ROLE outsider LOGIN PASSWORD 'owner'")
+    with pytest.raises(Refused, match="CONNECT"):
+        connect(postgres.url(database, "outsider"))
+    with connect(postgres.url(database, "mallory")):
+        assert owned.append(STREAM, 1, lines("more"))
 
 
 def test_a_revoked_machine_loses_its_lease(
