@@ -63,6 +63,14 @@ def test_a_dry_run(user: Path) -> None:
     assert "Nothing was changed" in shown.stdout and not files(user)
 
 
+def test_uv_is_quicker(user: Path) -> None:
+    """Where the user has uv it fetches the packages, and pip elsewhere."""
+    for fetches in ("-m pip install", "tools/uv pip install"):
+        shown = install(user, "--dry-run", PYTHON=sys.executable)
+        assert shown.returncode == 0 and fetches in shown.stdout, shown
+        program(user.with_name("tools"), "uv", "exit 0")
+
+
 def test_what_it_refuses(user: Path) -> None:
     """Each thing that it cannot do is one line that says what to do, and changes nothing."""
     tools, python = user.with_name("tools"), {"PYTHON": sys.executable}
