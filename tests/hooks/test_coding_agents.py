@@ -200,6 +200,7 @@ def test_what_is_left_alone(home: Path, hooks: AgentHooks) -> None:
         {**PROMPT, "session_id": ""},
         event("Notification", message="Claude needs your permission"),
         event(""),
+        {"hookEventName": "UserPromptSubmit", "sessionId": "s1", "prompt": "Hi"},  # VS Code's
     ):
         assert hooks.pass_event(each) == {}
     assert not (home / "queue").exists()
