@@ -117,9 +117,10 @@ if [ ! -e "$marker" ] || ! suits "$prefix/bin/python"; then
     run "$python" -m venv --clear "$prefix"
     [ -n "$dry" ] || : >"$marker" # --clear removed it
 fi
-if uv=$(command -v uv); then
-    run "$uv" pip install --quiet --python "$prefix/bin/python" --upgrade "$from$extras"
-else # what is used is compiled by the self-check, in half the time that pip takes for all
+# pip where uv is missing or knows no way (a mirror that only pip is told of). It compiles nothing:
+# the self-check compiles what is used, in half the time.
+uv=$(command -v uv || true)
+if [ -z "$uv" ] || ! run "$uv" pip install --quiet --python "$prefix/bin/python" --upgrade "$from$extras"; then
     run "$prefix/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check --upgrade "$from$extras"
 fi
 unset PYTHONDONTWRITEBYTECODE
