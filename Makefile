@@ -38,7 +38,7 @@ bench-serve: .venv/.dev # 2,000 tenants on a server of memories, and one of thre
 test-train: .venv/.train .venv/.train-llamafactory .venv/.train-verl
 	$(BIN)/pytest -m train -n 0 -s tests/training
 
-# The real hosts, in a folder that is kept: MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
+# The real hosts, in a folder that is kept: TEST_MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
 test-runtimes: .venv/.dev
 	$(BIN)/python scripts/install_runtimes.py
 	$(BIN)/pytest -m runtime -n 2 --dist worksteal tests/runtimes/test_scenarios.py tests/runtimes/test_shim.py \

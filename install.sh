@@ -117,7 +117,15 @@ if [ ! -e "$marker" ] || ! suits "$prefix/bin/python"; then
     run "$python" -m venv --clear "$prefix"
     [ -n "$dry" ] || : >"$marker" # --clear removed it
 fi
-run "$prefix/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "$from$extras"
+# uv takes a sixth of the computing, its own installation included.  pip does it where uv cannot (no
+# wheel of it, a mirror that only pip knows), and compiles nothing: the self-check compiles what is used.
+by_pip() { run "$prefix/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+uv=$(command -v uv || true)
+if [ -z "$uv" ] && by_pip uv; then uv=$prefix/bin/uv; fi
+if [ -z "$uv" ] || ! run "$uv" pip install --quiet --python "$prefix/bin/python" --upgrade "$from$extras"; then
+    by_pip --no-compile --upgrade "$from$extras"
+fi
+unset PYTHONDONTWRITEBYTECODE
 run mkdir -p "$bin"
 run ln -sf "$prefix/bin/memtier" "$command"
 run "$prefix/bin/memtier" self-check

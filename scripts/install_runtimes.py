@@ -4,9 +4,10 @@ OpenClaw with its node, Hermes, and the newest Claude Code, Codex and Gemini CLI
 
     python scripts/install_runtimes.py [--all] [FOLDER]
 
-They go to FOLDER, else to MEMTIER_RUNTIMES, else to ~/.cache/memtier-runtimes; what is there in the
-right version stays.  OpenClaw wants node 24, which the npm package `node` brings, and refuses to be
-installed by an older one: so that package comes first, and is first on the path from then on.
+They go to FOLDER, else to TEST_MEMTIER_RUNTIMES, else to ~/.cache/memtier-runtimes; what is there
+in the right version stays.  OpenClaw wants node 24, which the npm package `node` brings, and
+refuses to be installed by an older one: so that package comes first, and is first on the path from
+then on.
 
 With --all come an older OpenClaw, to be upgraded from, and the memories of others, to stand beside:
 Mem0's plugin for OpenClaw (Apache-2.0) and Brain Memory's for Hermes (MIT).
@@ -37,7 +38,7 @@ AGENTS = {  # the newest that npm has, in folders of these names
 def folder() -> Path:
     """Return where the hosts are kept."""
     named = [word for word in sys.argv[1:] if word != "--all"]
-    default = os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes"
+    default = os.environ.get("TEST_MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes"
     return Path(next(iter(named), default)).expanduser().absolute()
 
 

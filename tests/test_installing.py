@@ -63,6 +63,19 @@ def test_a_dry_run(user: Path) -> None:
     assert "Nothing was changed" in shown.stdout and not files(user)
 
 
+def test_uv_is_quicker(user: Path) -> None:
+    """Packages are fetched by uv, the user's or one that pip brings; by pip where that fails."""
+    tools = user.with_name("tools")
+    shown = install(user, "--dry-run", PYTHON=sys.executable).stdout
+    assert "-m pip install" in shown and "/.local/share/memtier/bin/uv pip install" in shown
+    program(tools, "uv", "exit 2")
+    shown = install(user, "--dry-run", PYTHON=sys.executable).stdout
+    assert "-m pip install" not in shown and f"{tools}/uv pip install" in shown
+    program(tools, "python3.12", "exit 0")  # makes no environment
+    tried = install(user)
+    assert tried.returncode and "-m pip install" in tried.stdout, tried
+
+
 def test_what_it_refuses(user: Path) -> None:
     """Each thing that it cannot do is one line that says what to do, and changes nothing."""
     tools, python = user.with_name("tools"), {"PYTHON": sys.executable}

@@ -180,6 +180,14 @@ export default {
       return { project, agent: agentOf(context), hook: name, ms, answered };
     };
 
+    // A resident needs seconds to load what a first recall uses, and a turn has some left before it asks for one.
+    const warmUp = (_event, context = {}) => {
+      if (bridge.link) return;
+      const request = { name: "session_start", context: { agent_id: agentOf(context) }, home: bridge.home, project };
+      bridge.call("hook", request, END_MS).catch(() => {});
+    };
+    api.on("before_model_resolve", warmUp);
+
     const promptMs = config.promptDeadlineMs ?? PROMPT_MS;
     api.on("before_prompt_build", async (event, context) => {
       const started = performance.now();
@@ -258,7 +266,7 @@ export default {
 
     api.registerService?.({
       id: "memtier",
-      start: () => void bridge.connected().catch(() => {}),
+      start: () => warmUp(),
       stop: () => {
         void bridge.waits.flush();
         bridge.close();

@@ -90,19 +90,21 @@ def _check_packages() -> Iterator[HealthFinding]:
         return
     by_extra = group_requirements(requirements)
     modules = _modules_by_package()
+    absent = []
     for extra, packages in by_extra.items():
         name = f"the extra {extra}" if extra else "the required packages"
         missing = [package for package in packages if _key(package) not in modules]
-        remedy = f"pip install 'memtier[{extra}]'" if extra else _AGAIN
         if missing and extra:
-            yield HealthFinding("ok", f"{name}: not installed ({remedy})")
+            absent.append(extra)
         elif missing:
-            yield HealthFinding("error", f"missing: {', '.join(missing)}", sys.prefix, remedy)
+            yield HealthFinding("error", f"missing: {', '.join(missing)}", sys.prefix, _AGAIN)
         else:
             wanted = [module for package in packages for module in modules[_key(package)]]
             problem = _import_all(wanted)
             what = f"{name}: {problem or ', '.join(packages)}"
-            yield HealthFinding("error" if problem else "ok", what, sys.prefix, problem and remedy)
+            yield HealthFinding("error" if problem else "ok", what, sys.prefix, problem and _AGAIN)
+    if absent:
+        yield HealthFinding("ok", f"extras not installed: {', '.join(absent)}")
 
 
 def group_requirements(requirements: Sequence[str]) -> dict[str, list[str]]:

@@ -5,8 +5,9 @@ A host whose hooks were dropped, by an update or for want of trust, cannot say s
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -23,8 +24,13 @@ _SESSIONS: Final = {
     "claude-code": ("projects/*", "*.jsonl"),
     "codex": ("sessions/*/*/*", "*.jsonl"),
     "gemini": ("tmp/*/chats", "*.json*"),
-    "hermes": ("", "state.db*"),
-    "openclaw": ("agents/*/sessions", "*"),
+    "hermes": ("", "state.db"),
+    "openclaw": ("agents/*/agent", "openclaw-agent.sqlite"),
+}
+# When a database last had a turn: the host, or who only reads it, touches its files without one.
+_LAST_TURN: Final = {
+    "hermes": "SELECT max(timestamp) FROM messages",
+    "openclaw": "SELECT max(last_interaction_at) / 1000.0 FROM session_nodes",
 }
 
 
@@ -40,7 +46,7 @@ def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
     """Yield each host that has MemTier, and had sessions a day after it last called."""
     calls = last_calls(home)
     installed = {record.get("host") for record in read_installed(home).values()}
-    for host, (folders, files) in _SESSIONS.items():
+    for host in _SESSIONS:
         called = calls.get(host)
         since = called or (_installed_at(home) if host in installed else None)
         if since is None or now - since < SILENCE:
@@ -50,7 +56,8 @@ def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
         top, configs = find_places(host)
         if host not in installed and not any(map(_names_memtier, configs)):
             continue  # it was taken out
-        if used := _find_use(top, folders, files, since + SILENCE):
+        used = last_use(host)
+        if used and used > since + SILENCE:
             silent = f"last called MemTier on {called:%Y-%m-%d}" if called else "never called it"
             what = f"{host} {silent} and was used on {used:%Y-%m-%d}: nothing of it is remembered"
             yield HealthFinding("error", what, str(top), f"memtier install {host}")
@@ -68,21 +75,32 @@ def _names_memtier(path: Path) -> bool:
     return False
 
 
-def _find_use(top: Path, folders: str, files: str, after: datetime) -> datetime | None:
-    """Return when a session was last written to, if that was later than ``after``."""
-    newest = max(islice(_times(top, folders, files), _MOST_FILES), default=after)
-    return newest if newest > after else None
+def last_use(host: str) -> datetime | None:
+    """Return when a session of a host was last written to, as far as its own files tell."""
+    from memtier_plugin.hosts.presence import find_places
+
+    folders, files = _SESSIONS[host]
+    top, _ = find_places(host)
+    return max(islice(_times(host, top, folders, files), _MOST_FILES), default=None)
 
 
-def _times(top: Path, folders: str, files: str) -> Iterator[datetime]:
+def _times(host: str, top: Path, folders: str, files: str) -> Iterator[datetime]:
     dated = []
     for folder in top.glob(folders) if folders else [top]:
         with suppress(OSError):
             dated.append((_time_of(folder), folder))
     for _, folder in sorted(dated, reverse=True):
         for path in folder.glob(files):
-            with suppress(OSError):
-                yield _time_of(path)
+            with suppress(OSError, ValueError, TypeError, OverflowError, sqlite3.Error):
+                yield _read_time(path, _LAST_TURN[host]) if host in _LAST_TURN else _time_of(path)
+
+
+def _read_time(path: Path, query: str) -> datetime:
+    """Ask a database of somebody else's, and leave no file beside it unless it is in use."""
+    used = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro{used}", uri=True)) as database:
+        [seconds] = database.execute(query).fetchone()
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _time_of(path: Path) -> datetime:

@@ -44,7 +44,8 @@ HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "session_start": None,
     "session_end": None,
 }
-STORING_HOOKS: Final = ("agent_end", "before_compaction")
+# Whose failure a host has to know: it keeps the event and sends it again, or goes without a block.
+AWAITED_HOOKS: Final = ("agent_end", "before_compaction", "before_prompt_build")
 MAX_TRANSLATORS: Final = 512  # in memory; their state is in files
 
 
@@ -131,8 +132,8 @@ class Methods:
                 call = replace(call, event=replace(call.event, acknowledges=True))
             with watch_failures() as errors:
                 answer = self._call_hook(call.hook, call.context, call.event)
-            if errors and call.hook in STORING_HOOKS:
-                raise errors[0]  # the host's shim keeps the event and sends it again
+            if errors and call.hook in AWAITED_HOOKS:
+                raise errors[0]
             if call.hook == "before_prompt_build":
                 return {**(answer or {}), "warning": self._warning(call.context)}
             return answer

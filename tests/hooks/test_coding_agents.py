@@ -21,6 +21,7 @@ from memtier_plugin.hooks.resident_connection import ResidentUnreachable
 from memtier_plugin.hosts.agent_events import EVENTS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.methods import Methods
+from tests.builders import write_config
 from tests.processes import ROOT, run_memtier, run_python
 
 HOST = "claude-code"
@@ -199,6 +200,7 @@ def test_what_is_left_alone(home: Path, hooks: AgentHooks) -> None:
         {**PROMPT, "session_id": ""},
         event("Notification", message="Claude needs your permission"),
         event(""),
+        {"hookEventName": "UserPromptSubmit", "sessionId": "s1", "prompt": "Hi"},  # VS Code's
     ):
         assert hooks.pass_event(each) == {}
     assert not (home / "queue").exists()
@@ -279,6 +281,17 @@ def test_a_prompt_without_its_memory_says_why(home: Path, host: str) -> None:
     assert f"{host}: 2 of 2 prompts got no answer (100.0%)" in status
     report = json.loads(run_memtier(*arguments, "--json", "status").stdout)
     assert report["prompts"] == {host: {"prompts": 2, "unanswered": 2, "share": 1.0}}
+
+
+def test_a_recall_that_is_late_is_no_answer(home: Path) -> None:
+    """A resident that passes its own deadline says so: the prompt counts as one without answer."""
+    write_config(home, "hooks: {prompt_deadline_ms: 10}\n")  # the first recall takes longer
+    asked = json.dumps(event("UserPromptSubmit", "s", prompt="Where is the blue crane?"))
+    done = run_memtier("--home", home, "--project", "p", "hook", "claude-code", input=asked)
+    shown = json.loads(done.stdout)["systemMessage"]
+    assert "goes without its memory: not done after 0.01 s" in shown
+    with MemTier.open(home, "p") as memory:
+        assert memory.status()["prompts"]["claude-code"]["unanswered"] == 1
 
 
 OTHERS: dict[str, list[dict[str, Any]]] = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from memtier_plugin.hosts import install
 from memtier_plugin.hosts.doctor import check_hosts
 from memtier_plugin.hosts.project import INSTALLED_FILE
-from memtier_plugin.hosts.silence import describe_silent_hosts
+from memtier_plugin.hosts.silence import describe_silent_hosts, last_use
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_latency import HookWait, note_waits
 from tests.processes import run_memtier
@@ -23,8 +25,13 @@ SESSIONS = {
     "claude-code": ".claude/projects/-work-shop/4f08edb2.jsonl",
     "codex": ".codex/sessions/2026/03/04/rollout-2026-03-04T16-05-12-01a2.jsonl",
     "gemini": ".gemini/tmp/work/chats/session-2026-03-04T16-07-54ad.jsonl",
-    "hermes": ".hermes/state.db-wal",
-    "openclaw": ".openclaw/agents/main/sessions/7c1.jsonl",
+    "hermes": ".hermes/state.db",
+    "openclaw": ".openclaw/agents/main/agent/openclaw-agent.sqlite",
+}
+# The column of their databases that tells when a session was last written to, and its unit.
+TURNS = {
+    "hermes": ("messages", "timestamp", 1),
+    "openclaw": ("session_nodes", "last_interaction_at", 1000),
 }
 
 
@@ -49,9 +56,33 @@ def use(user: Path, host: str, at: datetime) -> Path:
     """Write to a session of a host, as the host itself does."""
     path = user / SESSIONS[host]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{}\n")
-    os.utime(path, (at.timestamp(), at.timestamp()))
+    if host in TURNS:
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("PRAGMA journal_mode = WAL")
+            table, column, unit = TURNS[host]
+            database.execute(f"CREATE TABLE IF NOT EXISTS {table} ({column} REAL)")
+            seconds = at.timestamp() * unit
+            database.execute(f"INSERT INTO {table} VALUES (?)", (seconds,))  # noqa: S608
+    else:
+        path.write_text("{}\n")
+        os.utime(path, (at.timestamp(), at.timestamp()))
     return path
+
+
+@pytest.mark.parametrize("host", TURNS)
+def test_a_database_that_is_only_touched(user: Path, home: Path, host: str) -> None:
+    """A turn counts, not what else writes a database; it is read in use, and left as it was."""
+    assert last_use(host) is None
+    path = use(user, host, CALLED)
+    assert last_use(host) == CALLED and [*path.parent.iterdir()] == [path]
+    table, column, unit = TURNS[host]
+    with closing(sqlite3.connect(path)) as database, database:
+        later = (CALLED + DAY).timestamp() * unit
+        database.execute(f"UPDATE {table} SET {column} = ?", (later,))  # noqa: S608
+        database.commit()
+        assert last_use(host) == CALLED + DAY, "what stands in its journal alone"
+    path.write_bytes(b"no database")
+    assert last_use(host) is None
 
 
 @pytest.mark.parametrize("host", SESSIONS)

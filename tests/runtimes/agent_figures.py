@@ -160,7 +160,6 @@ def main() -> None:
     parser.add_argument("agents", nargs="*", default=[*AGENTS])
     parser.add_argument("--sessions", type=int, default=20)
     options = parser.parse_args()
-    os.environ.pop("MEMTIER_RUNTIMES", None)  # read by now, and no setting of MemTier's
     for host in options.agents:
         for warm in (True, False):
             click.echo(json.dumps(measure(host, options.sessions, warm=warm)))

@@ -27,7 +27,7 @@ from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 # Where `make test-runtimes` puts the hosts; read now, as tests see none of MemTier's variables.
-RUNTIMES = Path(os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes").expanduser()
+RUNTIMES = Path(os.environ.get("TEST_MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes").expanduser()
 OPENCLAW = RUNTIMES / "openclaw"
 OLDER_OPENCLAW = RUNTIMES / "openclaw-older"  # with what is beside, by `make test-runtimes-all`
 MEM0 = RUNTIMES / "mem0" / "node_modules" / "@mem0" / "openclaw-mem0"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memtier_plugin.hosts.silence import last_use
 from memtier_plugin.trust.fence import FENCE
 from tests.loopback.hosts import text
 from tests.processes import ROOT
@@ -62,6 +63,8 @@ def test_turns_and_sessions(coding_agent: CodingAgent, ground: Ground) -> None:
     assert words.count(QUESTION) == 1 and len(words) == 5
     assert not any(FENCE in entry.content for entry in ground.entries(agent.agent))
     assert ground.queued() == []
+    with agent.patched():
+        assert last_use(agent.name), "the alarm for a silent host sees its sessions"
 
 
 def test_uninstalling(coding_agent: CodingAgent, ground: Ground) -> None:

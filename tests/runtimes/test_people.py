@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.builders import write_config
 from tests.loopback.hosts import INTERNAL, text
 from tests.processes import wait_until
 from tests.runtimes.hosts import (
@@ -35,6 +36,7 @@ def test_two_people_and_their_sub_agents(
     ground: Ground, openclaw: OpenClaw, route: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody gets another's line, and what a sub-agent reports becomes nobody's words."""
+    write_config(ground.home, {"hooks": {"prompt_deadline_ms": 14_000}})  # as its bridge waits
     host = openclaw if route == "install" else ROUTES[route](ground, route.replace(" ", "-"))
     statements = {user: [f"My badge number is {BADGES[user]}."] for user in ("ann", "bob")}
     for user in statements:

@@ -7,9 +7,10 @@ from typing import Any
 
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.records import Entry
+from memtier_plugin.hosts.silence import last_use
 from memtier_plugin.trust.fence import FENCE
 from tests.processes import wait_until
-from tests.runtimes.hosts import Ground, Hermes, OpenClaw
+from tests.runtimes.hosts import Ground, Hermes, Host, OpenClaw, environment
 
 BAG = "My bag is in the blue locker at the station."
 # A consolidation may make a fact of the line at any moment; then the fact is what is recalled.
@@ -42,6 +43,13 @@ def answered(held: Mapping[str, Any], turns: int) -> None:
         assert 0 < mark["last_ms"] <= mark["slowest_ms"]
 
 
+def seen_in_use(ground: Ground, host: Host) -> None:
+    """Check that the alarm for a silent host looks where this one keeps its sessions."""
+    with environment(ground, host.environment):
+        used = last_use(host.agent.partition(".")[0])
+    assert used is not None, "no session is seen"
+
+
 def test_openclaw_local(ground: Ground, openclaw: OpenClaw) -> None:
     """`openclaw agent --local`: recall in the request, run in the log, weight after 0 and 3."""
     line = ground.plant(openclaw.agent, BAG)
@@ -63,6 +71,7 @@ def test_openclaw_local(ground: Ground, openclaw: OpenClaw) -> None:
     held = ground.held(openclaw.agent)
     assert held["before_prompt_build"]["slowest_ms"] == max(openclaw.hook_ms()), "the host's log"
     answered(held, 2)
+    seen_in_use(ground, openclaw)
 
 
 def test_openclaw_gateway(ground: Ground, openclaw: OpenClaw) -> None:
@@ -114,6 +123,7 @@ def test_hermes(ground: Ground, hermes: Hermes) -> None:
     assert ground.weight(hermes.agent, line) < up
     assert ground.queued() == []
     answered(ground.held(hermes.agent), 2)
+    seen_in_use(ground, hermes)
 
 
 def test_both_on_one_project(ground: Ground, openclaw: OpenClaw, hermes: Hermes) -> None:
