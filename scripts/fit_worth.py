@@ -14,9 +14,10 @@ The coefficients minimise the weighted logistic loss with a small penalty, by Ne
 
 prints for each source, with coefficients fitted without it, what share is kept and left, the same
 for `--test` sets, which are never fitted, and writes
-``memtier_plugin/retrieval/worth.json``.  With `--amid FILE` only the coefficients for sentences of
-longer messages are fitted: JSON Lines of facts made of real chats, judged by hand, each with `text`
-(its quote), `others` (sentences around it), `keep` and `weight`.
+``memtier_plugin/retrieval/worth.json``.  With `--chats FILE` only the coefficients for sentences of
+longer messages are fitted: JSON Lines of sentences of real chats, judged by hand, each with `text`,
+`others` (sentences around it), `keep`, `weight` and `chat`.  The project's own sentences count a
+little as well, as if they stood in short messages.
 """
 
 from __future__ import annotations
@@ -27,13 +28,11 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
-from memtier_plugin.facts.extraction.amid import MODEL as AMID
-from memtier_plugin.facts.extraction.amid import features_amid
 from memtier_plugin.facts.extraction.frames import read_words
 from memtier_plugin.retrieval import worth
 from tests.facts.test_statements import KEPT, LEFT
@@ -43,8 +42,8 @@ OWN = ROOT / "tests" / "facts" / "sentences.yaml"
 MODEL = Path(worth.__file__).with_suffix(".json")
 PENALTY, VECTOR_PENALTY, STEPS = 0.001, 0.002, 25
 SAMPLE = 600  # of each kind of a large source
-AMID_PENALTY, AMID_VECTOR_PENALTY = 0.8, 8.0  # of few hundred sentences
-AMID_BAR = -1.15  # odds, as a logarithm: four of five that are worth keeping pass, unseen
+SHORT = 0.15  # weight of a sentence as if it stood in a short message
+AMID_PENALTY, AMID_VECTOR_PENALTY = 4.0, 8.0  # of some hundred sentences
 WEIGHTS = {"statements": 0.15, "pairs": 0.2}
 AS_TYPED = 0.3  # weight of a sentence once more in lower case, without its full stop
 
@@ -173,10 +172,15 @@ def main() -> None:
     parser.add_argument("--test", type=Path, nargs="*", default=())
     parser.add_argument("--statements", type=Path)
     parser.add_argument("--pairs", type=Path)
-    parser.add_argument("--amid", type=Path)
+    parser.add_argument("--chats", type=Path)
     options = parser.parse_args()
-    if options.amid:
-        write(AMID, *fit_amid(options.amid))
+    if options.chats:
+        chats = [row for row in map(json.loads, options.chats.open()) if row["others"]]
+        judged = [s for folder in options.judged for s in judged_sentences(folder)]
+        for index, sentence in enumerate([*own_sentences(), *judged]):
+            row = {"text": sentence.text, "others": 1 + index % 4, "keep": sentence.keep}
+            chats.append({**row, "weight": SHORT, "chat": "short messages"})
+        write("amid", *fit_amid(chats))
         return
     fitted = [
         *as_typed([*own_sentences(), *(s for f in options.judged for s in judged_sentences(f))]),
@@ -207,20 +211,26 @@ def main() -> None:
     write("alone", fitting, names)
 
 
-def fit_amid(file: Path) -> tuple[np.ndarray, list[str]]:
+def fit_amid(rows: Sequence[dict[str, Any]]) -> tuple[np.ndarray, list[str]]:
     """Return the coefficients for sentences of longer messages, and their features' names."""
-    rows = [*map(json.loads, file.open())]
     read = [read_words(row["text"]) for row in rows]
-    plain = [features_amid(words, row["others"]) for words, row in zip(read, rows, strict=True)]
-    table = [
-        [*values.values(), *worth.vector(words.text)]
-        for words, values in zip(read, plain, strict=True)
-    ]
-    penalty = np.full(len(table[0]), AMID_VECTOR_PENALTY)
+    plain = [worth.features_amid(w, row["others"]) for w, row in zip(read, rows, strict=True)]
+    table = np.array(
+        [
+            [*values.values(), *worth.vector(worth.opening(words))]
+            for words, values in zip(read, plain, strict=True)
+        ]
+    )
+    penalty = np.full(table.shape[1], AMID_VECTOR_PENALTY)
     penalty[: len(plain[0])] = AMID_PENALTY
     weight, keep = (np.array([row[name] for row in rows], float) for name in ("weight", "keep"))
-    fitting = newton(np.array(table), keep, weight, penalty)
-    fitting[-1] -= AMID_BAR
+    chat = np.array([row["chat"] for row in rows])
+    for name in dict.fromkeys(chat):
+        other = chat != name
+        fitting = newton(table[other], keep[other], weight[other], penalty)
+        scores = table[~other] @ fitting[:-1] + fitting[-1]
+        report(f"amid {name}", scores, keep[~other] > 0)
+    fitting = newton(table, keep, weight, penalty)
     return fitting, [*plain[0]]
 
 

@@ -1,8 +1,12 @@
 """Tell how much a sentence is worth keeping: a logistic over a few features.
 
 Worth keeping is what somebody may ask for later: how a thing or a person is, a rule, a decision, a
-change, a plan.  The features are word classes of the sentence's language, its length, and its
-vector of the shipped model; `scripts/fit_worth.py` fits them.
+change, a plan.  The features are word classes of the sentence's language, its length, and a vector
+of the shipped model; `scripts/fit_worth.py` fits them.
+
+Most of a longer message concerns the task at hand: a pasted plan, a role to play, the next steps.
+A second model weighs its sentences, by real chats: how they begin, how much they point to what was
+said before, and how many others surround them.
 """
 
 from __future__ import annotations
@@ -36,18 +40,26 @@ _FIRST: Final = (
     *("first_person", "first_possessive", "definite", "second_person"),
     *("pointing_words", "stating_verbs", "conditionals"),
 )
-_NUMBER: Final = re.compile(r"\d")
+_NUMBER: Final = re.compile(r"\d+")
+_MARKED: Final = re.compile(r"[\"“”`]|(?<!\w)['‘*]")
 _NAME: Final = re.compile(r"(?<!^)(?<![.!?] )\b[A-ZÄÖÜÉ][\w-]+")
 _LATIN: Final = re.compile(r"[A-Za-z]{2,}")
+_OPENING: Final = 4  # words
+MOST: Final = 20  # sentences around one; more make no difference
 _SCALE: Final = 3.0  # of a vector of length one, beside features of zero and one
 
 
 def worth(words: Words) -> float:
     """Return the odds, as a logarithm, that a sentence is worth keeping."""
-    return weigh(features(words), vector(words.text))
+    return _weigh(features(words), vector(words.text), "alone")
 
 
-def weigh(values: Mapping[str, float], of_text: Sequence[float], model: str = "alone") -> float:
+def amid(words: Words, others: int) -> float:
+    """Return the odds, as a logarithm, that a sentence is worth keeping among others."""
+    return _weigh(features_amid(words, others), vector(opening(words)), "amid")
+
+
+def _weigh(values: Mapping[str, float], of_text: Sequence[float], model: str) -> float:
     """Return the odds, as a logarithm, that one of the fitted models gives to features."""
     fitted = _models()[model]
     weights: Mapping[str, float] = fitted["weights"]
@@ -81,6 +93,31 @@ def features(words: Words) -> dict[str, float]:
         "name": float(named or (words.unspaced and _LATIN.search(text) is not None)),
         "exclaims": float(text.rstrip().endswith(("!", "！"))),
     }
+
+
+def features_amid(words: Words, others: int) -> dict[str, float]:
+    """Return what a sentence of a longer message is judged by, apart from how it begins."""
+    values, classes, text = features(words), lexicon(words.language), words.text
+    many = math.log1p(min(others, MOST))
+    first = max(values["word first_person"], values["word first_possessive"])
+    pointing = classes.definite | classes.pointing_words | classes.anaphors
+    return values | {
+        "many": many,
+        "self": first,
+        "self, many": first * many,
+        "alone": _weigh(values, vector(text), "alone"),
+        "points": math.log1p(sum(word in pointing for word in words.words)),
+        "new": float(not ({*classes.articles} - pointing).isdisjoint(words.words)),
+        "marks": float(_MARKED.search(text) is not None),
+        "names": math.log1p(len(_NAME.findall(text))),
+        "numbers": math.log1p(len(_NUMBER.findall(text))),
+    }
+
+
+def opening(words: Words) -> str:
+    """Return the words by which a sentence begins."""
+    tokens = words.tokens[:_OPENING]
+    return words.text[: tokens[-1].end] if tokens else ""
 
 
 @lru_cache(64)  # a sentence of a longer message is weighed by two models

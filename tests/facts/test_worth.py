@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.records import FactDraft
-from memtier_plugin.facts.extraction.amid import MODEL, features_amid
 from memtier_plugin.facts.extraction.frames import read_words
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.retrieval import worth
@@ -151,6 +150,20 @@ def test_amid_a_plan_only_ones_own_is_kept(text: str, kept: bool) -> None:
     assert bool([d for d in drafts_of(plan.format(text)) if d.quote == text]) == kept
 
 
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("I rented 'The Old Mill.'", "The user rented 'The Old Mill.'"),
+        ("I travel in the last week of May.", "The user travels in the last week of May"),
+        ("He's a carpenter and builds boats in Lübeck.", "He's a carpenter"),
+    ],
+)
+def test_a_fact_is_worded_whole_and_in_its_language(text: str, fact: str) -> None:
+    """A closing quotation mark stays, a week "of May" is not last week, English stays English."""
+    texts = [draft.text for draft in drafts_of(f"My uncle is Ralf. {text}")]
+    assert any(fact in text for text in texts), texts
+
+
 def test_only_what_lasts_is_always_so() -> None:
     """An order that does not say that it is for good is kept as what was asked."""
     orders = ("Use oak for the shelves.", "Always use oak for the shelves.", "Never use oak here.")
@@ -195,7 +208,7 @@ def test_the_coefficients_fit_the_features() -> None:
     """Every feature has its coefficient, and every coefficient its feature."""
     models = json.loads(Path(worth.__file__).with_suffix(".json").read_text())
     words = read_words("We use Postgres.")
-    fitting = {"alone": worth.features(words), MODEL: features_amid(words, 3)}
+    fitting = {"alone": worth.features(words), "amid": worth.features_amid(words, 3)}
     assert models.keys() == fitting.keys()
     for name, values in fitting.items():
         assert models[name]["weights"].keys() == values.keys()

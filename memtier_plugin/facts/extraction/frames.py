@@ -100,30 +100,13 @@ def read_words(sentence: str) -> Words:
     """Return a sentence as the words of its language."""
     head = sentence[:MAX_SENTENCE]
     units = split_words(head)[:_LANGUAGE_WORDS]
-    language = likeliest_language(head, units)
-    if not lexicon(language).unspaced:  # its sister, where more words of statements are hers
-        hits = {
-            name: sum(word in known for word in units if len(word) > 1 or word == "i")
-            for name, known in _statement_words().items()
-        }
-        best = max(hits, key=hits.__getitem__)
-        language = best if hits[best] > hits.get(language, 0) else language
-    return Words.of(sentence, language)
+    return Words.of(sentence, likeliest_language(head, units, _known_languages()))
 
 
 @cache
-def _statement_words() -> dict[str, frozenset[str]]:
-    """Return the words of statements of each language that separates words."""
-    return {
-        name: words.definite
-        | words.stating_verbs
-        | words.kinship
-        | words.kin_words
-        | words.first_person
-        | words.first_possessive
-        for name in LANGUAGES
-        if (words := lexicon(name)).definite and not words.unspaced
-    }
+def _known_languages() -> frozenset[str]:
+    """Return the languages whose statements are read."""
+    return frozenset(name for name in LANGUAGES if lexicon(name).definite)
 
 
 def _pasted(content: str) -> bytearray:

@@ -11,24 +11,23 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Final
 
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import Facts
-from memtier_plugin.facts.extraction.amid import MOST, amid
 from memtier_plugin.facts.extraction.frames import Asserted, find_asserted
 from memtier_plugin.facts.extraction.introductions import find_introduction
 from memtier_plugin.facts.extraction.reading import (
     asks_once,
+    find_verb,
     holds,
     orders,
     points_back,
+    speaks_of_self,
     without_lead,
 )
 from memtier_plugin.facts.extraction.statement_drafts import draft_statement, without_now
-from memtier_plugin.retrieval.worth import worth
-from memtier_plugin.text.languages import iter_sentence_spans
+from memtier_plugin.retrieval.worth import amid, worth
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.phrases import Words
 from memtier_plugin.text.speech import only_asks
@@ -50,8 +49,8 @@ _PAIRS: Final = (("(", ")"), ("[", "]"), ("“", "”"), ("「", "」"), ("«", 
 _LOOSE_MARK: Final = re.compile(r":(?:\s+\d+)?\Z|\A\d{1,2}:\d\d\s")  # of a list, of a transcript
 _EVENTS: Final = frozenset(["did", "moved_to"])  # the same words may tell of another day
 _JOINT: Final = re.compile(r"(?:,|;|,? (?:and|but)) (?=(?:I|we|my|our)\b(?! [^ ]+ly\b))")
-_FEW: Final = 4  # words of a part that stands alone; sentences of a message of many
-_IN_PASSING: Final = 1.4  # odds of what stands amid much else, which is about the matter at hand
+_SURELY: Final = 1.5  # odds of what has no verb that is known
+_FEW: Final = 4  # words of a part that stands alone
 
 SINGLE_VALUED: Final = frozenset(Facts().single_valued)
 
@@ -74,12 +73,13 @@ def extract_facts(entries: Sequence[Entry], single_valued: Collection[str] = ())
     indexes: dict[tuple[str, str, str], int] = {}
     current: dict[tuple[str, str], tuple[str, str, str]] = {}
     rejected: Counter[str] = Counter()
+    answered = {entry.session_id for entry in entries if entry.role == "assistant"}
     for entry in entries:
         if reason := _skip_reason(entry):
             rejected[reason] += 1
             continue
         count = 0
-        for draft in _drafts(entry, rejected):
+        for draft in _drafts(entry, entry.session_id in answered, rejected):
             slot = (draft.subject.casefold(), draft.relation)
             # "last week" means another week each time: an event is the same by its annotated text.
             same = draft.text if draft.relation in _EVENTS else draft.value
@@ -113,12 +113,15 @@ def _skip_reason(entry: Entry) -> str:
     return "system" if entry.content.lstrip().startswith("[system]") else ""
 
 
-def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
-    """Yield the drafts of one entry: introductions, and the sentences worth keeping."""
+def _drafts(entry: Entry, answered: bool, rejected: Counter[str]) -> Iterator[FactDraft]:
+    """Yield the drafts of one entry: introductions, and the sentences worth keeping.
+
+    Args:
+        answered: whether an assistant speaks in its session, which is about a task, then.
+    """
     before: Asserted | None = None
-    others = sum(1 for _ in islice(iter_sentence_spans(entry.content), MOST + 1)) - 1
-    bar = _IN_PASSING * min(max(others, 0) / (_FEW - 1), 1)
-    for sentence in find_asserted(entry.content):
+    sentences = find_asserted(entry.content)
+    for sentence in sentences:
         if introduction := find_introduction(entry, sentence.start, sentence.end):
             yield introduction
             sentence = _after(sentence, introduction)
@@ -128,21 +131,29 @@ def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
         start = sentence.start + offset
         core = Asserted(start, start + len(words.text), words)
         earlier, before = before, core
+        paired = earlier and _needs(words, earlier.words) and not points_back(earlier.words)
         if reason := _unfit_reason(words):
             rejected[reason] += 1
         elif asks_once(words):
             rejected["request"] += 1
-        elif worth(without_now(_without_question(sentence.words))) <= bar:
+        elif answered and not _states(words):
+            rejected["fragment"] += 1
+        elif worth(without_now(_without_question(sentence.words))) <= 0:
             rejected["not worth keeping"] += 1
-        elif earlier and _needs(words, earlier.words):
+        elif (
+            len(sentences) > 1
+            and (answered or not paired or len(sentences) > 2)
+            and not (orders(words) and holds(words))
+            and amid(words, len(sentences) - 1) <= 0
+        ):
+            rejected["in passing"] += 1
+        elif earlier and paired:
             joined = entry.content[earlier.start : core.end]
             yield draft_statement(
                 entry, Asserted(earlier.start, core.end, Words.of(joined, words.language))
             )
         elif points_back(words) and not _contrasts(words):
             rejected["vague"] += 1
-        elif others > 0 and not (orders(words) and holds(words)) and amid(words, others) <= 0:
-            rejected["in passing"] += 1
         else:
             for part in _parts(core):
                 yield draft_statement(entry, part)
@@ -190,6 +201,13 @@ def _is_cut_off(words: Words) -> bool:
     last = text.split()[-1:]  # not "sign-on"
     ends = not lexicon(words.language).loose_ends.isdisjoint(last)
     return ends or bool(_LOOSE_MARK.search(text)) or text.count('"') % 2 == 1
+
+
+def _states(words: Words) -> bool:
+    """Tell whether a sentence says or orders something, and is no title and no piece of work."""
+    if words.language != "english" or orders(words) or speaks_of_self(words):
+        return words.opens("task_verbs") is None
+    return find_verb(words) is not None or worth(words) > _SURELY
 
 
 def _needs(words: Words, before: Words) -> bool:

@@ -30,7 +30,8 @@ from memtier_plugin.text.traits import is_standing_instruction
 
 CONFIDENCE: Final = 0.75
 _MAX_SUBJECT: Final = 80
-_END_MARKS: Final = " \t.!。！;；,，:：\"'"
+_STOPS: Final = " \t.!。！;；,，:："
+_END_MARKS: Final = _STOPS + "\"'"
 _PORT: Final = re.compile(
     r"(?i)\bport\s+(?P<value>\d{2,5})\b|(?P<zh>\d{2,5})\s?端口|端口\s?(?P<after>\d{2,5})"
 )
@@ -129,11 +130,10 @@ def draft_statement(entry: Entry, sentence: Asserted) -> FactDraft:
         core, entry.observed_at, words.language, tense, verb[0] if verb else 0
     )
     text = _plain(_text(words, _named(who, words.language)))
-    if orders(words) and names_weekdays_only(core, entry.observed_at, words.language):
-        text += _stop(words.language)  # "never deploy on a Friday" is about each
-    else:
+    # "Never deploy on a Friday" is about each.
+    if not (orders(words) and names_weekdays_only(core, entry.observed_at, words.language)):
         text = annotate_dates(text, entry.observed_at, words.language, tense)
-        text += _stop(words.language)
+    text += "" if text.endswith((".'", '."', ".”")) else _stop(words.language)
     return FactDraft(
         subject=slots.subject,
         relation=slots.relation,
@@ -169,7 +169,7 @@ def _plain(text: str) -> str:
 
 def _text(words: Words, who: str) -> str:
     """Return a sentence as one about its speaker, in the speaker's words where it cannot be."""
-    core = words.text.strip(_END_MARKS)
+    core = words.text.strip(_STOPS)
     if orders(words):
         return _quoted(words.language, who, "asks", core)
     if not speaks_of_self(words) and words.words[:2] != ("let", "s"):

@@ -75,8 +75,8 @@ def find_relative_dates(
         mention
         for form, read in _grammar(weekdays, asked)
         for match in form.finditer(text)
-        if (mention := read(match, said_on))
-    )
+        if (mention := read(match, said_on)) and not text.startswith(" of ", mention.end)
+    )  # "the last week of March"
     return without_overlaps(text, mentions)
 
 
