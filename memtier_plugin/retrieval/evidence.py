@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from memtier_plugin.core.results import Evidence
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
 from memtier_plugin.retrieval.query import questions_among
 from memtier_plugin.retrieval.signals import Pool, asked_time
+from memtier_plugin.retrieval.time_questions import asks_own_past
 from memtier_plugin.storage.index.bm25 import idf
 from memtier_plugin.text.dates.spans import TimeSpan
 
@@ -99,6 +100,10 @@ def gather_evidence(
             time=times[position],
             speaker=named[speaker],
         )
+    if query.by_time and weights and not asks_own_past(pool.query.text):
+        # "When does my train leave on the 3rd?" asks of a day of which something was said before.
+        worded = [line.time == 1 for line in evidence.values() if line.own_coverage]
+        query = replace(query, by_time=any(worded) or not worded)
     return query, evidence
 
 

@@ -78,7 +78,11 @@ def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[st
 def _of_other_units(old: Sequence[Word], new: Sequence[Word]) -> frozenset[str]:
     """Return the numbers that count one thing in the older and another in the newer statement."""
     units = [
-        {word.stem: unit.stem for word, unit in pairwise(words) if word.kind == "number"}
+        {
+            number.stem: unit.stem
+            for number, unit in pairwise(words)
+            if number.kind == "number" and unit.kind != "number"
+        }
         for words in (old, new)
     ]
     both = units[0].keys() & units[1].keys()

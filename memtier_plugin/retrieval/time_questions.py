@@ -48,10 +48,15 @@ def words_beside_time(text: str, spans: Sequence[TimeSpan]) -> list[str] | None:
         return []
     # "What could I eat tonight?" is about what is to come; without the asker it may be about the
     # world, about each winter, or about somebody whose lines are found by their name.
-    ahead = any(span.open for span in spans) and not _OWN_PAST.search(text)
+    ahead = any(span.open for span in spans) and not asks_own_past(text)
     habitual = any(span.may_recur for span in spans)
     of_others = not kinds.personal and (kinds.several or habitual or _names_any(words, text))
     return None if ahead or of_others else words
+
+
+def asks_own_past(text: str) -> bool:
+    """Tell whether a prompt asks what its asker did: then, and not on a date that they named."""
+    return _OWN_PAST.search(text) is not None
 
 
 def _names_any(words: Sequence[str], text: str) -> bool:

@@ -59,6 +59,21 @@ def test_what_was_said_then_is_shown(memory: MemTier, question: str, expected: s
 
 
 @pytest.mark.parametrize(
+    "question",
+    [
+        "When does my dentist appointment start on the 8th?",
+        "what time is my dentist appointment on the 8th",
+    ],
+)
+def test_a_date_that_was_spoken_of_before(memory: MemTier, question: str) -> None:
+    """A question on what is due on a date gets what was said of it, on whatever day."""
+    text = "The dentist appointment on the 8th is at 9:20."
+    memory.record([user_message(text)], session_id="d", observed_at=NOW - timedelta(days=15))
+    shown = memory.recall(question, purpose="inject", session_id="new", at=NOW).injected
+    assert [hit.text for hit in shown] == [text]
+
+
+@pytest.mark.parametrize(
     "prompt",
     [
         "I sold the old kiln yesterday.",
