@@ -105,9 +105,15 @@ def find_pairs(hits: Sequence[Hit], query: Collection[str] = ()) -> Iterator[Pai
     Args:
         query: the words of a question, of which both have one; none where nothing is asked.
     """
-    lines = [_Line(hit, hit_time(hit), part) for hit in hits for part in statements(_words_of(hit))]
+    lines = [
+        _Line(hit, hit_time(hit), part, not (query and part.content.isdisjoint(query)))
+        for hit in hits
+        for part in statements(_words_of(hit))
+    ]
     for rank, first in enumerate(lines):
         for second in lines[:rank]:
+            if not (first.is_asked and second.is_asked) and not _are_of_one_talk(first, second):
+                continue
             old, new = (first, second) if first.when < second.when else (second, first)
             if old.when >= new.when or not _are_alike(old, new, query):
                 continue
@@ -129,6 +135,7 @@ class _Line(NamedTuple):
     hit: Hit
     when: datetime
     statement: Statement
+    is_asked: bool  # it has a word of the question
 
 
 def _words_of(hit: Hit) -> str:
@@ -144,6 +151,14 @@ def _are_alike(old: _Line, new: _Line, query: Collection[str]) -> bool:
         return _are_adjacent(old.hit, new.hit)
     same = len(shared) == len(older) == len(later)
     return not same or old.statement.negated != new.statement.negated
+
+
+def _are_of_one_talk(first: _Line, second: _Line) -> bool:
+    """Tell whether two lines may be adjacent, in a fraction of the time of `_are_adjacent`."""
+    here, there = first.hit.item, second.hit.item
+    return (
+        isinstance(here, Entry) and isinstance(there, Entry) and here.session_id == there.session_id
+    )
 
 
 def _are_adjacent(older: Hit, later: Hit) -> bool:

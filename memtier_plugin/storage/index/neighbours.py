@@ -31,7 +31,8 @@ class IndexNeighbours(IndexRecords):
         Args:
             reach: by row, how many turns to return on either side.
         """
-        rows, only = json.dumps([*reach]), f"scope IN ({', '.join(map(str, scopes))})"
+        # "+", so that SQLite looks for a session's turns by the session, not by scope and time.
+        rows, only = json.dumps([*reach]), f"+scope IN ({', '.join(map(str, scopes))})"
         most = int(2 * _WHOLE_SESSIONS * sum(reach.values()))
         turns = self._whole_sessions(rows, only, most)
         around = _around_in(turns, reach, gap)
