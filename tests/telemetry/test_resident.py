@@ -28,6 +28,7 @@ def resident(
     variables = {
         "PYTHONPATH": str(ROOT),
         "MEMTIER_TELEMETRY__ENABLED": "true",
+        "MEMTIER_HOOKS__PROMPT_DEADLINE_MS": "60000",  # on a busy machine, too
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
         "OTEL_BSP_SCHEDULE_DELAY": "100",
     }
@@ -69,7 +70,7 @@ def test_a_host_has_its_turns(delay: float, home: Path, monkeypatch: pytest.Monk
         running_collector(delay=delay) as collector,
         resident(home, collector, monkeypatch) as client,
     ):
-        assert max(have_turns(client, home)[1:]) < 4  # as long as Hermes lets it take
+        assert max(have_turns(client, home)[1:]) < 10  # seconds, as long as the collector takes
         if not delay:
             wait_until(lambda: len(collector.spans_of("search_memory")) == 3)
             wait_until(lambda: len(collector.spans_of("create_memory")) == 3)
