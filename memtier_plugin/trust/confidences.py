@@ -46,7 +46,8 @@ def find_confidence(text: str) -> Confidence | None:
     """Return what a message makes a confidence; None where it is none itself."""
     if _odds(text) < _CONFIDED:
         return None
-    points = {kind: score(kind, _read(text)) for kind in ("before", "after", "whole")}
+    text = _read(text)
+    points = {kind: score(kind, text) for kind in ("before", "after", "whole")}
     best = max(points, key=points.__getitem__)
     return Confidence(**{best: True}) if points[best] > _POINTS else Confidence()
 

@@ -22,6 +22,24 @@ def burn(seconds: float) -> None:
         pass
 
 
+def most_at_once(queue: FairQueue, who: str, expected: float = 0.0) -> int:
+    """Have eight calls of a client run, and return how many of them ran at once."""
+    lock, running, most = threading.Lock(), 0, 0
+
+    def count() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02)
+        with lock:
+            running -= 1
+
+    for call in [queue.submit(who, count, expected) for _ in range(8)]:
+        call.result(PATIENCE)
+    return most
+
+
 def test_who_took_least_comes_first() -> None:
     """A client that asks once is served before the many calls that another has waiting."""
     queue, order, gate = FairQueue(1, 64), [], threading.Event()
@@ -41,46 +59,19 @@ def test_a_heavy_client_has_one_thread_while_others_are_there(
 ) -> None:
     """Who took much processor time leaves the other threads free; alone it has them all."""
     monkeypatch.setattr(fair_queue, "HEAVY", 0.0001)
-    queue, running, most = FairQueue(4, 64), [0], [0]
-    lock = threading.Lock()
-
-    def count() -> None:
-        with lock:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        time.sleep(0.02)
-        with lock:
-            running[0] -= 1
-
+    queue = FairQueue(4, 64)
     queue.submit("heavy", lambda: burn(0.1)).result(PATIENCE)
-    for call in [queue.submit("heavy", count) for _ in range(8)]:
-        call.result(PATIENCE)
-    assert most[0] > 1
+    assert most_at_once(queue, "heavy") > 1
     queue.submit("other", lambda: None).result(PATIENCE)
-    most[0] = 0
-    for call in [queue.submit("heavy", count) for _ in range(8)]:
-        call.result(PATIENCE)
-    assert most[0] == 1
+    assert most_at_once(queue, "heavy") == 1
     queue.close()
 
 
 def test_what_is_expected_counts_from_the_start() -> None:
     """Calls that are likely to take long run one at a time beside others, begun at once or not."""
-    queue, running, most = FairQueue(4, 64), [0], [0]
-    lock = threading.Lock()
-
-    def count() -> None:
-        with lock:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        time.sleep(0.02)
-        with lock:
-            running[0] -= 1
-
+    queue = FairQueue(4, 64)
     queue.submit("other", lambda: None).result(PATIENCE)
-    for call in [queue.submit("heavy", count, 2.0) for _ in range(8)]:
-        call.result(PATIENCE)
-    assert most[0] == 1
+    assert most_at_once(queue, "heavy", 2.0) == 1
     queue.close()
 
 
