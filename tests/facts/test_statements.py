@@ -229,6 +229,10 @@ IN_PASSING = [
     ("I'm allergic to cashews.", True),
     ("My sister works at the Charité.", True),
     ("Let's move on to the Porto chapter.", False),
+    pytest.param(
+        *("We decided on Quarto for the Porto chapter.", True),
+        marks=pytest.mark.xfail(reason="behind small talk it is taken for a passing remark"),
+    ),
 ]
 
 
