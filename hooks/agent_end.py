@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import RunContext, RunEvent
-from memtier_plugin.facts.review_queue import Audience
+from memtier_plugin.facts import review_note
 from memtier_plugin.memory import MemTier
 
 from .guard import run_guarded
 
 
-@hookimpl
+@hookimpl(trylast=True)
 def agent_end(event: RunEvent, context: RunContext) -> None:
     """Record the run and assign its credit."""
     run_guarded(
@@ -36,4 +36,5 @@ def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
     if event.usage:
         memory.note_usage(event.usage, context.run_id)
     if memory.settings.hooks.review_reminder:
-        memory.knowledge.note_waiting(Audience(context.agent_id, context.sender))
+        audience = review_note.Audience(context.agent_id, context.sender)
+        review_note.note_waiting(memory.store, audience, memory.actor.clock())

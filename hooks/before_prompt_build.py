@@ -6,8 +6,9 @@ import time
 
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, Shown
-from memtier_plugin.facts.review_queue import Audience
+from memtier_plugin.facts import review_note
 from memtier_plugin.memory import MemTier
+from memtier_plugin.retrieval import recall as _recall  # noqa: F401 the deadline has no time for it
 from memtier_plugin.trust.fence import add_first_line, add_line, remove_blocks
 
 from .guard import run_guarded
@@ -21,7 +22,7 @@ _REMINDER = (
 )
 
 
-@hookimpl
+@hookimpl(trylast=True)  # after what plugins add, whenever these were loaded
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
     """Return the block of recalled memory, or None if nothing is injected."""
     begin_run(context)
@@ -71,7 +72,8 @@ def _with_reminder(memory: MemTier, context: RunContext, block: str) -> str:
     """
     if not memory.settings.hooks.review_reminder or context.parent:
         return block
-    number = memory.knowledge.take_reminder(Audience(context.agent_id, context.sender))
+    audience = review_note.Audience(context.agent_id, context.sender)
+    number = review_note.take_reminder(memory.folder, audience, memory.actor.clock())
     return add_line(block, _REMINDER.format(number)) if number else block
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.providers.embedding.remote import EndpointEmbedder
-from memtier_plugin.retrieval import reranking
 
 from .guard import run_guarded
 
 
-@hookimpl
+@hookimpl(trylast=True)
 def session_start(context: RunContext) -> None:
     """Open the store, index what other processes wrote, and start overdue background jobs."""
     run_guarded(
@@ -26,7 +21,7 @@ def session_start(context: RunContext) -> None:
     )
 
 
-@hookimpl
+@hookimpl(trylast=True)
 def session_end(context: RunContext) -> None:
     """Wait for the session's late writes; the last session to end closes the store."""
     run_guarded(
@@ -37,7 +32,7 @@ def session_end(context: RunContext) -> None:
     )
 
 
-@hookimpl
+@hookimpl(trylast=True)
 def before_compaction(event: RunEvent, context: RunContext) -> None:
     """Record the messages that are not stored yet, and keep what the session was about.
 
@@ -53,12 +48,7 @@ def before_compaction(event: RunEvent, context: RunContext) -> None:
 
 def _warm_up(memory: MemTier) -> None:
     memory.catch_up(full=False)
-    embedder = memory.store.embedder
-    if isinstance(embedder, EndpointEmbedder):
-        with suppress(EndpointError):  # the first recall's label says why it uses words only
-            embedder.warm_up()
     memory.warm_up()
-    reranking.warm_up(memory.settings)
     status = memory.status()
     consolidation = memory.settings.consolidation.enabled and status["consolidation"]["due"]
     if consolidation or status["embedding"]["due"]:

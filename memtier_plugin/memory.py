@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
-from memtier_plugin.answering.answerer import Answer, Answerer
 from memtier_plugin.core.bounds import Count
 from memtier_plugin.core.codecs import check_arguments, check_methods
 from memtier_plugin.core.errors import NotFound
@@ -28,21 +26,18 @@ from memtier_plugin.core.results import Recall, RecallOptions, RecallRequest
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import Clock, aware, utc_now
-from memtier_plugin.facts import views
-from memtier_plugin.facts.consolidation import ConsolidationReport
-from memtier_plugin.facts.dependents import Forgotten
-from memtier_plugin.facts.review import ReviewOutcome
-from memtier_plugin.ingest.messages import parse_messages
-from memtier_plugin.ingest.recorder import Recorder
-from memtier_plugin.ingest.sessions import Session
-from memtier_plugin.learning.credit import RunResult, assign_credit
-from memtier_plugin.lifecycle.purge.purge import Receipt
-from memtier_plugin.lifecycle.purge.rewrite import Progress
-from memtier_plugin.lifecycle.retention import RetentionResult, apply_retention
 from memtier_plugin.lifecycle.selection import Selection
-from memtier_plugin.retrieval.explain import Explainer
 from memtier_plugin.services import Services
 from memtier_plugin.storage.sessions import from_new_index
+
+if TYPE_CHECKING:
+    from memtier_plugin.answering.answerer import Answer
+    from memtier_plugin.facts.consolidation import ConsolidationReport
+    from memtier_plugin.facts.dependents import Forgotten
+    from memtier_plugin.facts.review import ReviewOutcome
+    from memtier_plugin.learning.credit import RunResult
+    from memtier_plugin.lifecycle.purge.purge import Receipt
+    from memtier_plugin.lifecycle.retention import RetentionResult
 
 REMEMBERED_SESSION: Final = "remembered"  # the session of what somebody asked to be kept
 
@@ -117,6 +112,8 @@ class MemTier(Services):
             MessageError, LedgerError: one is no message, or cannot be written; none was written.
             Paused: the project is switched off.
         """
+        from memtier_plugin.ingest.messages import parse_messages
+
         parsed = parse_messages(messages)
         run = Run(
             agent=self.agent_id,
@@ -150,26 +147,6 @@ class MemTier(Services):
         masked = self._redactor.redact_name(session), self._actor.mask_name(sender)
         return self._confidences.mark_session(*masked)
 
-    def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
-        """Record whole sessions, as an import does, many runs at once.
-
-        Yields the new entries of each few runs when they are written; see `record`.
-        """
-        self._refuse_when_paused()
-        return self._recorder.record_sessions(sessions)
-
-    def record_again(
-        self, agent: str, entries: Sequence[Entry], *, dry_run: bool = False
-    ) -> tuple[int, dict[str, str]]:
-        """Write entries that were exported; see `reimporting`."""
-        self._refuse_when_paused()
-        recorder = Recorder(replace(self._actor, agent=agent))
-        return recorder.reimport(entries, dry_run=dry_run)
-
-    def count_new(self, sessions: Iterable[Session]) -> int:
-        """Return how many messages `record_sessions` would write; nothing is written."""
-        return self._recorder.count_new(sessions)
-
     def end_run(
         self,
         messages: Iterable[object],
@@ -197,6 +174,9 @@ class MemTier(Services):
             LedgerError: nothing was written, or the credits were not.
             Paused: the project is switched off.
         """
+        from memtier_plugin.ingest.messages import parse_messages
+        from memtier_plugin.learning.credit import assign_credit
+
         parsed = parse_messages(messages)
         run = Run(
             agent=self.agent_id,
@@ -356,7 +336,7 @@ class MemTier(Services):
         *,
         dry_run: bool = False,
         delete_exports: bool = False,
-        progress: Progress | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
     ) -> Receipt:
         """Erase items, or every occurrence of a text, from all files; see `Purger.purge`."""
         return self.purger.purge(
@@ -369,6 +349,8 @@ class MemTier(Services):
         Raises:
             LedgerError, IndexProblem: not all was hidden; the rest goes the next time.
         """
+        from memtier_plugin.lifecycle.retention import apply_retention
+
         return apply_retention(self._actor, self.knowledge)
 
     # -- recall --------------------------------------------------------------------------------
@@ -428,6 +410,8 @@ class MemTier(Services):
             SettingsError: `ask.model` names no endpoint that is configured.
             IndexProblem, LedgerError: the index, or the journal, cannot be used.
         """
+        from memtier_plugin.answering.answerer import Answerer
+
         answerer = Answerer(self._actor, self._recaller)
         return answerer.ask(
             question, sender=sender, at=at, write_back=write_back, session_id=session_id
@@ -448,6 +432,8 @@ class MemTier(Services):
         Raises:
             NotFound: the journal has no such recall (they are kept `journal.retention_days`).
         """
+        from memtier_plugin.retrieval.explain import Explainer
+
         return Explainer(self._actor).explain(recall_id, why, self._actor.mask_name(sender))
 
     # -- looking -------------------------------------------------------------------------------
@@ -468,6 +454,8 @@ class MemTier(Services):
             date: only this UTC day's, as 2026-11-21.
             after_id: only entries written after this one.
         """
+        from memtier_plugin.facts import views
+
         self.store.refresh(self.agent_id, wait_ms=500, read_all=True)
         session = self._actor.mask_name(session)
         entries = views.read_entries(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.codecs import check_methods
@@ -16,17 +16,16 @@ from memtier_plugin.core.events import HookFailedEvent
 from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import Clock, to_iso
-from memtier_plugin.lifecycle.purge.machines import PurgeReach, require_reach
-from memtier_plugin.operations import recall_expiry
-from memtier_plugin.operations import repair as repairing
-from memtier_plugin.operations.health import checks, hook_marks, status
-from memtier_plugin.operations.health.finding import HealthFinding
-from memtier_plugin.operations.reembed import Reembedder
-from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.shared.store import SharedStore, open_store
+from memtier_plugin.storage.shared.membership import open_store
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust.redaction import Redactor
+
+if TYPE_CHECKING:
+    from memtier_plugin.lifecycle.purge.machines import PurgeReach
+    from memtier_plugin.operations.health.finding import HealthFinding
+    from memtier_plugin.operations.reembed import Reembedder
+    from memtier_plugin.operations.repair import Repair
 
 _REFRESH_MS: Final = 50  # how long a bounded catching up waits for the index's write lock
 
@@ -50,8 +49,8 @@ class Project:
         self.agent_id = agent_id
         self.settings = settings
         self._store = open_store(home, project, settings)
-        if isinstance(self._store, SharedStore):
-            self._store.purges = lambda: self._reach
+        if self._store.sharing:
+            self._store.sharing.purges = lambda: self._reach
         self._is_closed = False
         self._clock = clock
         self._everybody = everybody
@@ -106,22 +105,29 @@ class Project:
 
     def status(self) -> dict[str, Any]:
         """Return how things stand: what was stored and recalled last, and what is degraded."""
+        from memtier_plugin.operations.health import status
+
         return status.collect_status(self.store, self._clock())
 
     def doctor(self) -> list[HealthFinding]:
         """Check the home, the ledgers, the index and the settings, and name each remedy."""
+        from memtier_plugin.operations import repair
+        from memtier_plugin.operations.health import checks
+
         return [
             *checks.run_checks(self.store, self._clock()),
-            *repairing.find_leftovers(self.store),
+            *repair.find_leftovers(self.store),
         ]
 
-    def repair(self, progress: Callable[[int, int], None]) -> Iterator[repairing.Repair]:
+    def repair(self, progress: Callable[[int, int], None]) -> Iterator[Repair]:
         """Make every repair that loses nothing; yield each once it is done.
 
         Raises:
             LedgerError, IndexProblem: the rest is still to be done.
         """
-        return repairing.repair(self._actor, progress)
+        from memtier_plugin.operations.repair import repair
+
+        return repair(self._actor, progress)
 
     def note_hook(
         self,
@@ -136,6 +142,8 @@ class Project:
         Raises:
             LedgerWriteError: the home cannot be written.
         """
+        from memtier_plugin.operations.health import hook_marks
+
         failure = None if ok else error or "it failed"
         hook_marks.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
         if failure:
@@ -148,6 +156,8 @@ class Project:
         Raises:
             LedgerWriteError: the home cannot be written.
         """
+        from memtier_plugin.operations.health import hook_marks
+
         hook_marks.note_begun(self.store, host_agent, hook)
 
     def follow(self, stop: threading.Event) -> None:
@@ -156,8 +166,8 @@ class Project:
         Raises:
             LedgerError: it is away, or refuses; call again.
         """
-        if isinstance(self.store, SharedStore):
-            self.store.follow(stop)
+        if self.store.sharing:
+            self.store.sharing.follow(stop)
 
     def synchronise(self) -> None:
         """Fetch what is new in a shared project, and deliver what waits.
@@ -165,11 +175,13 @@ class Project:
         Raises:
             LedgerError: the server is away, or refuses.
         """
-        if isinstance(self.store, SharedStore):
-            self.store.sync()
+        if self.store.sharing:
+            self.store.sharing.sync()
 
     @cached_property
     def _reach(self) -> PurgeReach:
+        from memtier_plugin.lifecycle.purge.machines import require_reach
+
         return require_reach(self._actor)
 
     def purges(self) -> list[dict[str, Any]]:
@@ -184,7 +196,7 @@ class Project:
         """Bring the index up to date and return the lines read; without ``full`` within bounds."""
         if full:
             lines = self.store.catch_up_all()
-            if not isinstance(self.store.embedder, EndpointEmbedder):  # that may cost money
+            if not self.settings.embedding.is_remote:  # that may cost money
                 with suppress(LedgerError):  # another process is at it
                     self.reembedding.run()
             return lines
@@ -194,6 +206,8 @@ class Project:
     @property
     def reembedding(self) -> Reembedder:
         """The service that computes the vectors missing for the current model."""
+        from memtier_plugin.operations.reembed import Reembedder
+
         return Reembedder(self.store, self.agent_id, self._clock)
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
@@ -207,6 +221,8 @@ class Project:
 
     def expire_recalls(self) -> int:
         """Drop journalled recalls older than `journal.retention_days`; return how many."""
+        from memtier_plugin.operations import recall_expiry
+
         return recall_expiry.expire_recalls(self.store, self._clock())
 
     @property

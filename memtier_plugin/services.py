@@ -1,39 +1,44 @@
-"""The services behind the façade: what does the work, made when it is first asked for."""
+"""The services behind the façade: what does the work, imported and made when first asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memtier_plugin.answering.tool_search import ToolSearch
 from memtier_plugin.core.codecs import check_methods
+from memtier_plugin.core.errors import EndpointError
+from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.usage_events import UsageEvent
-from memtier_plugin.facts.gatekeeper import Gatekeeper
-from memtier_plugin.facts.people import People
-from memtier_plugin.facts.retirement import Retirement
-from memtier_plugin.facts.service import FactService
-from memtier_plugin.facts.summaries.job import Summariser
-from memtier_plugin.facts.summaries.working import WorkingMemory
-from memtier_plugin.ingest.confidences import Confidences
-from memtier_plugin.ingest.recorder import Recorder
-from memtier_plugin.learning.causes import Causes
-from memtier_plugin.learning.log import LearnLog
-from memtier_plugin.lifecycle.edit import Editor
-from memtier_plugin.lifecycle.history import History
-from memtier_plugin.lifecycle.purge.purge import Purger
-from memtier_plugin.operations.logprob_credit import LogprobCreditor
-from memtier_plugin.priority.job import Prioritiser
+from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.project import Project
-from memtier_plugin.regression.gate import RegressionGate
-from memtier_plugin.retrieval.pasted_text import own_words
-from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.providers.embedding.query import RemoteEmbedder
 
 if TYPE_CHECKING:
+    from memtier_plugin.answering.tool_search import ToolSearch
+    from memtier_plugin.facts.gatekeeper import Gatekeeper
+    from memtier_plugin.facts.people import People
+    from memtier_plugin.facts.retirement import Retirement
+    from memtier_plugin.facts.service import FactService
+    from memtier_plugin.facts.summaries.job import Summariser
+    from memtier_plugin.facts.summaries.working import WorkingMemory
+    from memtier_plugin.ingest.confidences import Confidences
+    from memtier_plugin.ingest.recorder import Recorder
+    from memtier_plugin.learning.causes import Causes
+    from memtier_plugin.learning.log import LearnLog
     from memtier_plugin.learning.weight_job import WeightLearner
+    from memtier_plugin.lifecycle.edit import Editor
+    from memtier_plugin.lifecycle.history import History
+    from memtier_plugin.lifecycle.purge.purge import Purger
+    from memtier_plugin.operations.logprob_credit import LogprobCreditor
+    from memtier_plugin.priority.job import Prioritiser
+    from memtier_plugin.regression.gate import RegressionGate
+    from memtier_plugin.retrieval.query import Viewer
+    from memtier_plugin.retrieval.recall import Recaller
+    from memtier_plugin.storage.actor import Actor
 
 
 @check_methods
@@ -42,18 +47,26 @@ class Services(Project):
 
     @cached_property
     def _recaller(self) -> Recaller:
+        from memtier_plugin.retrieval.recall import Recaller
+
         return Recaller(self._actor)
 
     @cached_property
     def knowledge(self) -> FactService:
         """The service for the project's facts: search, review, consolidate, roll back."""
+        from memtier_plugin.facts.service import FactService
+
         return FactService(self._actor, self._recaller)
 
     def warm_up(self) -> None:
-        """Recall for a prompt that nobody wrote, as the first one takes eight times as long.
+        """Prepare for the first prompt, which else takes eight times as long; journals nothing."""
+        from memtier_plugin.retrieval import reranking
 
-        Nothing is journalled.
-        """
+        embedder = self.store.embedder
+        if isinstance(embedder, RemoteEmbedder):
+            with suppress(EndpointError):  # the first recall's label says why it uses words only
+                embedder.warm_up()
+        reranking.warm_up(self.settings)
         with self.store.session():
             text = self._recaller.redact("Where was it last?")
             self._recaller.plan(text, self.viewer(None), RecallRequest(purpose="inject"))
@@ -64,7 +77,31 @@ class Services(Project):
 
     def search_stores(self, sender: str | None, shown: set[str]) -> ToolSearch:
         """Return the searches of single stores for a sender; ``shown`` grows by what they show."""
+        from memtier_plugin.answering.tool_search import ToolSearch
+
         return ToolSearch(self.store, self._recaller, self.viewer(sender), shown=shown)
+
+    def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
+        """Record whole sessions, as an import does, many runs at once.
+
+        Yields the new entries of each few runs when they are written; see `record`.
+        """
+        self._refuse_when_paused()
+        return self._recorder.record_sessions(sessions)
+
+    def record_again(
+        self, agent: str, entries: Sequence[Entry], *, dry_run: bool = False
+    ) -> tuple[int, dict[str, str]]:
+        """Write entries that were exported; see `reimporting`."""
+        from memtier_plugin.ingest.recorder import Recorder
+
+        self._refuse_when_paused()
+        recorder = Recorder(replace(self._actor, agent=agent))
+        return recorder.reimport(entries, dry_run=dry_run)
+
+    def count_new(self, sessions: Iterable[Session]) -> int:
+        """Return how many messages `record_sessions` would write; nothing is written."""
+        return self._recorder.count_new(sessions)
 
     def note_usage(self, usage: Sequence[UsageEvent], run_id: str | None = None) -> None:
         """Journal what a run's calls of a model took, for `memtier bill`.
@@ -78,16 +115,22 @@ class Services(Project):
     @cached_property
     def people(self) -> People:
         """The people of the project, and which senders are one person."""
+        from memtier_plugin.facts.people import People
+
         return People(self._actor)
 
     @cached_property
     def history(self) -> History:
         """The project at other times: recall as of a time, compare two times, undo runs."""
+        from memtier_plugin.lifecycle.history import History
+
         return History(self._actor, self.knowledge.person)
 
     @cached_property
     def editor(self) -> Editor:
         """What turns a person's changes to a text of memory into events."""
+        from memtier_plugin.lifecycle.edit import Editor
+
         return Editor(self._actor, self.knowledge.person)
 
     @property
@@ -104,11 +147,15 @@ class Services(Project):
     @cached_property
     def learned(self) -> LearnLog:
         """What was learned and put into the project's settings."""
+        from memtier_plugin.learning.log import LearnLog
+
         return LearnLog(self._actor)
 
     @property
     def regression(self) -> RegressionGate:
         """The gate that tells whether a change makes answers worse."""
+        from memtier_plugin.regression.gate import RegressionGate
+
         return RegressionGate(self._actor)
 
     @property
@@ -119,47 +166,68 @@ class Services(Project):
     @cached_property
     def causes(self) -> Causes:
         """What lines change in the reward of runs, for the person at the machine."""
+        from memtier_plugin.learning.causes import Causes
+
         return Causes(self._actor)
 
     @cached_property
     def retirement(self) -> Retirement:
         """The proposals to forget what never helped."""
+        from memtier_plugin.facts.retirement import Retirement
+
         return Retirement(self._actor)
 
     @cached_property
     def summariser(self) -> Summariser:
         """The job that summarises sessions and days, and writes timelines."""
+        from memtier_plugin.facts.summaries.job import Summariser
+
         return Summariser(self._actor)
 
     @cached_property
     def prioritiser(self) -> Prioritiser:
         """The job that rates entries, and keeps personas and tiers."""
+        from memtier_plugin.priority.job import Prioritiser
+        from memtier_plugin.retrieval.pasted_text import own_words
+
         return Prioritiser(self._actor, own_words)
 
     @cached_property
     def gatekeeper(self) -> Gatekeeper:
         """The job that judges entries by the encoding gate."""
+        from memtier_plugin.facts.gatekeeper import Gatekeeper
+
         return Gatekeeper(self._actor)
 
     @cached_property
     def logprob_creditor(self) -> LogprobCreditor:
         """The job that credits ended runs by a model's log-probabilities."""
+        from memtier_plugin.operations.logprob_credit import LogprobCreditor
+
         return LogprobCreditor(self._actor)
 
     @cached_property
     def working(self) -> WorkingMemory:
         """The running summaries of sessions."""
+        from memtier_plugin.facts.summaries.working import WorkingMemory
+
         return WorkingMemory(self._actor)
 
     @cached_property
     def purger(self) -> Purger:
         """The service that purges items, and completes an interrupted purge."""
+        from memtier_plugin.lifecycle.purge.purge import Purger
+
         return Purger(self._actor)
 
     @cached_property
     def _confidences(self) -> Confidences:
+        from memtier_plugin.ingest.confidences import Confidences
+
         return Confidences(self._actor)
 
     @cached_property
     def _recorder(self) -> Recorder:
+        from memtier_plugin.ingest.recorder import Recorder
+
         return Recorder(self._actor)

@@ -44,7 +44,6 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Fact, Purpose
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest, Route, Step
 from memtier_plugin.core.times import aware
-from memtier_plugin.providers.reranking import NO_RERANKER
 from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.follow_up import FollowUp, FollowUpBudget
 from memtier_plugin.retrieval.pages import PageReader
@@ -52,7 +51,7 @@ from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.reranking import NOT_RERANKED, order_pages
-from memtier_plugin.retrieval.tiers import TIERS, TierName, is_tiered
+from memtier_plugin.retrieval.tiers import TIERS, TierName
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.pages import Page
@@ -281,7 +280,7 @@ class Answerer:
 
     def _search_log(self, inquiry: _Inquiry, model: AnsweringModel) -> Recall:
         """Search the log; tier by tier, if it is so configured, until the model has enough."""
-        if not is_tiered(self._store.settings.retrieval):
+        if not self._store.settings.retrieval.is_tiered:
             return self._recall(inquiry, "raw", inquiry.text)
         for tier in TIERS:
             recall = self._recall(inquiry, "raw", inquiry.text, reach=tier)
@@ -390,7 +389,7 @@ class Answerer:
     def _rerank_pages(self, inquiry: _Inquiry, linked: list[Page], pages: PageReader) -> list[Page]:
         """Return pages in the order of `rerank.model`, if there is one, else as they are."""
         settings, started = self._store.settings, time.monotonic()
-        if settings.rerank.model == NO_RERANKER:
+        if not settings.rerank.is_on:
             return linked
         name, question = "rerank pages", self._recaller.redact(inquiry.text)
         try:

@@ -41,7 +41,6 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.reranking import NO_RERANKER
 from memtier_plugin.regression.intervals import bootstrap_interval
 from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.storage.project_folder import ProjectFolder
@@ -291,8 +290,8 @@ def _mechanisms(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
     if profile == "recall_first":
         for group, variants in _SWITCHED.items():
             yield from (Variant(group, name, changed) for name, changed in variants.items())
-    if profile != "paper" and settings["rerank.model"] != NO_RERANKER:
-        yield Variant("signals", "without rerank", {"rerank.model": NO_RERANKER})
+    if profile != "paper" and settings["rerank.model"] != "none":
+        yield Variant("signals", "without rerank", {"rerank.model": "none"})
     if profile != "paper" and settings["ask.hypothetical"]:
         yield Variant("signals", "without hypothetical", {"ask.hypothetical": False})
     if profile == "rrf":

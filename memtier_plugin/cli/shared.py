@@ -25,8 +25,10 @@ from memtier_plugin.storage.recovery import remove_abandoned_restores
 from memtier_plugin.storage.shared import engines
 from memtier_plugin.storage.shared.admin import Grant
 from memtier_plugin.storage.shared.leaving import make_own, remove_copy
-from memtier_plugin.storage.shared.store import SharedStore, is_joining, shared_name
-from memtier_plugin.storage.shared.store import join as make_shared
+from memtier_plugin.storage.shared.membership import is_joining, shared_name
+from memtier_plugin.storage.shared.membership import join as make_shared
+from memtier_plugin.storage.shared.store import SharedStore
+from memtier_plugin.storage.store import Store
 from memtier_plugin.transfer.bootstrap import join_by_snapshot, write_snapshot
 
 
@@ -273,10 +275,10 @@ def _purges_view(document: Document) -> RenderableType:
     return table if table.row_count else safe_text("Nothing was purged since it is shared.", "dim")
 
 
-def _store(store: object) -> SharedStore:
-    if not isinstance(store, SharedStore):
+def _store(store: Store) -> SharedStore:
+    if store.sharing is None:
         raise SettingsError("this project is not shared from this machine: `memtier shared join`")
-    return store
+    return store.sharing
 
 
 def _server(scope: Scope) -> str:

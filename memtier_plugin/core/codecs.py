@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache, wraps
-from inspect import isclass, isfunction, signature
+from inspect import isclass, isfunction, signature, unwrap
 from itertools import chain
 from math import isfinite
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import (
     Annotated,
     Any,
@@ -103,7 +103,9 @@ def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
 @cache
 def _kinds(method: Callable[..., Any]) -> dict[str, Any]:
     """Return the parameters of a method, each with its type, or None where it is not checked."""
-    hints = get_type_hints(method, include_extras=True)
+    annotations = {n: hint for n, hint in method.__annotations__.items() if n != "return"}
+    parameters = SimpleNamespace(__annotations__=annotations)
+    hints = get_type_hints(parameters, unwrap(method).__globals__, include_extras=True)
     kinds = {name: _checkable(hints.get(name)) for name in signature(method).parameters}
     options = [hint for hint in hints.values() if get_origin(hint) is Unpack]
     for [keywords] in map(get_args, options):

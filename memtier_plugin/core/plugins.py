@@ -33,13 +33,12 @@ from memtier_plugin.core.results import Hit, Signal
 from memtier_plugin.core.settings.schema import Settings
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
-SHIPPED_HANDLERS: Final = (
+HOST_HANDLERS: Final = (
     "memtier_plugin.hooks.before_prompt_build",
     "memtier_plugin.hooks.agent_end",
     "memtier_plugin.hooks.sessions",
-    "memtier_plugin.retrieval.reranking",
-    "memtier_plugin.telemetry.watch",
 )
+SHIPPED_PLUGINS: Final = ("memtier_plugin.retrieval.reranking", "memtier_plugin.telemetry.watch")
 
 _log = logging.getLogger("memtier")
 _lock = threading.RLock()
@@ -69,7 +68,13 @@ _errors: dict[tuple[str, str], PluginError] = {}
 
 
 def manager() -> pluggy.PluginManager:
-    """Return this process's plugin manager, made and filled at the first call."""
+    """Return this process's plugin manager with the handlers of what hosts call."""
+    with _lock:
+        return _with_host_handlers()
+
+
+def _extensions() -> pluggy.PluginManager:
+    """Return the same manager for what MemTier itself asks of plugins."""
     with _lock:
         return _build_manager()
 
@@ -109,22 +114,27 @@ def record_failure(plugin: str, hook: str, error: BaseException) -> None:
 
 def find_secret_spans(text: str) -> list[tuple[int, int, str]]:
     """Return the spans (start, end, kind) that plugins want redacted in a text."""
-    hook = manager().hook.memtier_redact
+    hook = _extensions().hook.memtier_redact
     if not hook.get_hookimpls():  # asked for every message that is written
         return []
     answers = hook(text=text)
     return [span for spans in answers for span in spans]
 
 
+def gives_signals() -> bool:
+    """Tell whether a plugin has ranking signals."""
+    return bool(_extensions().hook.memtier_signals.get_hookimpls())
+
+
 def collect_signals(query: str, items: Sequence[Entry | Fact]) -> list[Signal]:
     """Return the plugins' ranking signals, each with one value for every item."""
-    answers = manager().hook.memtier_signals(query=query, items=items)
+    answers = _extensions().hook.memtier_signals(query=query, items=items)
     return [signal for answer in answers for signal in answer]
 
 
 def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
     """Return the facts that plugins find in entries."""
-    answers = manager().hook.memtier_extract(entries=entries)
+    answers = _extensions().hook.memtier_extract(entries=entries)
     return [draft for drafts in answers for draft in drafts]
 
 
@@ -136,7 +146,7 @@ def tell_written(
     settings: Settings,
 ) -> None:
     """Tell plugins what was written, since ``started`` (`time.monotonic`), unless nobody asks."""
-    hook = manager().hook.memtier_written
+    hook = _extensions().hook.memtier_written
     if settings.telemetry.enabled or len(hook.get_hookimpls()) > 1:  # than the shipped one
         ms = 1000 * (time.monotonic() - started)
         hook(home=home, project=project, records=records, ms=ms, settings=settings)
@@ -144,8 +154,8 @@ def tell_written(
 
 def may_rerank(settings: Settings) -> bool:
     """Tell whether a model is configured that orders hits, or a plugin may do so."""
-    others = len(manager().hook.memtier_rerank.get_hookimpls()) > 1  # than the shipped one
-    return others or settings.rerank.model != "none"
+    others = len(_extensions().hook.memtier_rerank.get_hookimpls()) > 1  # than the shipped one
+    return others or settings.rerank.is_on
 
 
 def rerank_hits(
@@ -156,7 +166,7 @@ def rerank_hits(
     Raises:
         RerankUnavailable: the shipped one is configured, and had no answer in time.
     """
-    answer = manager().hook.memtier_rerank(
+    answer = _extensions().hook.memtier_rerank(
         query=query, hits=hits, deadline=deadline, settings=settings
     )
     return hits if answer is None else cast("Sequence[Hit]", answer)
@@ -164,14 +174,22 @@ def rerank_hits(
 
 def find_embedder() -> Embedder | None:
     """Return the embedder that a plugin brings, if one does."""
-    return cast("Embedder | None", manager().hook.memtier_embedder())
+    return cast("Embedder | None", _extensions().hook.memtier_embedder())
+
+
+@functools.cache
+def _with_host_handlers() -> pluggy.PluginManager:
+    manager = _build_manager()
+    for name in HOST_HANDLERS:
+        manager.register(importlib.import_module(name), name)
+    return manager
 
 
 @functools.cache
 def _build_manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)
-    for name in SHIPPED_HANDLERS:
+    for name in SHIPPED_PLUGINS:
         manager.register(importlib.import_module(name), name)
     if _may_have_third_parties():
         from importlib.metadata import entry_points  # here: its import costs more than the rest

@@ -16,7 +16,7 @@ from memtier_plugin.core.events import GateEvent, Verdict
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.settings.schema import GateMode
-from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.providers.embedding.query import RemoteEmbedder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.text import gate
@@ -124,7 +124,7 @@ class Gatekeeper:
     def _embedder(self) -> Embedder | None:
         """The model that is at work here; one of an endpoint may cost money."""
         embedder = self._store.embedder
-        return None if isinstance(embedder, EndpointEmbedder) else embedder
+        return None if isinstance(embedder, RemoteEmbedder) else embedder
 
     def _nearest(self, entry: Entry) -> list[tuple[Entry, float]]:
         """Return the earlier lines of the same scope nearest to an entry, with their cosines."""

@@ -11,7 +11,8 @@ from memtier_plugin.core.events import AcceptEvent, PromoteEvent, RejectEvent, S
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts import review_note, review_queue
-from memtier_plugin.facts.review_queue import WAITING, Audience, ReviewItem
+from memtier_plugin.facts.review_note import Audience
+from memtier_plugin.facts.review_queue import WAITING, ReviewItem
 from memtier_plugin.facts.rollback_plan import time_after
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.facts.writer import FactWriter

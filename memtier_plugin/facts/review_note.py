@@ -13,15 +13,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.times import from_iso
-from memtier_plugin.facts.review_queue import Audience, waiting_of
-from memtier_plugin.storage.store import Store
+
+if TYPE_CHECKING:
+    from memtier_plugin.storage.store import Store
 
 FILE: Final = "review.json"
 COUNT_AGAIN: Final = timedelta(hours=1)  # after which what waits is counted again
@@ -31,8 +32,17 @@ _LOCK_SECONDS: Final = 0.05  # a prompt goes without the note rather than wait
 _MAX_NAMES: Final = 200  # people remembered; the oldest are dropped first
 
 
+class Audience(NamedTuple):
+    """Whose part of the queue: what rests on this agent's lines of this sender alone."""
+
+    agent: str
+    sender: str | None = None
+
+
 def note_waiting(store: Store, audience: Audience, now: datetime) -> None:
     """Count what waits for an agent's person, for the next prompt to tell."""
+    from memtier_plugin.facts.review_queue import waiting_of
+
     folder, key = store.project_folder.path, _key(*audience)
     counted = _load(folder)["waiting"].get(key)
     if _is_recent(counted, now):

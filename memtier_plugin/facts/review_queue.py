@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts import views
 from memtier_plugin.facts.forget_proposals import ForgetProposal, pending_forgets
+from memtier_plugin.facts.review_note import Audience
 from memtier_plugin.facts.views import FactView, SourceLine
 from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.retrieval.visibility import Asker
@@ -28,13 +29,6 @@ _ORDER: Final = (
 )  # what recalls get wrong until it is decided comes first
 
 ReviewKind = Literal["conflict", "forget", "fact"]
-
-
-class Audience(NamedTuple):
-    """Whose part of the queue: what rests on this agent's lines of this sender alone."""
-
-    agent: str
-    sender: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END, new_id
 from memtier_plugin.core.records import Extractor, Fact, FactDraft, Run
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.times import aware
-from memtier_plugin.facts import changes, dependents, review_note, views
+from memtier_plugin.facts import changes, dependents, views
 from memtier_plugin.facts.changes import FactChange
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator, Progress
 from memtier_plugin.facts.dependents import Forgotten
@@ -34,7 +34,8 @@ from memtier_plugin.facts.forget_proposals import (
 )
 from memtier_plugin.facts.recall_check import RecallGuard, Regression
 from memtier_plugin.facts.review import FactReview, ReviewOutcome
-from memtier_plugin.facts.review_queue import Audience, ReviewItem, waiting_forgets
+from memtier_plugin.facts.review_note import Audience
+from memtier_plugin.facts.review_queue import ReviewItem, waiting_forgets
 from memtier_plugin.facts.rollback import roll_back
 from memtier_plugin.facts.rollback_plan import Rollback
 from memtier_plugin.facts.views import ConsolidationInfo, FactView
@@ -313,15 +314,6 @@ class FactService:
         """
         facts = [self.fact(identity).fact.id for identity in ids]
         return propose_forget(self._actor, facts)
-
-    def note_waiting(self, audience: Audience) -> None:
-        """Count what waits for an agent's person; see `review_note`."""
-        review_note.note_waiting(self._store, audience, self._actor.clock())
-
-    def take_reminder(self, audience: Audience) -> int:
-        """Return how much waits if the person is to be reminded now, once a day at most."""
-        folder = self._store.project_folder.path
-        return review_note.take_reminder(folder, audience, self._actor.clock())
 
     def edit(self, fact_id: str, text: str) -> ReviewOutcome:
         """Put another wording in the place of a fact that waits; see `MemTier.edit_fact`."""

@@ -30,7 +30,7 @@ from memtier_plugin.priority.importance import rate_by_rules
 from memtier_plugin.priority.persona import OwnWords, Persona, build_persona, persona_of
 from memtier_plugin.priority.rater import ChatRater
 from memtier_plugin.providers.embedding.quantise import quantise
-from memtier_plugin.providers.embedding.remote import encode_query
+from memtier_plugin.providers.embedding.query import encode_query
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.records import Stored

@@ -28,7 +28,7 @@ from memtier_plugin.core.errors import (
 )
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.records import count_tokens
-from memtier_plugin.core.settings.schema import Endpoint
+from memtier_plugin.core.settings.schema import ENDPOINT_PREFIX, Endpoint
 from memtier_plugin.core.workers import WorkerPool
 from memtier_plugin.providers.endpoint_errors import to_endpoint_error
 from memtier_plugin.providers.scoring import ScoredText
@@ -36,7 +36,6 @@ from memtier_plugin.providers.scoring import ScoredText
 if TYPE_CHECKING:
     from openai import OpenAI
 
-ENDPOINT_PREFIX: Final = "endpoint:"  # of a model name in the settings
 MAX_ATTEMPTS: Final = 4
 FIRST_PAUSE: Final = 0.5  # seconds; each later one is twice as long, within a half
 LONGEST_PAUSE: Final = 20.0  # seconds, even if the server asks for more

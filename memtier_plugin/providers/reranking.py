@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from memtier_plugin.core.errors import EndpointError, RerankUnavailable, SettingsError
-from memtier_plugin.core.settings.schema import Endpoint, Settings
+from memtier_plugin.core.settings.schema import ENDPOINT_PREFIX, Endpoint, Settings
 from memtier_plugin.providers.cross_encoder import CrossEncoder
-from memtier_plugin.providers.endpoint import ENDPOINT_PREFIX, EndpointClient, resolve_model
+from memtier_plugin.providers.endpoint import EndpointClient, resolve_model
 
-NO_RERANKER: Final = "none"
 MAX_TEXT_CHARS: Final = 2_000  # of the query, and of one text; cross-encoders read some 512 tokens
 REST_SECONDS: Final = 15.0  # after a failure
 
@@ -114,8 +113,8 @@ def configured_reranker(settings: Settings) -> Reranker | None:
         SettingsError: no such endpoint is configured, the folder has no cross-encoder, or ONNX
             Runtime is not installed.
     """
-    name = settings.rerank.model
-    return None if name == NO_RERANKER else find_reranker(name, settings.endpoints)
+    rerank = settings.rerank
+    return find_reranker(rerank.model, settings.endpoints) if rerank.is_on else None
 
 
 def find_reranker(name: str, endpoints: Mapping[str, Endpoint]) -> Reranker:

@@ -13,7 +13,6 @@ from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.results import Hit
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.retrieval import fused_search
 from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
@@ -35,6 +34,8 @@ def profile_weights(settings: Settings, model: str | None) -> dict[str, float]:
     if settings.retrieval.profile == "paper":
         return asdict(settings.paper.weights)  # all of them, as the paper lists them
     if settings.retrieval.profile == "rrf":
+        from memtier_plugin.retrieval import fused_search
+
         return dict(fused_search.WEIGHTS)
     weights = asdict(ranking_weights(settings.retrieval.weights, model))
     return {name: weight for name, weight in weights.items() if weight}

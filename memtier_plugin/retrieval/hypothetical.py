@@ -50,7 +50,7 @@ class HypothesisWriter:
     def applies(self, request: RecallRequest) -> bool:
         """Tell whether a recall gets one: it is asked for, and no prompt waits for it."""
         ask, profile = self.settings.ask, self.settings.retrieval.profile
-        off = not ask.hypothetical or ask.model == "none" or profile == "paper"
+        off = ask.model == "none" or profile == "paper"
         return (
             request.purpose not in FOR_PROMPTS and not off and self.actor.store.embedder is not None
         )
@@ -98,8 +98,3 @@ class HypothesisWriter:
         for oldest in [*self._cached][:-_CACHED]:
             self._cached.pop(oldest, None)
         return line, reply.prompt_tokens + reply.completion_tokens
-
-
-def with_step(hypothesis: Hypothesis | None, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the steps of a recall after the one that made up an answer, if one did."""
-    return steps if hypothesis is None else (hypothesis.step, *steps)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Route, Step
 from memtier_plugin.retrieval.block import BlockPlan
 from memtier_plugin.retrieval.contradictions import StatedValue
 from memtier_plugin.retrieval.floor import Judged
-from memtier_plugin.retrieval.hypothetical import Hypothesis
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.routing import RoutedHits, asks_several
 from memtier_plugin.retrieval.search import SearchResult
+
+if TYPE_CHECKING:
+    from memtier_plugin.retrieval.hypothetical import Hypothesis
 
 
 def with_subject(text: str, subject: str) -> str:

@@ -8,12 +8,15 @@ stored calls it so ("the ecommerce-api project", "ecommerce-api/").  Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import words_of
+
+if TYPE_CHECKING:
+    from memtier_plugin.storage.readers import Reader
 
 MAX_LINES: Final = 24  # that are read for whether they call it a project
 # Possessive, and only from the start of a word: linear in texts without a space.
@@ -48,6 +51,20 @@ def find_project_names(
         for identifier in find_identifiers(text)
         if identifier in own or is_called_project(identifier, lines_with(identifier))
     )
+
+
+def read_project_names(
+    reader: Reader, scopes: Sequence[int], text: str, own: Collection[str]
+) -> tuple[str, ...]:
+    """Return the same, by what is stored."""
+    if not find_identifiers(text):
+        return ()
+
+    def lines_with(word: str) -> list[str]:
+        rows = [*reader.match_words(scopes, {word: 1.0}, MAX_LINES).rows.get(word, ())]
+        return [stored.item.text for stored in reader.items_by_row(rows[:MAX_LINES]).values()]
+
+    return find_project_names(text, own, lines_with)
 
 
 def is_called_project(identifier: str, texts: Iterable[str]) -> bool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable
-from memtier_plugin.providers.embedding.encoder import EncoderEmbedder
 from memtier_plugin.providers.embedding.load import UnavailableEmbedder
 from memtier_plugin.providers.embedding.quantise import quantise
-from memtier_plugin.providers.embedding.remote import EndpointEmbedder, encode_query
+from memtier_plugin.providers.embedding.query import RemoteEmbedder, SlowEmbedder, encode_query
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, QueryVector, Viewer
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
@@ -32,7 +31,7 @@ def embed_query(
     if embedder is None:
         return None
     text = text[:MAX_QUERY_CHARS]
-    if isinstance(embedder, EndpointEmbedder):
+    if isinstance(embedder, RemoteEmbedder):
         # Nothing is sent before there is something to compare it with, and never a secret.
         reader = store.reader()
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
@@ -56,9 +55,9 @@ def embed_newest(store: Store) -> None:
     plugins.  The rest, and what was written under another model, is left to `operations.reembed`.
     """
     embedder = store.embedder
-    if embedder is None or isinstance(embedder, EndpointEmbedder | UnavailableEmbedder):
+    if embedder is None or isinstance(embedder, RemoteEmbedder | UnavailableEmbedder):
         return
-    limit = _MAX_ENCODED if isinstance(embedder, EncoderEmbedder) else _MAX_EMBEDDED
+    limit = _MAX_ENCODED if isinstance(embedder, SlowEmbedder) else _MAX_EMBEDDED
     missing = store.reader().rows_without_vector(embedder.name, limit, _NEWEST)
     if missing:
         store.put_vectors(embedder.name, embed_texts(embedder, missing))

@@ -12,7 +12,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import RerankUnavailable
@@ -22,7 +22,6 @@ from memtier_plugin.core.records import FOR_PROMPTS, count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
 from memtier_plugin.core.settings.schema import AgentRights, Paper, Retrieval, Rrf, Settings
 from memtier_plugin.core.times import aware
-from memtier_plugin.providers.reranking import NO_RERANKER
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
 from memtier_plugin.retrieval.block import BlockPlan, keep_injectable, passage_size
@@ -38,17 +37,11 @@ from memtier_plugin.retrieval.duplicates import collapse_duplicates, find_copies
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.follow_up import FollowUp, follow_up
 from memtier_plugin.retrieval.hits import read_hits, with_added
-from memtier_plugin.retrieval.hypothetical import HypothesisWriter, with_step
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
 from memtier_plugin.retrieval.judgement import Judge
 from memtier_plugin.retrieval.pages import PageReader
 from memtier_plugin.retrieval.plan import Candidates, Query, RecallPlan, Routed, Selection
-from memtier_plugin.retrieval.project_names import (
-    MAX_LINES,
-    find_identifiers,
-    find_project_names,
-    without_names,
-)
+from memtier_plugin.retrieval.project_names import read_project_names, without_names
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, Viewer, clean_query
 from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
@@ -59,13 +52,16 @@ from memtier_plugin.retrieval.search import Search, SearchResult, plugin_signals
 from memtier_plugin.retrieval.session_lines import refresh_for
 from memtier_plugin.retrieval.standing import own_orders
 from memtier_plugin.retrieval.subject import SubjectFinder
-from memtier_plugin.retrieval.tiers import TierName
 from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.retrieval.withholding import Withholder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.text.passages import select_passage
+
+if TYPE_CHECKING:
+    from memtier_plugin.retrieval.hypothetical import HypothesisWriter
+    from memtier_plugin.retrieval.tiers import TierName
 
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are looked for
@@ -88,7 +84,7 @@ class Recaller:
         self._judge = Judge(
             actor.store, self._settings, self._allowed, self._find_shown, was_injected
         )
-        self._writer = HypothesisWriter(actor, self._settings)
+        self._hypotheses: HypothesisWriter | None = None
         self.journal = RecallJournal(actor, self._already_shown)
         self.subjects = SubjectFinder(actor.store, self.journal)
         self._withholder = Withholder(self.journal, actor.agent, self._settings.causes.withhold)
@@ -160,12 +156,22 @@ class Recaller:
                 by_meaning=by_meaning,
                 started=started,
                 search_talk=False,
-                writer=self._writer if writes and self._writer.applies(request) else None,
+                writer=self._writer(request) if writes else None,
             )
             recall = self._pack(plan, recall_id, started)
         if not paused:
             self._journal(recall, plan, now)
         return recall
+
+    def _writer(self, request: RecallRequest) -> HypothesisWriter | None:
+        """Return what makes up an answer, where that is configured and no prompt waits for it."""
+        if not self._settings.ask.hypothetical:
+            return None
+        from memtier_plugin.retrieval.hypothetical import HypothesisWriter
+
+        if self._hypotheses is None:
+            self._hypotheses = HypothesisWriter(self._actor, self._settings)
+        return self._hypotheses if self._hypotheses.applies(request) else None
 
     def plan(
         self,
@@ -200,6 +206,7 @@ class Recaller:
             query, candidates, routed.lines, replaced, selection.already_shown
         )
         read = candidates.result.postings + candidates.result.vectors
+        made_up = (query.hypothesis.step,) if query.hypothesis else ()
         search_step = Step(name="search", ms=(searched - started) * 1000, read=read)
         return RecallPlan(
             query,
@@ -210,7 +217,7 @@ class Recaller:
             self._block(query, candidates.result.terms, judged),
             routed.route,
             {**routed.lines.left_out, **judged.left_out},
-            with_step(query.hypothesis, (search_step, *candidates.result.tiers, *routed.steps)),
+            (*made_up, search_step, *candidates.result.tiers, *routed.steps),
             selection.already_shown,
             judged,
             frozenset(now.by.id for now in replaced.values() if now.is_proven),
@@ -304,17 +311,11 @@ class Recaller:
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:
         """Return the words of a query that name the project: its own name, or one it is called."""
-        if self._is_published or not find_identifiers(text):
+        if self._is_published:
             return ()
         reader = self._store.reader()
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
-
-        def lines_with(word: str) -> list[str]:
-            rows = [*reader.match_words(scopes, {word: 1.0}, MAX_LINES).rows.get(word, ())]
-            return [stored.item.text for stored in reader.items_by_row(rows[:MAX_LINES]).values()]
-
-        own = (self._store.project, self._actor.agent)
-        return find_project_names(text, own, lines_with)
+        return read_project_names(reader, scopes, text, (self._store.project, self._actor.agent))
 
     def _search_problems(self, result: SearchResult) -> Iterator[str]:
         if result.late:
@@ -333,7 +334,7 @@ class Recaller:
         if self._is_paper or not plugins.may_rerank(self._settings):
             return hits
         until, text = query.until, query.searched[:MAX_QUERY_CHARS]
-        if self._settings.rerank.model != NO_RERANKER:
+        if self._settings.rerank.is_on:
             text = self.redact(text)  # it may leave the machine
         deadline = until if until is not None else time.monotonic() + _RERANK_SECONDS
         try:

@@ -9,17 +9,18 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import RerankUnavailable, SettingsError
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.providers.reranking import MAX_TEXT_CHARS, Reranker, configured_reranker
-from memtier_plugin.retrieval.pages import PageReader
-from memtier_plugin.retrieval.rerank_fusion import fuse_scores, modality_factor
-from memtier_plugin.storage.index.pages import Page
+
+if TYPE_CHECKING:
+    from memtier_plugin.providers.reranking import Reranker
+    from memtier_plugin.retrieval.pages import PageReader
+    from memtier_plugin.storage.index.pages import Page
 
 SHARE: Final = 0.7  # of the time left; choosing and packing lines needs the rest
 NOT_RERANKED: Final = "not reranked"  # in the label of a recall that kept the first order
@@ -38,6 +39,8 @@ def memtier_rerank(
     reranker = _reranker(settings)
     if reranker is None or len(hits) < 2:
         return None
+    from memtier_plugin.retrieval.rerank_fusion import fuse_scores, modality_factor
+
     seconds = SHARE * (deadline - time.monotonic())
     relevances = [
         min(1.0, relevance * modality_factor(query, is_summary=_is_summary(hit)))
@@ -82,6 +85,10 @@ def warm_up(settings: Settings) -> None:
 
 
 def _reranker(settings: Settings) -> Reranker | None:
+    if not settings.rerank.is_on:
+        return None
+    from memtier_plugin.providers.reranking import configured_reranker
+
     try:
         return configured_reranker(settings)
     except SettingsError as error:
@@ -96,6 +103,8 @@ def _text(hit: Hit) -> str:
 
 def _parts(hits: Sequence[Hit]) -> list[str]:
     """Return the lines of a page in parts, each as long as one text may be."""
+    from memtier_plugin.providers.reranking import MAX_TEXT_CHARS
+
     parts = [""]
     for line in map(_text, hits):
         if parts[-1] and len(parts[-1]) + len(line) > MAX_TEXT_CHARS:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from memtier_plugin.core import allowance, plugins
 from memtier_plugin.core.results import Evidence, Signal, Step
@@ -18,18 +19,18 @@ from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.candidates import PoolBuilder
 from memtier_plugin.retrieval.evidence import QueryEvidence, gather_evidence
 from memtier_plugin.retrieval.floor import CONSIDERED
-from memtier_plugin.retrieval.fused_search import FusedSearch
 from memtier_plugin.retrieval.model_weights import ranking_weights
-from memtier_plugin.retrieval.paper_search import PaperSearch
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, QueryVector, Viewer, parse_query
 from memtier_plugin.retrieval.signals import score_signals
-from memtier_plugin.retrieval.tiers import TIERS, TierName, is_sufficient, is_tiered, tier_rows
 from memtier_plugin.retrieval.time_questions import words_beside_time
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from memtier_plugin.retrieval.tiers import TierName
 
 PluginSignals = Callable[[str, Sequence[int]], Sequence[Signal]]
 RankedRow = tuple[int, float, Mapping[str, float]]  # row, score, signals
@@ -62,7 +63,7 @@ class SearchResult:
 
 def plugin_signals(store: Store) -> PluginSignals | None:
     """Return what asks the plugins for their signals; None without such a plugin."""
-    if not plugins.manager().hook.memtier_signals.get_hookimpls():
+    if not plugins.gives_signals():
         return None
 
     def collect(query: str, rows: Sequence[int]) -> Sequence[Signal]:
@@ -123,7 +124,7 @@ class Search:
             return self._rank_as_published(query)
         if self._settings.retrieval.profile == "rrf":
             return self._rank_fused(query)
-        if is_tiered(self._settings.retrieval):
+        if self._settings.retrieval.is_tiered:
             return self._rank_by_tiers(query, plugin_signals, reach)
         return self._rank_recall_first(query, plugin_signals)
 
@@ -135,6 +136,8 @@ class Search:
         Raises:
             DeadlineExceeded: before anything was ranked.
         """
+        from memtier_plugin.retrieval.tiers import TIERS, is_sufficient, tier_rows
+
         steps: list[Step] = []
         postings = vectors = 0
         result: SearchResult | None = None
@@ -229,6 +232,8 @@ class Search:
 
     def _rank_as_published(self, query: str) -> SearchResult:
         """Rank as MemTier was published: facts choose sessions, eq. 2 scores their entries."""
+        from memtier_plugin.retrieval.paper_search import PaperSearch
+
         search = PaperSearch(
             self._reader, self._settings, self._scopes, self._shared, self._viewer.at, self._check
         )
@@ -242,6 +247,8 @@ class Search:
 
     def _rank_fused(self, query: str) -> SearchResult:
         """Rank as True Memory was published: the ranks by words and by vectors are fused."""
+        from memtier_plugin.retrieval.fused_search import FusedSearch
+
         parsed = parse_query(query, self._viewer.at, self._tokenizer)
         search = FusedSearch(
             self._reader, self._settings, [*self._scopes, *self._shared], self._check

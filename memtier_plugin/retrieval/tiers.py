@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Literal
 
 from memtier_plugin.core.results import Evidence
-from memtier_plugin.core.settings.schema import Retrieval, Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.priority.formula import BUFFER, CACHE, MAX_RECENT
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import block_probability
@@ -21,11 +21,6 @@ TierName = Literal["cache", "buffer", "archive"]
 TIERS: Final[tuple[TierName, ...]] = ("cache", "buffer", "archive")
 MIN_PROBABILITY: Final = 0.85  # of a block, by which a tier is enough
 MIN_COVERAGE: Final = 0.5  # of a query's words, by rarity, in the best line
-
-
-def is_tiered(settings: Retrieval) -> bool:
-    """Tell whether the tiers are searched one after the other."""
-    return settings.search == "tiers" and settings.profile == "recall_first"
 
 
 def tier_rows(

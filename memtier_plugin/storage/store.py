@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import Embedder
     from memtier_plugin.storage.index.vectors import Vectors
     from memtier_plugin.storage.protocol import LogSegments, Storage
+    from memtier_plugin.storage.shared.store import SharedStore
 
 
 def open_log(folder: Path) -> LogSegments:
@@ -78,6 +79,11 @@ class Store(IndexSessions):
     def embedder(self) -> Embedder | None:
         """A plugin's embedder, else the model that the settings name."""
         return plugins.find_embedder() or configured_embedder(self.settings)
+
+    @property
+    def sharing(self) -> SharedStore | None:
+        """This storage, where other machines share it."""
+        return None
 
     @property
     def paused(self) -> bool:
@@ -491,5 +497,4 @@ class Store(IndexSessions):
 if TYPE_CHECKING:
 
     def _check(store: Store) -> Storage:
-        """Let the type checker verify that the store implements the protocols."""
-        return store
+        return store  # it implements the protocols

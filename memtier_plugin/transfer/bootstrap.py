@@ -24,8 +24,9 @@ from memtier_plugin.storage.shared.bootstrap import (
     marks_to_json,
     staging_folder,
 )
+from memtier_plugin.storage.shared.membership import shared_name
 from memtier_plugin.storage.shared.protocol import SharedLedger
-from memtier_plugin.storage.shared.store import SharedStore, shared_name
+from memtier_plugin.storage.shared.store import SharedStore
 from memtier_plugin.storage.snapshot import FrozenFile
 from memtier_plugin.transfer.archive import ArchiveKind, Progress, read_archive, write_archive
 

@@ -105,11 +105,12 @@ def test_hooks_are_documented_and_typed() -> None:
 def test_shipped_handlers_use_the_public_hooks() -> None:
     """Each host hook has exactly one shipped handler, registered by the name of its module."""
     manager = plugins.manager()
-    for name in plugins.SHIPPED_HANDLERS:
+    shipped = (*plugins.HOST_HANDLERS, *plugins.SHIPPED_PLUGINS)
+    for name in shipped:
         assert manager.get_plugin(name) is sys.modules[name]
     for hook in ("before_prompt_build", "agent_end", "session_start", "session_end"):
         (handler,) = getattr(manager.hook, hook).get_hookimpls()
-        assert handler.plugin_name in plugins.SHIPPED_HANDLERS
+        assert handler.plugin_name in shipped
 
 
 def test_no_plugin_no_search(home: Path) -> None:
@@ -212,7 +213,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
         manager = pluggy.PluginManager(hookspecs.ENTRY_POINT_GROUP)
         manager.add_hookspecs(hookspecs)
         plugins._register(manager, "only", plugin)
-        monkeypatch.setattr(plugins, "manager", lambda: manager)
+        monkeypatch.setattr(plugins, "_extensions", lambda: manager)
         monkeypatch.setattr(plugins, "_errors", {})
 
     return use

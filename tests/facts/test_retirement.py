@@ -13,7 +13,7 @@ from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import CreditEvent, RankedItem, RecallEvent
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.daemon.jobs import follow_causes
-from memtier_plugin.facts.review_queue import Audience
+from memtier_plugin.facts.review_note import Audience
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier as Memory
 from tests.builders import say

@@ -10,8 +10,7 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.host import Message, PromptEvent, RunContext, RunEvent
-from memtier_plugin.facts.review_note import FILE
-from memtier_plugin.facts.review_queue import Audience
+from memtier_plugin.facts.review_note import FILE, Audience, note_waiting, take_reminder
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
@@ -37,14 +36,14 @@ class Clock:
         """Let one fact wait, and count what waits as the end of a run does."""
         with self.open(agent) as memory:
             fact = memory.remember(text, by="assistant", sender=sender)
-            memory.knowledge.note_waiting(Audience(agent, sender))
+            note_waiting(memory.store, Audience(agent, sender), memory.actor.clock())
         assert fact.status == "proposed"
         return fact.id
 
     def remind(self, agent: str = "main", sender: str | None = None) -> int:
         """Return of how many things a person is reminded, by a new process."""
         with self.open(agent) as memory:
-            return memory.knowledge.take_reminder(Audience(agent, sender))
+            return take_reminder(memory.folder, Audience(agent, sender), memory.actor.clock())
 
 
 @pytest.fixture

@@ -92,9 +92,9 @@ def _read_turn(line: str) -> dict[str, Any]:
 
 def _list_prompts(store: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is asked, then the opening and then the whole of each line, up to the share."""
-    said = [_read_turn(line)["content"] for lines in store["says"].values() for line in lines]
-    openings = [" ".join(line.split()[:OPENING]) for line in said]
-    yield from [*store["asks"], *openings, *said][: PROMPTS // len(STORES)]
+    contents = [_read_turn(line)["content"] for lines in store["says"].values() for line in lines]
+    openings = [" ".join(line.split()[:OPENING]) for line in contents]
+    yield from [*store["asks"], *openings, *contents][: PROMPTS // len(STORES)]
 
 
 def _show(memory: MemTier, prompt: str, number: int, last: datetime) -> tuple[str, str]:

@@ -286,10 +286,9 @@ SERVICE: Final[Mapping[str, _Made | str]] = {
     "remember": "tested by MemTier.remember",
     "of_sender": "the one place itself",
     **dict.fromkeys(
-        ("add", "consolidate", "full_id", "note_waiting", "person", "revert", "review_id", "runs"),
+        ("add", "consolidate", "full_id", "person", "revert", "review_id", "runs"),
         AT_THE_MACHINE,
     ),
-    "take_reminder": "a number, of the audience that is named",
     "user_asks_to_forget": "tells no words; of what a session says, for the tool memtier_forget",
 }
 RPC: Final[Mapping[str, Any]] = {

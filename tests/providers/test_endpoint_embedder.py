@@ -23,12 +23,12 @@ from memtier_plugin.providers.embedding.load import (
     configured_embedder,
     load_embedder,
 )
+from memtier_plugin.providers.embedding.query import encode_query
 from memtier_plugin.providers.embedding.remote import (
     BATCH_TEXTS,
     MAX_TEXT_CHARS,
     PROBE_TEXT,
     EndpointEmbedder,
-    encode_query,
 )
 from tests.loopback import Loopback, vectors_of
 

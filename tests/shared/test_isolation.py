@@ -18,7 +18,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.shared import admin
 from memtier_plugin.storage.shared.admin import Grant
-from memtier_plugin.storage.shared.store import join
+from memtier_plugin.storage.shared.membership import join
 from tests.builders import write_config
 from tests.proofs.test_isolation_fuzz import OPS, PROJECTS, QUESTIONS, Ticks, Worlds
 from tests.shared.server import PostgresServer

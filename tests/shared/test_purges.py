@@ -15,7 +15,7 @@ from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.shared import admin
 from memtier_plugin.storage.shared.admin import Grant
 from memtier_plugin.storage.shared.connection import connect
-from memtier_plugin.storage.shared.store import join
+from memtier_plugin.storage.shared.membership import join
 from tests.builders import say, write_config
 from tests.processes import run_in_fork
 from tests.shared.server import PostgresServer

@@ -17,8 +17,9 @@ from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.shared.connection import connect
+from memtier_plugin.storage.shared.membership import join
 from memtier_plugin.storage.shared.protocol import Refused, Unreachable
-from memtier_plugin.storage.shared.store import SharedStore, join
+from memtier_plugin.storage.shared.store import SharedStore
 from tests.builders import say_each, write_config
 from tests.processes import wait_until
 from tests.shared.engines import Engine, on_each_engine

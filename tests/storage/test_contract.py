@@ -21,7 +21,7 @@ from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.protocol import Storage
-from memtier_plugin.storage.shared.store import join, open_store, shared_name
+from memtier_plugin.storage.shared.membership import join, open_store, shared_name
 from memtier_plugin.storage.store import Store
 from tests.builders import make_fact
 from tests.shared.engines import ENGINES, Engine

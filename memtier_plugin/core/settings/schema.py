@@ -22,7 +22,8 @@ Language = Literal[
     "italian", "lithuanian", "nepali", "norwegian", "portuguese", "romanian", "russian", "serbian",
     "spanish", "swedish", "tamil", "turkish", "yiddish",
 ]  # fmt: skip
-NOWHERE: Final = "none"  # the address of a server that there is not
+NOWHERE: Final = "none"  # placeholder: no server configured
+ENDPOINT_PREFIX: Final = "endpoint:"  # of a model's name: "endpoint:NAME/MODEL"
 T = TypeVar("T")
 
 
@@ -96,6 +97,11 @@ class Retrieval:
     weights: Weights = Weights()
     router: RouterDoubts = RouterDoubts()
 
+    @property
+    def is_tiered(self) -> bool:
+        """Whether the tiers are searched one after the other."""
+        return self.search == "tiers" and self.profile == "recall_first"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedding:
@@ -103,6 +109,11 @@ class Embedding:
 
     model: str = "default"
     max_cost: float = _within(0.0, 0, 1_000_000)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether an endpoint computes them."""
+        return self.model.startswith(ENDPOINT_PREFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +153,11 @@ class Rerank:
     """The model that reads the query and what was found together."""
 
     model: str = "none"
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is one."""
+        return self.model != "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

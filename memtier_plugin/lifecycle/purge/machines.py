@@ -30,7 +30,7 @@ from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.local_files import iter_other_files
 from memtier_plugin.storage.protocol import Segment
-from memtier_plugin.storage.shared.marks import FOLDER
+from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import Machine, Refused
 from memtier_plugin.storage.shared.store import SharedStore
 
@@ -266,7 +266,7 @@ def _state(
 
 def reach_of(actor: Actor) -> PurgeReach | None:
     """Return what a purge of a shared project needs; None for one on this machine alone."""
-    return PurgeReach(actor, actor.store) if isinstance(actor.store, SharedStore) else None
+    return PurgeReach(actor, actor.store.sharing) if actor.store.sharing else None
 
 
 def require_reach(actor: Actor) -> PurgeReach:

@@ -25,13 +25,12 @@ from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK, Tex
 from memtier_plugin.lifecycle.purge.rewrite import Progress
 from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner
 from memtier_plugin.lifecycle.selection import Selection, select_items
-from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.providers.embedding.query import RemoteEmbedder
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage import export_register, local_files
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.protocol import LOCK_SECONDS
-from memtier_plugin.storage.shared.store import SharedStore
 
 _ROUNDS: Final = 3  # passes over what other processes wrote meanwhile
 _MAX_QUERIES: Final = 50  # texts that are recalled at the end
@@ -98,7 +97,7 @@ class Purger:
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
-        self._shared = isinstance(actor.store, SharedStore)
+        self._shared = actor.store.sharing is not None
 
     def purge(
         self,
@@ -162,8 +161,8 @@ class Purger:
     def _catch_up(self) -> None:
         # An interrupted write of facts holds their texts.
         FactWriter(self._actor).recover()
-        if isinstance(self._store, SharedStore):
-            self._store.sync()  # else what others have delivered stays
+        if self._store.sharing:
+            self._store.sharing.sync()  # else what others have delivered stays
         self._store.catch_up_all()
 
     def _scan(self, target: Selection | str, delete_exports: bool) -> CopyScan:
@@ -267,7 +266,7 @@ class Purger:
         needles = [needle.casefold() for needle in first.needles if needle != PURGED_MARK]
         count = 0
         # Nothing of this is journalled, and no endpoint receives the words once more.
-        by_meaning = not isinstance(self._store.embedder, EndpointEmbedder)
+        by_meaning = not isinstance(self._store.embedder, RemoteEmbedder)
         for agent, sender, text in first.queries[:_MAX_QUERIES]:
             recaller = Recaller(replace(self._actor, agent=agent))
             viewer = Viewer(agent, sender or None, read_all=not agent, at=self._actor.clock())

@@ -33,7 +33,6 @@ from memtier_plugin.regression.baseline import read_baseline
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.storage.index.vectors import COVERED_SHARE
 from memtier_plugin.storage.queued_runs import count_queued_runs
-from memtier_plugin.storage.shared.store import SharedStore
 from memtier_plugin.storage.store import Store
 from memtier_plugin.telemetry.state import describe_export
 
@@ -115,10 +114,9 @@ def _failing_hooks(store: Store, hooks: Mapping[str, Mapping[str, Any]]) -> Iter
 
 
 def _shared_status(store: Store, report: dict[str, Any]) -> None:
-    report["shared"] = None
-    if not isinstance(store, SharedStore):
+    report["shared"] = state = store.sharing.shared_status() if store.sharing else None
+    if state is None:
         return
-    report["shared"] = state = store.shared_status()
     if state["error"]:
         report["degraded"].append(f"shared: {state['error']}; {state['waiting']} lines wait for it")
     elif state["age_s"] is None or state["age_s"] > _STALE_SECONDS:

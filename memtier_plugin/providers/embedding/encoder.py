@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
 from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.providers.embedding.query import SlowEmbedder
 from memtier_plugin.text.scripts import is_written_in
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class EncoderFiles:
     prompts: dict[str, str]
 
 
-class EncoderEmbedder:
+class EncoderEmbedder(SlowEmbedder):
     """Embed texts by an encoder on one thread; safe to use from many threads at once.
 
     Attributes:
@@ -91,7 +92,7 @@ class EncoderEmbedder:
         return self._encode(texts, self.files.prompts.get("document", ""))
 
     def encode_query(self, text: str) -> Sequence[float]:
-        """Return the vector of a query, which some models tell from a stored text by a prompt."""
+        """Return the vector of a query; see `SlowEmbedder.encode_query`."""
         return self._encode([text], self.files.prompts.get("query", ""))[0]
 
     def _encode(self, texts: Sequence[str], prompt: str) -> Sequence[Sequence[float]]:

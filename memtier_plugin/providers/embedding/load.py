@@ -10,26 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
-from memtier_plugin.core.settings.schema import Endpoint, Settings
-from memtier_plugin.providers.embedding.encoder import (
-    ENCODER_FILES,
-    MINILM,
-    find_encoder,
-    find_minilm,
-)
-from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.core.settings.schema import ENDPOINT_PREFIX, Endpoint, Settings
 from memtier_plugin.providers.embedding.static import (
     MODEL_FILES,
     Model2VecEmbedder,
     ShippedEmbedder,
 )
-from memtier_plugin.providers.endpoint import ENDPOINT_PREFIX, resolve_model
 
 if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import Embedder
 
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
-_HUB_FILES: Final = [*MODEL_FILES, *ENCODER_FILES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +66,14 @@ def load_embedder(
         return None
     if name in (None, "default"):
         return _shipped()
-    if name == MINILM:
+    if name == "minilm":
+        from memtier_plugin.providers.embedding.encoder import find_minilm
+
         return find_minilm()
     if name.startswith(ENDPOINT_PREFIX):
+        from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+        from memtier_plugin.providers.endpoint import resolve_model
+
         return EndpointEmbedder(*resolve_model(name, endpoints or {}, "embedding.model"))
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -96,6 +92,8 @@ def _load_folder(folder: Path, title: str | None = None) -> Embedder:
     try:
         return Model2VecEmbedder(folder, title)
     except SettingsError:
+        from memtier_plugin.providers.embedding.encoder import find_encoder
+
         encoder = find_encoder(folder, title)
         if encoder is None:
             raise
@@ -113,10 +111,13 @@ def _fetch_from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    from memtier_plugin.providers.embedding.encoder import ENCODER_FILES
+
+    files = [*MODEL_FILES, *ENCODER_FILES]
     try:
         try:
-            return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
+            return Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
         except LocalEntryNotFoundError:
-            return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+            return Path(snapshot_download(name, allow_patterns=files))
     except Exception as error:  # the hub's client raises errors of several libraries
         raise SettingsError(f"cannot fetch the embedding model {name!r}: {error}") from error

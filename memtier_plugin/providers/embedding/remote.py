@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import wait
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError, EndpointRefused
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.core.workers import WorkerPool
-from memtier_plugin.providers.embedding.encoder import EncoderEmbedder
+from memtier_plugin.providers.embedding.query import RemoteEmbedder
 from memtier_plugin.providers.endpoint import EmbeddingReply, EndpointClient
-
-if TYPE_CHECKING:
-    from memtier_plugin.core.hookspecs import Embedder
 
 BATCH_TEXTS: Final = 32  # of one request: what small servers accept
 BATCH_CHARS: Final = 64_000
 MAX_TEXT_CHARS: Final = 8_000  # of one text; few models read more
-QUERY_TIMEOUT_SECONDS: Final = 5.0  # for the query of a recall without a deadline
-QUERY_SHARE: Final = 0.5  # of the time left; ranking by words needs the rest
 REST_SECONDS: Final = 15.0  # after a failure, so that not every query waits for a timeout
 PROBE_TEXT: Final = "The lighthouse keeper counted seven grey herons before breakfast."
 
@@ -33,7 +26,7 @@ _MIN_HALVED_CHARS: Final = 100  # a refusal of less is not about the length
 _MAX_CACHED_QUERIES: Final = 64  # as the same query comes again and again
 
 
-class EndpointEmbedder:
+class EndpointEmbedder(RemoteEmbedder):
     """Embed texts by an endpoint's model; safe to use from many threads at once."""
 
     def __init__(self, title: str, endpoint: Endpoint, model: str) -> None:
@@ -160,41 +153,3 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         room -= len(text)
     if batch:
         yield batch
-
-
-def encode_query(embedder: Embedder, text: str, until: float | None) -> Sequence[float]:
-    """Return the vector of a recall's query.
-
-    Args:
-        until: the recall's deadline, on the clock of ``time.monotonic()``.
-
-    Raises:
-        EmbeddingUnavailable: there is none in time, from an endpoint or a model that is only being
-            loaded; the recall goes on by words.
-    """
-    left = QUERY_TIMEOUT_SECONDS if until is None else QUERY_SHARE * (until - time.monotonic())
-    is_remote = isinstance(embedder, EndpointEmbedder)
-    if left <= 0 and (is_remote or embedder.name not in _loaded):
-        raise EmbeddingUnavailable("no time is left for the query's vector")
-    if isinstance(embedder, EndpointEmbedder):
-        return embedder.embed_query(text, min(left, QUERY_TIMEOUT_SECONDS))
-    if until is None or embedder.name in _loaded:
-        return _encode_locally(embedder, text)
-    # Its first text loads a model, which on a busy machine outlasts a prompt's deadline.
-    future = _loaders.submit(lambda: _encode_locally(embedder, text), line=embedder.name)
-    if not wait([future], left).done:
-        raise EmbeddingUnavailable("the model is still being loaded")
-    return future.result()
-
-
-def _encode_locally(embedder: Embedder, text: str) -> Sequence[float]:
-    if isinstance(embedder, EncoderEmbedder):
-        vector = embedder.encode_query(text)
-    else:
-        vector = embedder.encode([text])[0]
-    _loaded.add(embedder.name)
-    return vector
-
-
-_loaded: Final[set[str]] = set()  # the names of the models that have embedded a query
-_loaders: Final = WorkerPool("memtier-model", max_jobs=8)

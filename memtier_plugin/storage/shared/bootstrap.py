@@ -42,8 +42,9 @@ from memtier_plugin.storage.shared.marks import (
     read_mark,
     write_mark,
 )
+from memtier_plugin.storage.shared.membership import join, mark_joined
 from memtier_plugin.storage.shared.protocol import BATCH, Refused, SharedLedger, Stream, line_key
-from memtier_plugin.storage.shared.store import SharedStore, join, mark_joined
+from memtier_plugin.storage.shared.store import SharedStore
 
 INDEX: Final = "index.sqlite3"  # in a snapshot
 _ATTEMPTS: Final = 3

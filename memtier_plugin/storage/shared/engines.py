@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from memtier_plugin.storage.shared import admin, connection, postgres
-from memtier_plugin.storage.shared.jetstream import admin as nats_admin
 from memtier_plugin.storage.shared.protocol import SharedLedger
+
+if TYPE_CHECKING:
+    from memtier_plugin.storage.shared import admin
 
 
 def is_nats(url: str) -> bool:
@@ -28,6 +29,8 @@ def open_ledger(url: str, name: str, *, durable: bool = True) -> SharedLedger:
         from memtier_plugin.storage.shared.jetstream.ledger import NatsLedger
 
         return NatsLedger(url, name, durable=durable)
+    from memtier_plugin.storage.shared import postgres
+
     return postgres.PostgresLedger(url, name, durable=durable)
 
 
@@ -36,6 +39,8 @@ def address(url: str) -> str:
     if is_nats(url):
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname}:{parts.port or 4222}"
+    from memtier_plugin.storage.shared import connection
+
     return connection.address(url)
 
 
@@ -48,7 +53,11 @@ def prepare(url: str, project: str) -> dict[str, Any]:
         LedgerError: it is unreachable, or this user may not.
     """
     if is_nats(url):
+        from memtier_plugin.storage.shared.jetstream import admin as nats_admin
+
         return {"project": project, "new_stream": nats_admin.prepare(url, project)}
+    from memtier_plugin.storage.shared import admin
+
     return {"migrations": admin.migrate(url)}
 
 
@@ -61,8 +70,12 @@ def grant(url: str, what: admin.Grant, password: str | None = None) -> dict[str,
         LedgerError: the server is unreachable, or this user may not.
     """
     if is_nats(url):
+        from memtier_plugin.storage.shared.jetstream import admin as nats_admin
+
         text = nats_admin.snippet(what.project, what.machine, what.agent, read_only=what.read_only)
         return {**what._asdict(), "add_to_users": text}
+    from memtier_plugin.storage.shared import admin
+
     return {**what._asdict(), "new_role": admin.grant(url, what, password)}
 
 
@@ -74,6 +87,10 @@ def revoke(url: str, machine: str, project: str, agent: str | None = None) -> di
     """
     done: dict[str, Any] = {"machine": machine, "project": project}
     if is_nats(url):
+        from memtier_plugin.storage.shared.jetstream import admin as nats_admin
+
         forgotten = nats_admin.forget(url, project, machine)
         return {**done, "forgotten": forgotten, "remove_from_users": machine}
+    from memtier_plugin.storage.shared import admin
+
     return {**done, "revoked": admin.revoke(url, machine, project, agent)}

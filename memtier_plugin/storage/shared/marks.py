@@ -7,13 +7,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
 
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import decode_file_name, owner_folder_name, write_private_file
+from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import Stream
-
-FOLDER: Final = ".shared"
 
 
 @dataclass(frozen=True, slots=True)

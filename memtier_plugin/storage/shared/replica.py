@@ -38,7 +38,6 @@ from memtier_plugin.storage.shared.files import (
     write_at,
 )
 from memtier_plugin.storage.shared.marks import (
-    FOLDER,
     Mark,
     copied_streams,
     digest,
@@ -46,6 +45,7 @@ from memtier_plugin.storage.shared.marks import (
     read_mark,
     write_mark,
 )
+from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     NO_LINES,

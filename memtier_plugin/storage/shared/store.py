@@ -16,32 +16,28 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from memtier_plugin.core import fault_injection
-from memtier_plugin.core.errors import IndexProblem, LedgerError, SettingsError
+from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
-    index_path,
     make_ledger_folder,
     write_private_file,
 )
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
-from memtier_plugin.core.settings.schema import NOWHERE, Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index.files import remove_index
 from memtier_plugin.storage.index.item_reader import IndexItemReader
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import FileLog
 from memtier_plugin.storage.ledger.segments import LedgerFile, parse_entries, spool_file
 from memtier_plugin.storage.ledger.transaction import kind_order
 from memtier_plugin.storage.new_run import NewRun
-from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.protocol import LOCK_SECONDS
-from memtier_plugin.storage.shared.engines import address, open_ledger
+from memtier_plugin.storage.shared.engines import address
 from memtier_plugin.storage.shared.files import has_lines
 from memtier_plugin.storage.shared.leases import LEASE_SECONDS, Leases
 from memtier_plugin.storage.shared.log import SharedLog
-from memtier_plugin.storage.shared.marks import FOLDER
+from memtier_plugin.storage.shared.membership import FOLDER, shared_name
 from memtier_plugin.storage.shared.patience import answer_within
 from memtier_plugin.storage.shared.protocol import (
     Moved,
@@ -56,7 +52,6 @@ from memtier_plugin.storage.shared.replica import Replica
 from memtier_plugin.storage.shared.synced import Synced
 from memtier_plugin.storage.store import Store
 
-MARKER: Final = "project.json"  # in `.shared`: the project's name on the server
 _STATE: Final = "state.json"  # in `.shared`: how the last synchronisation went
 # Of what each machine does for itself: vectors, its files, its settings.
 _LOCAL_LOCKS: Final = ("embed", "purging", "learn")
@@ -65,82 +60,6 @@ _LOOK_SECONDS: Final = 1.0  # between two looks at the server and the spool with
 _WAIT_SECONDS: Final = 1.0
 _WAIT_SECONDS_A_LINE: Final = 0.001
 _INLINE_BYTES: Final = 256 * 1024  # of spool that an append delivers first
-
-
-def open_store(home: Path, project: str, settings: Settings) -> Store:
-    """Return a project's storage: shared, if this machine joined it.
-
-    Raises:
-        SettingsError: it is shared, and `ledger.shared` does not say where.
-    """
-    folder = ProjectFolder.of(home, project)
-    name = shared_name(folder.path)
-    if name is None:
-        return Store(home, project, settings)
-    if settings.ledger.shared == NOWHERE:
-        raise SettingsError(
-            f"project {project!r} is shared: set ledger.shared in {home / 'config.yaml'}"
-        )
-    url = settings.ledger.shared
-    durable = settings.ledger.durability == "sync"
-    return SharedStore(home, project, settings, open_ledger(url, name, durable=durable))
-
-
-def shared_name(folder: Path) -> str | None:
-    """Return the name that a project has on the server; None if it is not shared.
-
-    Raises:
-        LedgerError: the note of it cannot be read.
-    """
-    path = folder / FOLDER / MARKER
-    try:
-        return str(parse_json_text(path.read_text("utf-8"))["project"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise LedgerError(f"{path} cannot be read: {error}") from error
-
-
-def join(folder: ProjectFolder, name: str, *, joining: bool = False) -> None:
-    """Make a project shared: its ledgers wait for delivery from now on.
-
-    No other process may write meanwhile.
-
-    Args:
-        joining: more is to come before `mark_joined`; nothing is moved if that is so already.
-
-    Raises:
-        LedgerError: a file cannot be moved.
-    """
-    if not is_joining(folder.path):
-        folder.make(FOLDER)
-        for file in FileLog(folder.path).segments():
-            if not file.provisional:
-                file.path.rename(spool_file(file.path))
-        remove_index(index_path(folder.path))  # it has read these lines elsewhere
-    _write_marker(folder, name, joining)
-
-
-def mark_joined(folder: ProjectFolder, name: str) -> None:
-    """Note that joining is done.
-
-    Raises:
-        LedgerError: it cannot be noted.
-    """
-    _write_marker(folder, name, False)
-
-
-def is_joining(folder: Path) -> bool:
-    """Tell whether joining a shared project was interrupted."""
-    try:
-        return bool(parse_json_text((folder / FOLDER / MARKER).read_text("utf-8")).get("joining"))
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
-def _write_marker(folder: ProjectFolder, name: str, joining: bool) -> None:
-    marker = {"project": name, **({"joining": True} if joining else {})}
-    write_private_file(folder.path / FOLDER / MARKER, json.dumps(marker), durable=True)
 
 
 class FollowedPurges(Protocol):
@@ -168,6 +87,11 @@ class SharedStore(Store):
         self._leases = Leases()
         self.purges: Callable[[], FollowedPurges] | None = None
         self._turns: dict[Stream, dict[str, int]] = {}  # of sessions, at the end of a delivery
+
+    @property
+    def sharing(self) -> SharedStore:
+        """This storage: other machines share it."""
+        return self
 
     # -- the index -----------------------------------------------------------------------------
 
