@@ -41,15 +41,15 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from memtier_plugin.bench.datasets import (
+from memtier_bench.datasets import (
     Conversation,
     Dataset,
     DatasetQuestion,
     load_dataset,
     load_sets,
 )
-from memtier_plugin.bench.retrieval import BenchRun, RecordedConversation, select_questions
-from memtier_plugin.bench.silence_prompts import (
+from memtier_bench.retrieval import BenchRun, RecordedConversation, select_questions
+from memtier_bench.silence_prompts import (
     GenericPrompt,
     Prompt,
     foreign_questions,

@@ -26,9 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
-from memtier_plugin.bench.datasets import Dataset, load_dataset, load_sets
-from memtier_plugin.bench.metrics import recall_at, source_turns
-from memtier_plugin.bench.retrieval import BenchRun
+from memtier_bench.datasets import Dataset, load_dataset, load_sets
+from memtier_bench.metrics import recall_at, source_turns
+from memtier_bench.retrieval import BenchRun
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.learning.fit import fit
 from memtier_plugin.learning.weight_job import KEPT

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 import click
 
-from memtier_plugin.cli.examples import EXAMPLES
+from memtier_plugin.cli.examples import example_of
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.settings.keys import Key, KeyPath, all_keys
 
@@ -136,7 +136,7 @@ def cli_page() -> str:
         parts.append(f"## {words}\n\n{_prose(text)}\n")
         usage = " ".join([words, *command.collect_usage_pieces(context)])
         parts.append(f"```text\n{usage}\n```\n")
-        example = f"{words} {EXAMPLES[words.partition(' ')[2]]}".rstrip()
+        example = f"{words} {example_of(words.partition(' ')[2])}".rstrip()
         parts.append(f"For example: `{example}`\n")
         own = [
             p

@@ -1,7 +1,7 @@
 """Make the word list of `memtier bench scale`: how often each word stands in WordNet's prose.
 
     apt-get download wordnet-base && dpkg -x wordnet-base_*.deb WORDNET
-    python scripts/make_word_list.py WORDNET/usr/share/wordnet memtier_plugin/bench/words
+    python scripts/make_word_list.py WORDNET/usr/share/wordnet bench/memtier_bench/words
 
 Counted are the words of all definitions and example sentences of WordNet 3.0: some 1.5 million.
 A word is written as it stands there most often (`American`, `the`); one that stands there less than
@@ -32,7 +32,7 @@ a line, the most common first.  Made by `scripts/make_word_list.py`, which count
 `wordnet-base` 1:3.0-37 carries it | 3.0; {sources} | WordNet 3.0 licence (`LICENSE` beside this \
 file) | the words and their counts; no sentence of it is in the file |
 
-    python scripts/make_word_list.py WORDNET/usr/share/wordnet memtier_plugin/bench/words
+    python scripts/make_word_list.py WORDNET/usr/share/wordnet bench/memtier_bench/words
 
 {words:,} words, counted {total:,} times in all (each at least {least} times); {size:,} bytes, \
 sha256 of the text `{digest}`.

@@ -13,8 +13,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from memtier_bench.datasets import load_dataset
 from memtier_plugin import MemTier
-from memtier_plugin.bench.datasets import load_dataset
 
 
 def main() -> None:

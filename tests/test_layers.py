@@ -29,8 +29,8 @@ MOST_FUNCTION_LINES = 60
 
 # Top down: a package imports from the lines below its own; neighbours on a line do not meet.
 ORDER = """
-    cli
     bench
+    cli
     server mcp web tui frameworks
     hooks
     daemon
@@ -88,7 +88,7 @@ HOMES = {
     "apscheduler": "daemon.*",
     "apsw": "storage.*",
     "autogen_core": "frameworks.autogen",
-    "click": "cli.*",
+    "click": "cli.* bench.cli.*",
     "crewai": "frameworks.crewai",
     "google": "frameworks.google_adk",
     "huggingface_hub": "providers.embedding.*",
@@ -158,11 +158,21 @@ VALUES = frozenset(
 )
 LEDGER_PATHS = frozenset({"index_path", "iter_ledger_folders", "make_ledger_folder"})
 
+# The packages beside the core, and their names here; none of them is imported by it.
+OTHERS = {"memtier_bench": "bench"}
+OURS = ("memtier_plugin.", *(f"{package}." for package in OTHERS))
+TOPS = ("memtier_plugin", *PACKAGES, "bench/memtier_bench")
+TESTS = ("tests", "bench/tests")
+
 FILES = {
     ".".join(path.relative_to(folder).with_suffix("").parts): path
     for folder in (ROOT / "memtier_plugin", ROOT)
     for path in sorted(folder.rglob("*.py"))
     if folder != ROOT or path.relative_to(ROOT).parts[0] in PACKAGES
+} | {
+    ".".join((name, *path.relative_to(ROOT / name / package).with_suffix("").parts)): path
+    for package, name in OTHERS.items()
+    for path in sorted((ROOT / name / package).rglob("*.py"))
 }
 
 
@@ -234,13 +244,16 @@ def _imports(name: str) -> Iterator[str]:
             targets = [
                 text.value
                 for text in ast.walk(node)
-                if isinstance(text, ast.Constant) and str(text.value).startswith("memtier_plugin.")
+                if isinstance(text, ast.Constant)
+                and str(text.value).startswith(("memtier_plugin.", "memtier_bench."))
             ]
         else:
             continue
         for target in targets:
             top, _, inner = target.partition(".")
-            if top != "memtier_plugin":
+            if top in OTHERS:
+                inner = f"{OTHERS[top]}.{inner}".rstrip(".")
+            elif top != "memtier_plugin":
                 yield f":{top}"
                 continue
             while inner and inner not in FILES and f"{inner}.__init__" not in FILES:
@@ -316,10 +329,12 @@ def test_the_storage_seam(name: str) -> None:
 
 def test_third_parties_are_dependencies() -> None:
     """Everything with a home is named in pyproject.toml, or an install would miss it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    users = extras.keys() - {"dev", "train"}
-    lines = [*project["dependencies"], *(line for extra in users for line in extras[extra])]
+    lines: list[str] = []
+    for folder in (ROOT, *(ROOT / name for name in OTHERS.values())):
+        project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+        extras = project["optional-dependencies"]
+        users = extras.keys() - {"dev", "train"}
+        lines += [*project["dependencies"], *(line for extra in users for line in extras[extra])]
     named = {re.split(r"[\[<>=]", line)[0].lower() for line in lines}
     distributions = dict(packages_distributions())
     distributions |= {package: [name] for package, name in FRAMEWORKS.items()}
@@ -391,7 +406,9 @@ def test_cold_import() -> None:
     assert tops == {"memtier_plugin", "pluggy"}
 
 
-@of_each(sorted((ROOT / "tests").rglob("test_*.py")))
+@of_each(
+    sorted(path for top in ("tests", "bench/tests") for path in (ROOT / top).rglob("test_*.py"))
+)
 def test_every_test_states_its_rule(path: Path) -> None:
     """Every test has a docstring that says what must hold."""
     body = tree_of(path).body
@@ -403,7 +420,7 @@ def test_every_test_states_its_rule(path: Path) -> None:
 
 def test_variables_are_named_for_what_they_hold() -> None:
     """No variable or parameter of the code, the scripts or the tests has a name that fits any."""
-    tops = ("memtier_plugin", "daemon", "hooks", "config", "scripts", "tests")
+    tops = (*TOPS, *TESTS, "scripts")
     for path in sorted(path for top in tops for path in (ROOT / top).rglob("*.py")):
         code = nodes_of(path)
         bodies = [node.body for node in code if isinstance(node, ast.ClassDef)]
@@ -420,7 +437,7 @@ def test_variables_are_named_for_what_they_hold() -> None:
 
 def test_no_nesting_is_too_deep() -> None:
     """Whoever expects text that is no JSON expects JSON that is nested too deeply, too."""
-    for top in ("memtier_plugin", *PACKAGES):
+    for top in TOPS:
         for path in sorted((ROOT / top).rglob("*.py")):
             for node in nodes_of(path):
                 if isinstance(node, ast.Try):

@@ -22,6 +22,11 @@ import memtier_plugin
 
 ROOT = Path(__file__).parents[1]
 NOT_SHIPPED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
+# Each project of the repository, and what it ships.
+PROJECTS = [
+    (".", ("memtier_plugin", "hooks", "daemon", "config")),
+    ("bench", ("memtier_bench",)),
+]
 PARTS = "import memtier_plugin.hooks, memtier_plugin.daemon, memtier_plugin.config as config, sys\n"
 # What every way of installing must give: the parts, their data, and no top-level packages.
 WORKS = PARTS + (
@@ -82,42 +87,51 @@ def test_versions_agree() -> None:
     version = memtier_plugin.__version__
     manifest = yaml.safe_load((ROOT / "plugin.yaml").read_text("utf-8"))
     assert manifest["version"] == version
+    bench = tomllib.loads((ROOT / "bench" / "pyproject.toml").read_text("utf-8"))
+    assert bench["project"]["version"] == version
     latest = re.search(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert latest is not None
     assert latest[1] in ("Unreleased", version)
 
 
-def test_every_folder_is_packaged() -> None:
-    """A folder of code that pyproject.toml forgets would be missing from the wheel only."""
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
-    folders = {
-        path.parent.relative_to(ROOT).as_posix()
-        for top in ("memtier_plugin", "hooks", "daemon", "config")
-        for path in (ROOT / top).rglob("*.py")
-    }
-    mounted = setuptools["package-dir"]
+@pytest.mark.parametrize(("project", "tops"), PROJECTS)
+def test_every_file_is_packaged(project: str, tops: tuple[str, ...]) -> None:
+    """A folder or data file that pyproject.toml forgets would be missing from the wheel only."""
+    root = ROOT / project
+    setuptools = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    mounted = setuptools.get("package-dir", {})
     assert mounted.keys() <= set(setuptools["packages"])
-    packaged = {mounted.get(name, name.replace(".", "/")) for name in setuptools["packages"]}
-    assert packaged == folders
-
-
-def test_every_file_is_packaged() -> None:
-    """A data file that pyproject.toml forgets would be missing from the wheel only."""
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
-    mounted = setuptools["package-dir"]
+    places = {name: mounted.get(name, name.replace(".", "/")) for name in setuptools["packages"]}
+    files = {
+        path
+        for top in tops
+        for path in (root / top).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    code = {path for path in files if path.suffix == ".py"}
+    assert {path.parent.relative_to(root).as_posix() for path in code} == {*places.values()}
     patterns = [
-        f"{mounted.get(package, package.replace('.', '/'))}/{pattern}"
+        f"{places.get(package, package.replace('.', '/'))}/{pattern}"
         for package, patterns in setuptools["package-data"].items()
         for pattern in patterns
     ]
-    packaged = {path for pattern in patterns for path in ROOT.glob(pattern)}
-    there = {
-        path
-        for top in ("memtier_plugin", "hooks", "daemon", "config")
-        for path in (ROOT / top).rglob("*")
-        if path.is_file() and path.suffix not in (".py", ".pyc")
-    }
-    assert {str(path.relative_to(ROOT)) for path in there - packaged} == set()
+    packaged = {path for pattern in patterns for path in root.glob(pattern)}
+    assert {str(path.relative_to(root)) for path in files - code - packaged} == set()
+
+
+@pytest.mark.slow
+def test_the_measurements_are_a_package_of_their_own(tmp_path: Path) -> None:
+    """The wheel of `bench/` holds it and its data alone, and names its commands."""
+    source = checkout(tmp_path / "source") / "bench"
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, cwd=source)
+    (wheel,) = tmp_path.glob("memtier_bench-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        [points] = [archive.read(n).decode() for n in names if n.endswith("entry_points.txt")]
+    tops = {name.partition("/")[0] for name in names}
+    assert tops == {"memtier_bench", wheel.name.partition("-py3")[0] + ".dist-info"}
+    assert {"memtier_bench/words/words.txt.gz", "memtier_bench/questions/generic.yaml"} <= {*names}
+    assert "[memtier.commands]" in points
 
 
 def test_checkout_is_importable(tmp_path: Path) -> None:
@@ -191,15 +205,13 @@ def test_wheel_and_sdist(built: Path) -> None:
         "memtier_plugin/py.typed",
         "memtier_plugin/config/memtier.yaml",
     }
-    questions = (ROOT / "memtier_plugin" / "bench" / "questions").glob("*.yaml")
-    data |= {f"memtier_plugin/bench/questions/{path.name}" for path in questions}
-    data |= {f"memtier_plugin/bench/words/{name}" for name in ("words.txt.gz", "LICENSE")}
     prompts = (ROOT / "memtier_plugin" / "providers" / "prompts").glob("*.md")
     data |= {f"memtier_plugin/providers/prompts/{path.name}" for path in prompts}
     shim = (ROOT / "hooks" / "openclaw").iterdir()
     data |= {f"memtier_plugin/hooks/openclaw/{path.name}" for path in shim}
     shipped = {name for name in names if not name.startswith(info)}
     assert shipped >= expected | data
+    assert not any("bench" in name for name in shipped)
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}

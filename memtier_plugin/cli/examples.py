@@ -4,36 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from memtier_plugin.core.plugins import find_commands
+
 EXAMPLES: Final = {
     "agents": "",
     "ask": '"Which port does the staging proxy use?"',
     "backup": "memory.tar.gz",
-    "bench": "locomo --data locomo10.json",
-    "bench ablation": "longmemeval --data longmemeval_s.json",
-    "bench attribution": "",
-    "bench beam": "--data beam/100K",
-    "bench compare": "before.json after.json",
-    "bench consolidation": "",
-    "bench durability": "",
-    "bench facts": "--data locomo10.json --limit 2",
-    "bench gate": "--data locomo10.json --sample 60",
-    "bench judgement": "judgement",
-    "bench gate-check": "--data locomo10.json",
-    "bench languages": "",
-    "bench learners": "locomo10.json",
-    "bench locomo": "--data locomo10.json --limit 2",
-    "bench longmemeval": "--data longmemeval_s.json --limit 50",
-    "bench router": "--data locomo10.json",
-    "bench steps": "--data locomo10.json --sample 500",
-    "bench scale": "",
-    "bench serve": "--tenants 200 --turns 400",
-    "bench shared": "--url postgresql://owner@db.example.org/postgres --markdown shared.md",
-    "bench sets": "sets",
-    "bench silence": "--data locomo10.json",
-    "bench uplift": "--data locomo10.json",
-    "bench table": "1 --data locomo10.json",
-    "bench telemetry": "",
-    "bench trees": "--data locomo10.json --sample 100",
     "bill": "--since 7d",
     "config": "show",
     "config check": "",
@@ -62,13 +38,6 @@ EXAMPLES: Final = {
     "import": "conversations.json --dry-run",
     "init": "--project shop",
     "install": "openclaw",
-    "learn": "log",
-    "learn log": "",
-    "learn policy": "--data locomo10.json --sample 100",
-    "learn export": "rows --data locomo10.json --sample 100",
-    "learn router": "--data locomo10.json --apply",
-    "learn revert": "4QRY442D",
-    "learn weights": "--history --apply",
     "log": "--date 2026-03-14",
     "mcp": "--project shop",
     "web": "--open",
@@ -113,3 +82,12 @@ EXAMPLES: Final = {
     "unforget": "5H61N2FJ",
     "uplift": "--kind fact",
 }
+
+
+def example_of(words: str) -> str | None:
+    """Return what follows a command's words in its example; None where it has none."""
+    if words in EXAMPLES:
+        return EXAMPLES[words]
+    return next(
+        (spec.examples[words] for spec in find_commands().values() if words in spec.examples), None
+    )

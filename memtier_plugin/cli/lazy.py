@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from memtier_plugin.cli.scope import CliGroup
+from memtier_plugin.core.hookspecs import CommandSpec
+
+# Commands of MemTier's other packages, by the package.
+ELSEWHERE: Final = {"bench": "memtier-bench", "learn": "memtier-bench"}
 
 
 class Lazy(NamedTuple):
-    """A command that is not imported yet: its module in this package, and its line of help."""
+    """A command that is not imported yet: its module and its line of help.
+
+    A module without a dot is one of this package.
+    """
 
     module: str
     help: str
@@ -23,6 +30,9 @@ class LazyGroup(CliGroup):
 
     The command is the module's attribute of the same name (``import_`` for `import`,
     ``self_check`` for `self-check`).
+
+    Args:
+        added: the commands of plugins; asked for a list of all, or a name that is not in ``lazy``.
     """
 
     def __init__(
@@ -31,38 +41,48 @@ class LazyGroup(CliGroup):
         lazy: Mapping[str, Lazy],
         aliases: Mapping[str, str] | None = None,
         sections: Mapping[str, Sequence[str]] | None = None,
+        added: Callable[[], Mapping[str, CommandSpec]] = dict,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy
         self._aliases = aliases or {}
         self._sections = sections or {"Commands": sorted(lazy)}
+        self._added = added
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return sorted(self._lazy)
+        return sorted({**self._added(), **self._lazy})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None where there is no such command."""
-        lazy = self._lazy.get(cmd_name := self._aliases.get(cmd_name, cmd_name))
+        name = self._aliases.get(cmd_name, cmd_name)
+        lazy = self._lazy.get(name) or self._added().get(name)
         if lazy is None:
             return None
-        module = import_module(f"{__package__}.{lazy.module}")
-        attribute = "import_" if cmd_name == "import" else cmd_name.replace("-", "_")
+        local = "." not in lazy.module
+        module = import_module(f"{__package__}.{lazy.module}" if local else lazy.module)
+        attribute = "import_" if name == "import" else name.replace("-", "_")
         command: click.Command = getattr(module, attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from their lines of help, importing none of them."""
-        longest = max(map(len, self._lazy))
+        added = self._added()
+        helps = {name: lazy.help for name, lazy in self._lazy.items()}
+        helps |= {name: spec.help for name, spec in added.items()}
+        sections = {title: [*names] for title, names in self._sections.items()}
+        for name, spec in added.items():
+            sections.setdefault(spec.section, []).append(name)
+        longest = max(map(len, helps))
         limit = formatter.width - 6 - longest
-        for title, names in self._sections.items():
+        for title, names in sections.items():
             rows = [
                 (
                     f"{name:<{longest}}",
-                    click.Command(name, help=self._lazy[name].help).get_short_help_str(limit),
+                    click.Command(name, help=helps[name]).get_short_help_str(limit),
                 )
-                for name in names
+                for name in sorted(names, key=lambda name: (name in added, names.index(name)))
             ]
             with formatter.section(title):
                 formatter.write_dl(rows)
@@ -70,14 +90,22 @@ class LazyGroup(CliGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; of one that there is not, name the nearest."""
+        """Find the command; of one that there is not, name its package or the nearest."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], [*self._lazy, *self._aliases], n=1)
-            if not near or self.get_command(ctx, args[0]) is not None:
+            if self.get_command(ctx, args[0]) is not None:
+                raise
+            if package := ELSEWHERE.get(args[0]):
+                message = (
+                    f"`memtier {args[0]}` is in a package of its own: `pip install {package}`,"
+                    " or `make test` in a checkout, which installs all"
+                )
+                raise click.UsageError(message, ctx) from None
+            near = get_close_matches(args[0], [*self.list_commands(ctx), *self._aliases], n=1)
+            if not near:
                 raise
             message = f"No such command {args[0]!r}. Did you mean {near[0]}?"
             raise click.UsageError(message, ctx) from None

@@ -16,12 +16,12 @@ import click
 from memtier_plugin import __version__
 from memtier_plugin.cli.lazy import Lazy, LazyGroup
 from memtier_plugin.cli.scope import common_options, scope_of
+from memtier_plugin.core.plugins import find_commands
 
 COMMANDS: Final = {
     "agents": Lazy("listing", "List the agents of the project, the last that spoke first."),
     "ask": Lazy("ask", "Answer QUESTION from what is remembered, with the lines it rests on."),
     "backup": Lazy("transfer", "Back up the project into one archive, DEST, while others write."),
-    "bench": Lazy("bench", "Measure recall and cost, apart from your own memory."),
     "bill": Lazy(
         "bill",
         "Show what the memory costs in prompts, and what everything in the system prompt would.",
@@ -53,7 +53,6 @@ COMMANDS: Final = {
         "install",
         "Make HOST use MemTier, and prove it by a turn; without HOST, list the hosts here.",
     ),
-    "learn": Lazy("learn", "Learn from this project's use, and show or undo what was learned."),
     "log": Lazy("log", "Read the daily log: who said what, and what happened to it."),
     "mcp": Lazy("mcp", "Serve the memory to clients of the Model Context Protocol."),
     "metrics": Lazy(
@@ -107,7 +106,7 @@ SECTIONS: Final = {
     "Correct and take back": _names("edit off on private purge revert unforget"),
     "Bring in and take out": _names("backup export import record restore"),
     "Keep running": _names("consolidate daemon embed hook mcp reindex serve shared token"),
-    "Set up and measure": _names("bench config demo distill gate learn self-check"),
+    "Set up and measure": _names("config demo distill gate self-check"),
 }
 # What people call; `status` and `doctor` say it themselves, the others serve programs.
 _SAY_IT: Final = ("status", "doctor", "metrics")
@@ -122,6 +121,7 @@ ALIASES: Final = {"search": "recall"}  # by the name that the hosts' commands an
     lazy=COMMANDS,
     aliases=ALIASES,
     sections=SECTIONS,
+    added=find_commands,
     params=common_options(),
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memtier_plugin.cli.completion import Completer, complete_agents, complete_projects
-from memtier_plugin.cli.examples import EXAMPLES
+from memtier_plugin.cli.examples import example_of
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import encode_file_name, resolve_home
 
@@ -217,9 +217,10 @@ class CliGroup(click.Group):
 
 def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:
     words = ctx.command_path.partition(" ")[2]
-    if words in EXAMPLES:
+    example = example_of(words)
+    if example is not None:
         with formatter.section("Example"):
-            line = f"memtier {words} {EXAMPLES[words]}".rstrip()
+            line = f"memtier {words} {example}".rstrip()
             formatter.write(f"{'':>{formatter.current_indent}}{line}")
             formatter.write("\n")
 

@@ -1,18 +1,18 @@
 """The hooks: what hosts call, and what plugins of third parties may add.
 
 A plugin is a module or an object with functions marked ``hookimpl``, named by an entry point of the
-group ``memtier``. The shipped handlers (``memtier_plugin.hooks``) implement the same specs. Every
-implementation is called on its own: one that raises is reported and passed over, and wrappers
-are not supported.
+group ``memtier``, or ``memtier.commands`` if it only adds commands. The shipped handlers
+(``memtier_plugin.hooks``) implement the same specs. Every implementation is called on its own: one
+that raises is reported and passed over, and wrappers are not supported.
 """
 # The bodies are empty on purpose: pluggy reads the signatures and never calls these functions.
 # mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import pluggy
 
@@ -22,6 +22,7 @@ from memtier_plugin.core.results import Hit, Signal
 from memtier_plugin.core.settings.schema import Settings
 
 ENTRY_POINT_GROUP: Final = "memtier"
+COMMANDS_GROUP: Final = "memtier.commands"  # of plugins that only the terminal loads
 
 hookspec = pluggy.HookspecMarker(ENTRY_POINT_GROUP)
 hookimpl = pluggy.HookimplMarker(ENTRY_POINT_GROUP)
@@ -41,6 +42,22 @@ class Embedder(Protocol):
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return one vector for each text, in their order."""
+
+
+class CommandSpec(NamedTuple):
+    """A command of `memtier` that is imported when it is called.
+
+    Attributes:
+        module: its module, with an attribute of the command's name.
+        help: its line in the list of commands.
+        section: the heading that it stands under.
+        examples: arguments to show, by the words of the command and of those in it.
+    """
+
+    module: str
+    help: str
+    section: str
+    examples: Mapping[str, str] = {}
 
 
 @hookspec(firstresult=True)
@@ -124,4 +141,12 @@ def memtier_written(
     """Take note of what was just written to a project's ledgers, and how long that took.
 
     Called by the thread that wrote it, maybe with a prompt waiting: return at once.
+    """
+
+
+@hookspec
+def memtier_commands() -> Mapping[str, CommandSpec]:
+    """Return commands to add to `memtier`, by name.
+
+    Called where a command is not one of the shipped ones, and for the list of all commands.
     """

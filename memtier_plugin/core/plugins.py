@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 import pluggy
 
 from memtier_plugin.core import hookspecs
-from memtier_plugin.core.hookspecs import ENTRY_POINT_GROUP, Embedder
+from memtier_plugin.core.hookspecs import COMMANDS_GROUP, ENTRY_POINT_GROUP, CommandSpec, Embedder
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.core.results import Hit, Signal
 from memtier_plugin.core.settings.schema import Settings
@@ -70,13 +70,14 @@ _errors: dict[tuple[str, str], PluginError] = {}
 def manager() -> pluggy.PluginManager:
     """Return this process's plugin manager with the handlers of what hosts call."""
     with _lock:
-        return _with_host_handlers()
+        _with_shipped(SHIPPED_PLUGINS)
+        return _with_shipped(HOST_HANDLERS)
 
 
 def _extensions() -> pluggy.PluginManager:
     """Return the same manager for what MemTier itself asks of plugins."""
     with _lock:
-        return _build_manager()
+        return _with_shipped(SHIPPED_PLUGINS)
 
 
 def load_errors() -> list[PluginError]:
@@ -172,29 +173,37 @@ def rerank_hits(
     return hits if answer is None else cast("Sequence[Hit]", answer)
 
 
+def find_commands() -> dict[str, CommandSpec]:
+    """Return the commands that plugins add to `memtier`, by name."""
+    with _lock:
+        _with_third_parties()
+        hook = _with_third_parties(COMMANDS_GROUP).hook.memtier_commands
+    answers = hook()
+    return {name: spec for answer in answers for name, spec in answer.items()}
+
+
 def find_embedder() -> Embedder | None:
     """Return the embedder that a plugin brings, if one does."""
     return cast("Embedder | None", _extensions().hook.memtier_embedder())
 
 
 @functools.cache
-def _with_host_handlers() -> pluggy.PluginManager:
-    manager = _build_manager()
-    for name in HOST_HANDLERS:
+def _with_shipped(modules: tuple[str, ...]) -> pluggy.PluginManager:
+    """Return the manager once these modules of MemTier are registered."""
+    manager = _with_third_parties()
+    for name in modules:
         manager.register(importlib.import_module(name), name)
     return manager
 
 
 @functools.cache
-def _build_manager() -> pluggy.PluginManager:
-    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
-    manager.add_hookspecs(hookspecs)
-    for name in SHIPPED_PLUGINS:
-        manager.register(importlib.import_module(name), name)
-    if _may_have_third_parties():
+def _with_third_parties(group: str = ENTRY_POINT_GROUP) -> pluggy.PluginManager:
+    """Return the manager once the installed plugins of a group of entry points are registered."""
+    manager = _empty_manager()
+    if _may_have_third_parties(group):
         from importlib.metadata import entry_points  # here: its import costs more than the rest
 
-        for point in entry_points(group=ENTRY_POINT_GROUP):
+        for point in entry_points(group=group):
             try:
                 _register(manager, point.name, point.load())
             except Exception as error:  # a foreign module, it may raise anything
@@ -202,15 +211,22 @@ def _build_manager() -> pluggy.PluginManager:
     return manager
 
 
-def _may_have_third_parties() -> bool:
-    """True if an installed distribution may name the entry-point group; true in doubt."""
-    group = f"[{ENTRY_POINT_GROUP}]".encode()
+@functools.cache
+def _empty_manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def _may_have_third_parties(group: str) -> bool:
+    """True if an installed distribution may name a group of entry points; true in doubt."""
+    heading = f"[{group}]".encode()
     try:
         for folder in filter(Path.exists, map(Path, sys.path)):
             if not folder.is_dir():
                 return True  # an archive
             for pattern in ("*.dist-info/entry_points.txt", "*.egg-info/entry_points.txt"):
-                if any(group in file.read_bytes() for file in folder.glob(pattern)):
+                if any(heading in file.read_bytes() for file in folder.glob(pattern)):
                     return True
     except OSError:
         return True
@@ -312,7 +328,15 @@ def _check_embedder(answer: Any, _given: Mapping[str, Any]) -> Embedder:
     return answer
 
 
+def _check_commands(answer: Any, _given: Mapping[str, Any]) -> dict[str, CommandSpec]:
+    commands = {str(name): spec for name, spec in dict(answer).items()}
+    if not all(isinstance(spec, CommandSpec) for spec in commands.values()):
+        raise TypeError("a command is not a CommandSpec (module, help, section, examples)")
+    return commands
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
+    "memtier_commands": _check_commands,
     "memtier_embedder": _check_embedder,
     "memtier_redact": _check_spans,
     "memtier_signals": _check_signals,

@@ -27,7 +27,7 @@ NOT_RERANKED: Final = "not reranked"  # in the label of a recall that kept the f
 SIGNAL: Final = "rerank"  # the relevance, beside the signals of the first ranking
 
 
-@hookimpl
+@hookimpl(trylast=True)  # where no plugin reranks
 def memtier_rerank(
     query: str, hits: Sequence[Hit], deadline: float, settings: Settings
 ) -> Sequence[Hit] | None:

@@ -146,7 +146,7 @@ def _forget_watches() -> None:
 os.register_at_fork(after_in_child=_forget_watches)
 
 
-@hookimpl
+@hookimpl(trylast=True)
 def memtier_written(
     home: Path,
     project: str,

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from bench.tests.test_bench import locomo
+from bench.tests.test_bench_trees import ASKED
+from memtier_bench.cli.learn_policy import apply_policy
 from memtier_plugin import MemTier
 from memtier_plugin.answering.planner import Weights, read_policy, write_policy
 from memtier_plugin.answering.planner_gate import check_planner
 from memtier_plugin.answering.planning import ACTIONS, FEATURES
-from memtier_plugin.cli.learn_policy import apply_policy
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier as Memory
-from tests.bench.test_bench import locomo
-from tests.bench.test_bench_trees import ASKED
 from tests.builders import say
 from tests.processes import run_memtier
 

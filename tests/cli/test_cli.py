@@ -17,8 +17,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from memtier_plugin import __version__
+from memtier_plugin.cli.lazy import Lazy
 from memtier_plugin.cli.main import COMMANDS, main
 from memtier_plugin.cli.views import escape_controls
+from memtier_plugin.core import plugins
+from memtier_plugin.core.hookspecs import CommandSpec
 from tests.builders import write_config
 from tests.processes import run_command, run_memtier, start_python
 
@@ -111,10 +114,21 @@ def test_commands_have_help(name: str, command: click.Command) -> None:
             assert param.help, f"{name}: {param.name}"
 
 
+def test_a_command_of_a_package_that_is_not_installed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named with what to install, not taken for a mistyped one."""
+    monkeypatch.setattr(main, "_added", dict)
+    result = run("bench", "locomo", code=2)
+    assert "pip install memtier-bench" in result.stderr and "Did you mean" not in result.stderr
+    assert "bench" not in run("--help").stdout.split()
+
+
 def test_help_lists_each_command_by_its_own_line(run: Run) -> None:
     """The lines that `memtier --help` shows without loading a command are the commands' own."""
     own = {name: command.help for name, command in commands() if " " not in name}
-    assert own == {name: lazy.help for name, lazy in COMMANDS.items()}
+    lazy: dict[str, Lazy | CommandSpec] = {**COMMANDS, **plugins.find_commands()}
+    assert own == {name: each.help for name, each in lazy.items()}
     shown = run("--help").stdout
     assert all(f"\n  {name:<13}{(text or '')[:40]}" in shown for name, text in own.items())
 

@@ -12,8 +12,9 @@ from typing import Any
 import click
 import pytest
 
-from memtier_plugin.cli.examples import EXAMPLES
+from memtier_plugin.cli.examples import EXAMPLES, example_of
 from memtier_plugin.cli.main import main
+from memtier_plugin.core.plugins import find_commands
 from memtier_plugin.memory import MemTier
 from tests.builders import START, say
 from tests.processes import run_memtier
@@ -84,7 +85,8 @@ def test_help_has_an_example_that_the_command_takes(
     words: tuple[str, ...], command: click.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The help of each command shows one example, which its own parser accepts."""
-    example = EXAMPLES[" ".join(words)]
+    example = example_of(" ".join(words))
+    assert example is not None
     shown = run_memtier(*words, "--help").stdout
     assert f"Example:\n  memtier {' '.join(words)} {example}".rstrip() in shown
     monkeypatch.chdir(tmp_path)
@@ -102,4 +104,5 @@ def test_help_has_an_example_that_the_command_takes(
 
 def test_every_example_has_its_command() -> None:
     """No example is left of a command that is gone."""
-    assert {*EXAMPLES} == {" ".join(words) for words, _ in all_commands()}
+    added = {words for spec in find_commands().values() for words in spec.examples}
+    assert {*EXAMPLES, *added} == {" ".join(words) for words, _ in all_commands()}

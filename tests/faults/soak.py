@@ -28,7 +28,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from memtier_plugin.bench.synthetic import WordList
+from memtier_bench.synthetic import WordList
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.memory import MemTier
 from tests.faults import promises

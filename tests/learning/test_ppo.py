@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from memtier_plugin.bench.learning import run_learning
-from memtier_plugin.bench.reading import Reader
+from memtier_bench.learning import run_learning
+from memtier_bench.reading import Reader
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.learning.ppo import (
     CLIP,

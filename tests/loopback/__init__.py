@@ -33,7 +33,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from memtier_plugin.bench.bigram import score_tokens, tokenize
+from memtier_bench.bigram import score_tokens, tokenize
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.providers.embedding.static import ShippedEmbedder, StaticEmbedder
 

@@ -20,7 +20,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin.bench.synthetic import SyntheticChat
+from memtier_bench.synthetic import SyntheticChat
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import EndpointError, LedgerError
 from memtier_plugin.core.records import Extractor, FactDraft, Source

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.bench.synthetic import SyntheticChat
+from memtier_bench.synthetic import SyntheticChat
 from memtier_plugin.memory import MemTier
 from tests.proofs.checks import ask, show, unequal
 

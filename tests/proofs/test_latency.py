@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.bench.scale import run_scale
+from memtier_bench.scale import run_scale
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.sessions import REFRESH_BYTES

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.bench.synthetic import SyntheticChat
+from memtier_bench.synthetic import SyntheticChat
 from memtier_plugin.daemon import scheduler
 from memtier_plugin.memory import MemTier
 from tests.builders import write_config

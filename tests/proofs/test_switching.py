@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.bench.planted import plant_lines
-from memtier_plugin.bench.synthetic import SyntheticChat
+from memtier_bench.planted import plant_lines
+from memtier_bench.synthetic import SyntheticChat
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.reembed import read_embedding_state

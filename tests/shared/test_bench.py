@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.bench.shared import PARTS
-from memtier_plugin.cli.bench_shared import shared
+from memtier_bench.cli.shared import shared
+from memtier_bench.shared import PARTS
 from memtier_plugin.storage.shared.connection import connect
 from tests.processes import run_memtier
 from tests.shared.nats import NatsServer

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.bench.training_export import export_training_rows
-from tests.bench.test_bench import locomo
-from tests.bench.test_router_learning import ASKED
+from bench.tests.test_bench import locomo
+from bench.tests.test_router_learning import ASKED
+from memtier_bench.training_export import export_training_rows
 
 STEPS = 3
 FILES = ("sft.jsonl", "grpo.jsonl", "retrieval.jsonl", "construction.jsonl")

@@ -1,0 +1,1 @@
+"""Commands of the terminal that measure and train."""
