@@ -515,7 +515,7 @@ def test_a_plugins_facts_are_held_to_proof(
     made_for = pluggy.PluginManager(hookspecs.ENTRY_POINT_GROUP)
     made_for.add_hookspecs(hookspecs)
     plugins._register(made_for, "finds", Finds(quote))
-    monkeypatch.setattr(plugins, "manager", lambda: made_for)
+    monkeypatch.setattr(plugins, "_extensions", lambda: made_for)
     with MemTier.open(home) as memory:
         message = {
             "role": "user",

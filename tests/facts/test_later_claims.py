@@ -47,7 +47,7 @@ def _gullible(monkeypatch: pytest.MonkeyPatch) -> None:
     made_for = pluggy.PluginManager(hookspecs.ENTRY_POINT_GROUP)
     made_for.add_hookspecs(hookspecs)
     plugins._register(made_for, "gullible", Gullible())
-    monkeypatch.setattr(plugins, "manager", lambda: made_for)
+    monkeypatch.setattr(plugins, "_extensions", lambda: made_for)
 
 
 @pytest.mark.parametrize(
