@@ -136,8 +136,8 @@ clean:
 	$(BIN)/python -m pip install --quiet -e .
 	touch $@
 
-.venv/.dev: pyproject.toml bench/pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet -e '.[dev]' -e bench
+.venv/.dev: pyproject.toml bench/pyproject.toml papers/pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -e '.[dev]' -e papers -e bench
 	touch $@ .venv/.run
 
 .venv/.dist: Makefile | .venv/bin/python
@@ -147,7 +147,7 @@ clean:
 
 # A torch without CUDA that is installed already is kept: see docs/training.md.
 .venv/.train: pyproject.toml | .venv/.dev
-	$(BIN)/python -m pip install --quiet -e '.[dev,train]' -e bench
+	$(BIN)/python -m pip install --quiet -e '.[dev,train]' -e papers -e bench
 	touch $@
 
 # By uv: pip takes minutes to find versions that go together.

@@ -18,7 +18,7 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.facts.consolidation import ConsolidationReport
 
-from .jobs import JOBS, JobRun
+from .jobs import JobRun, list_jobs
 from .scheduler import STOP_TIMEOUT, run_jobs, serve_projects
 
 NICENESS: Final = 10
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--interval", type=float, help="seconds, instead of what is configured")
     # Passed by `child.run_child`: the jobs of a project whose lock the parent holds.
     parser.add_argument("--held", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--job", action="append", choices=[*JOBS], help=argparse.SUPPRESS)
+    parser.add_argument("--job", action="append", choices=[*list_jobs()], help=argparse.SUPPRESS)
     parser.add_argument("--again", type=float, help=argparse.SUPPRESS)
     return parser
 

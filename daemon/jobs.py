@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import HostAway, MemTierError
+from memtier_plugin.core.hookspecs import JobSpec
 from memtier_plugin.core.records import Extractor
 from memtier_plugin.core.settings.schema import NOWHERE, Causes, Settings
 from memtier_plugin.facts.backlog import MODEL, RULES
@@ -32,7 +34,6 @@ from memtier_plugin.storage import recovery
 
 OnReport = Callable[[str, ConsolidationReport], None]
 
-ENDPOINT: Final = "endpoint:"  # prefix of the names of models served by an endpoint
 _MAX_STALLED_BATCHES: Final = 3  # batches in a row without progress
 
 _log = logging.getLogger("memtier")
@@ -174,9 +175,10 @@ def _run_priority(memory: MemTier, run: JobRun) -> None:
     prioritise_entries(memory, run.stop)
 
 
-def _run_gate(memory: MemTier, run: JobRun) -> None:
-    while memory.gatekeeper.run(stop=run.stop.is_set).left and not run.stop.is_set():
-        pass
+def _priority_group(settings: Settings) -> str | None:
+    if not settings.priority.enabled:
+        return None
+    return "local" if settings.priority.model == NO_MODEL else "endpoint"
 
 
 def _run_attribution(memory: MemTier, run: JobRun) -> None:
@@ -196,39 +198,50 @@ def _run_embedding(memory: MemTier, run: JobRun) -> None:
         )
 
 
-JOBS: Final[Mapping[str, Callable[[MemTier, JobRun], None]]] = {
-    "shared": lambda memory, _run: memory.synchronise(),
-    "consolidation": partial(_run_consolidation, RULES),
-    "summaries": _run_summaries,
-    "priority": _run_priority,
-    "gate": _run_gate,
-    "model": partial(_run_consolidation, MODEL),
-    "embedding": _run_embedding,
-    "attribution": _run_attribution,
-    "causes": lambda memory, _run: follow_causes(memory),
-    "sweep": lambda memory, _run: sweep_project(memory),
-}
 GROUPS: Final = ("local", "endpoint", "daily")
+_SHIPPED: Final = (
+    JobSpec(
+        "shared",
+        lambda settings: None if settings.ledger.shared == NOWHERE else "local",
+        lambda memory, _run: memory.synchronise(),
+    ),
+    JobSpec("consolidation", lambda _settings: "local", partial(_run_consolidation, RULES)),
+    JobSpec("summaries", lambda _settings: "local", _run_summaries),
+    JobSpec(
+        "model",
+        lambda settings: None if settings.consolidation.model == NO_MODEL else "endpoint",
+        partial(_run_consolidation, MODEL),
+    ),
+    JobSpec(
+        "embedding",
+        lambda settings: "endpoint" if settings.embedding.is_remote else "local",
+        _run_embedding,
+    ),
+)
+_SHIPPED_LAST: Final = (  # they use what the others wrote
+    JobSpec("priority", _priority_group, _run_priority),
+    JobSpec(
+        "attribution",
+        lambda settings: "endpoint" if settings.attribution.proxy == "logprob" else None,
+        _run_attribution,
+    ),
+    JobSpec(
+        "causes",
+        lambda settings: "daily" if settings.causes != Causes() else None,
+        lambda memory, _run: follow_causes(memory),
+    ),
+    JobSpec("sweep", lambda _settings: "daily", lambda memory, _run: sweep_project(memory)),
+)
+
+
+def list_jobs() -> dict[str, JobSpec]:
+    """Return all jobs by name, those of plugins too, in the order in which they run."""
+    return {job.name: job for job in (*_SHIPPED, *plugins.find_jobs(), *_SHIPPED_LAST)}
 
 
 def jobs_in_group(group: str, settings: Settings) -> list[str]:
     """Return the jobs of a group, in order; those that call an endpoint have their own group."""
-    remote = [] if settings.consolidation.model == NO_MODEL else ["model"]
-    if settings.embedding.model.startswith(ENDPOINT):
-        remote.append("embedding")
-    if settings.priority.enabled and settings.priority.model != NO_MODEL:
-        remote.append("priority")
-    if settings.attribution.proxy == "logprob":
-        remote.append("attribution")
-    if group == "local":
-        local = [] if settings.ledger.shared == NOWHERE else ["shared"]
-        local += ["consolidation", "summaries", "embedding"]
-        local += [] if settings.gate.mode == "off" else ["gate"]
-        local += ["priority"] if settings.priority.enabled else []  # compares what was embedded
-        return [name for name in local if name not in remote]
-    if group == "endpoint":
-        return remote
-    return ["causes", "sweep"] if settings.causes != Causes() else ["sweep"]
+    return [name for name, job in list_jobs().items() if job.group(settings) == group]
 
 
 def run_job(name: str, memory: MemTier, run: JobRun, again: timedelta | None = None) -> bool:
@@ -240,7 +253,7 @@ def run_job(name: str, memory: MemTier, run: JobRun, again: timedelta | None = N
     _note_job(memory, name, started=True)
     error = waits = None
     try:
-        JOBS[name](memory, run)
+        list_jobs()[name].run(memory, run)
     except HostAway as reason:
         waits = str(reason)
         _log.info("project %r: %s waits: %s", memory.project, name, waits)

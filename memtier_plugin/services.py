@@ -19,7 +19,6 @@ from memtier_plugin.providers.embedding.query import RemoteEmbedder
 
 if TYPE_CHECKING:
     from memtier_plugin.answering.tool_search import ToolSearch
-    from memtier_plugin.facts.gatekeeper import Gatekeeper
     from memtier_plugin.facts.people import People
     from memtier_plugin.facts.retirement import Retirement
     from memtier_plugin.facts.service import FactService
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from memtier_plugin.ingest.recorder import Recorder
     from memtier_plugin.learning.causes import Causes
     from memtier_plugin.learning.log import LearnLog
-    from memtier_plugin.learning.weight_job import WeightLearner
     from memtier_plugin.lifecycle.edit import Editor
     from memtier_plugin.lifecycle.history import History
     from memtier_plugin.lifecycle.purge.purge import Purger
@@ -133,17 +131,6 @@ class Services(Project):
 
         return Editor(self._actor, self.knowledge.person)
 
-    @property
-    def weight_learner(self) -> WeightLearner:
-        """What learns the ranking weights of the project.
-
-        Raises:
-            Unsupported: the profile has none.
-        """
-        from memtier_plugin.learning.weight_job import WeightLearner  # numpy
-
-        return WeightLearner(self._actor)
-
     @cached_property
     def learned(self) -> LearnLog:
         """What was learned and put into the project's settings."""
@@ -191,13 +178,6 @@ class Services(Project):
         from memtier_plugin.retrieval.pasted_text import own_words
 
         return Prioritiser(self._actor, own_words)
-
-    @cached_property
-    def gatekeeper(self) -> Gatekeeper:
-        """The job that judges entries by the encoding gate."""
-        from memtier_plugin.facts.gatekeeper import Gatekeeper
-
-        return Gatekeeper(self._actor)
 
     @cached_property
     def logprob_creditor(self) -> LogprobCreditor:

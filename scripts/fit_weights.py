@@ -29,9 +29,9 @@ import numpy as np
 from memtier_bench.datasets import Dataset, load_dataset, load_sets
 from memtier_bench.metrics import recall_at, source_turns
 from memtier_bench.retrieval import BenchRun
+from memtier_papers.memtier.fit import fit
+from memtier_papers.memtier.weight_job import KEPT
 from memtier_plugin.core.settings.schema import Weights
-from memtier_plugin.learning.fit import fit
-from memtier_plugin.learning.weight_job import KEPT
 from memtier_plugin.providers.embedding.load import load_embedder
 from memtier_plugin.retrieval.model_weights import ranking_weights
 

@@ -30,6 +30,7 @@ MOST_FUNCTION_LINES = 60
 # Top down: a package imports from the lines below its own; neighbours on a line do not meet.
 ORDER = """
     bench
+    papers
     cli
     server mcp web tui frameworks
     hooks
@@ -64,8 +65,9 @@ PURE = (
     " facts.evolution facts.filters"
     " priority.formula priority.importance priority.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
-    " learning.router_reward"
-    " learning.attribution learning.logprob learning.tree_credit learning.uplift"
+    " papers.tiermem.router_reward"
+    " learning.attribution learning.logprob learning.uplift papers.mem_t.tree_credit"
+    " papers.true_memory.gate"
     " lifecycle.purge.plan mcp.definitions regression.verdict"
     " providers.pricing providers.scoring providers.structured_output"
     " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
@@ -103,7 +105,7 @@ HOMES = {
     "model2vec": "providers.embedding.distill providers.embedding.static",
     "msgspec": "core.codecs",
     "numpy": "providers.cross_encoder providers.embedding.* storage.index.vectors "
-    "regression.intervals learning.* bench.*",
+    "regression.intervals papers.* bench.*",
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint",
     "opentelemetry": "telemetry.otlp",
@@ -159,10 +161,10 @@ VALUES = frozenset(
 LEDGER_PATHS = frozenset({"index_path", "iter_ledger_folders", "make_ledger_folder"})
 
 # The packages beside the core, and their names here; none of them is imported by it.
-OTHERS = {"memtier_bench": "bench"}
+OTHERS = {"memtier_bench": "bench", "memtier_papers": "papers"}
 OURS = ("memtier_plugin.", *(f"{package}." for package in OTHERS))
-TOPS = ("memtier_plugin", *PACKAGES, "bench/memtier_bench")
-TESTS = ("tests", "bench/tests")
+TOPS = ("memtier_plugin", *PACKAGES, *(f"{name}/{package}" for package, name in OTHERS.items()))
+TESTS = ("tests", *(f"{name}/tests" for name in OTHERS.values()))
 
 FILES = {
     ".".join(path.relative_to(folder).with_suffix("").parts): path
@@ -332,7 +334,7 @@ def test_third_parties_are_dependencies() -> None:
     lines: list[str] = []
     for folder in (ROOT, *(ROOT / name for name in OTHERS.values())):
         project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
-        extras = project["optional-dependencies"]
+        extras = project.get("optional-dependencies", {})
         users = extras.keys() - {"dev", "train"}
         lines += [*project["dependencies"], *(line for extra in users for line in extras[extra])]
     named = {re.split(r"[\[<>=]", line)[0].lower() for line in lines}

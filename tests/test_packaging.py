@@ -26,6 +26,7 @@ NOT_SHIPPED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.eg
 PROJECTS = [
     (".", ("memtier_plugin", "hooks", "daemon", "config")),
     ("bench", ("memtier_bench",)),
+    ("papers", ("memtier_papers",)),
 ]
 PARTS = "import memtier_plugin.hooks, memtier_plugin.daemon, memtier_plugin.config as config, sys\n"
 # What every way of installing must give: the parts, their data, and no top-level packages.
@@ -87,8 +88,9 @@ def test_versions_agree() -> None:
     version = memtier_plugin.__version__
     manifest = yaml.safe_load((ROOT / "plugin.yaml").read_text("utf-8"))
     assert manifest["version"] == version
-    bench = tomllib.loads((ROOT / "bench" / "pyproject.toml").read_text("utf-8"))
-    assert bench["project"]["version"] == version
+    for folder in ("bench", "papers"):
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"]
+        assert project["version"] == version
     latest = re.search(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert latest is not None
     assert latest[1] in ("Unreleased", version)
@@ -211,7 +213,7 @@ def test_wheel_and_sdist(built: Path) -> None:
     data |= {f"memtier_plugin/hooks/openclaw/{path.name}" for path in shim}
     shipped = {name for name in names if not name.startswith(info)}
     assert shipped >= expected | data
-    assert not any("bench" in name for name in shipped)
+    assert not any("bench" in name or "papers" in name for name in shipped)
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}

@@ -25,11 +25,12 @@ from memtier_bench.retrieval import (
     dataset_fingerprint,
     select_questions,
 )
+from memtier_papers.true_memory import gate
+from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.events import GateEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.regression.intervals import roc_area
-from memtier_plugin.text import gate
 from memtier_plugin.text.surprise import fingerprints, line_surprise
 
 _MODES: Final = ("off", "index")
@@ -152,7 +153,7 @@ def _record(
     """Record a conversation, judge its lines, and make its index anew, without gaps."""
     with MemTier.open(home, conversation.id, settings=_settings(mode)) as memory:
         recorded = run.record(memory, conversation)
-        while mode != "off" and memory.gatekeeper.run().left:
+        while mode != "off" and Gatekeeper(memory.actor).run().left:
             pass
         memory.reindex()
     return recorded

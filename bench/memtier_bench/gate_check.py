@@ -22,8 +22,8 @@ from memtier_bench.progress import Progress, no_progress
 from memtier_bench.retrieval import BenchRun, select_questions
 from memtier_bench.synthetic import SyntheticChat
 from memtier_bench.weights import load_any
-from memtier_plugin.learning.fit import Example
-from memtier_plugin.learning.weight_job import signals_of
+from memtier_papers.memtier.fit import Example
+from memtier_papers.memtier.weight_job import WeightLearner, signals_of
 from memtier_plugin.memory import MemTier
 from memtier_plugin.regression.measure import measure
 
@@ -61,7 +61,7 @@ def run_gate_check(
             _fill(memory, entries)
         [*run.ask(memory, conversation, recorded)]
         memory.catch_up()
-        names = [*memory.weight_learner.start]
+        names = [*WeightLearner(memory.actor).start]
         asked = []
         for question in conversation.questions:
             hits = memory.recall(question.text, at=question.at).hits
@@ -78,7 +78,7 @@ def _check(memory: MemTier, asked: list[Example], draws: int, tell: Progress) ->
     questions = memory.regression.questions(at)
     before = measure(memory.actor, questions, at)
     seconds = 2 * (time.perf_counter() - started)  # a check asks before and after
-    start = np.array([*memory.weight_learner.start.values()])
+    start = np.array([*WeightLearner(memory.actor).start.values()])
     usual = _recall(asked, start)
     report: dict[str, Any] = {
         "kind": "gate_check",
@@ -93,7 +93,7 @@ def _check(memory: MemTier, asked: list[Example], draws: int, tell: Progress) ->
     for kind, drawn in (("bad", _bad(asked, start, usual)), ("harmless", _harmless(start))):
         rows = []
         for weights in islice(drawn, draws):
-            values = dict(zip(memory.weight_learner.start, weights.tolist(), strict=True))
+            values = dict(zip(WeightLearner(memory.actor).start, weights.tolist(), strict=True))
             retrieval = memory.settings.retrieval
             given = replace(retrieval.weights, **values)
             settings = replace(memory.settings, retrieval=replace(retrieval, weights=given))

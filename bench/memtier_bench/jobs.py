@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.memory import MemTier
@@ -22,4 +23,4 @@ def run_background_jobs(memory: MemTier) -> None:
     if "priority" in changed:
         memory.prioritiser.run(limit=_ALL)
     if "gate" in changed:
-        memory.gatekeeper.run(limit=_ALL)
+        Gatekeeper(memory.actor).run(limit=_ALL)

@@ -15,10 +15,10 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.weights import collect_examples, load_any
+from memtier_papers.memtier.fit import Example
+from memtier_papers.memtier.weight_job import problem_of
+from memtier_papers.memtier.weights import LEARNERS, held_out, train
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.learning.fit import Example
-from memtier_plugin.learning.weight_job import problem_of
-from memtier_plugin.learning.weights import LEARNERS, held_out, train
 
 SCALES: Final = {
     "raw": {"retrieval.profile": "paper"},

@@ -30,11 +30,11 @@ from memtier_bench.router_policy import (
     train_by_rewards,
 )
 from memtier_bench.tree_export import Row, write_rows
+from memtier_papers.tiermem.router_reward import repair_and_regress, route_label
 from memtier_plugin.answering.llm import route_request
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Route
 from memtier_plugin.core.settings.schema import RouterDoubts
-from memtier_plugin.learning.router_reward import repair_and_regress, route_label
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.regression.intervals import paired_difference

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Final
 
+from memtier_papers.mem_t.tree_credit import EPSILON
+from memtier_papers.tiermem.router_reward import route_label, route_reward
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.settings.schema import RouterDoubts
-from memtier_plugin.learning.router_reward import route_label, route_reward
-from memtier_plugin.learning.tree_credit import EPSILON
 
 if TYPE_CHECKING:
     import numpy as np

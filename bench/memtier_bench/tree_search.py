@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from memtier_papers.mem_t.tree_credit import TreeNode
 from memtier_plugin.answering.planning import (
     ACTIONS,
     MAX_DEPTH,
@@ -27,7 +28,6 @@ from memtier_plugin.answering.tool_calls import FINISH, SearchCall
 from memtier_plugin.answering.tool_search import NO_RESULTS, ToolSearch
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit
-from memtier_plugin.learning.tree_credit import TreeNode
 
 if TYPE_CHECKING:
     import numpy as np

@@ -23,9 +23,9 @@ from memtier_bench.tree_search import (
     rate_end,
     roll_out,
 )
+from memtier_papers.mem_t.tree_credit import dual_advantages, reward, standardise, tree_rewards
 from memtier_plugin.answering.planning import ACTIONS, FEATURES
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.learning.tree_credit import dual_advantages, reward, standardise, tree_rewards
 
 if TYPE_CHECKING:
     import numpy as np

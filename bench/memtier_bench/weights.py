@@ -12,9 +12,9 @@ from typing import Any
 from memtier_bench.datasets import Dataset, load_dataset, load_sets
 from memtier_bench.progress import Progress
 from memtier_bench.retrieval import BenchRun, select_questions
+from memtier_papers.memtier.fit import Example
+from memtier_papers.memtier.weight_job import CANDIDATES, signals_of
 from memtier_plugin.core.errors import ImportFileError
-from memtier_plugin.learning.fit import Example
-from memtier_plugin.learning.weight_job import CANDIDATES, signals_of
 
 
 def load_any(path: Path) -> tuple[Dataset, ...]:

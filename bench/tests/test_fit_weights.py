@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memtier_plugin.learning.fit import PENALTY
+from memtier_papers.memtier.fit import PENALTY
 
 NAMES = ("informative", "noise", "misleading", "kept")
 FREE = np.array([True, True, True, False])

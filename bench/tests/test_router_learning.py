@@ -26,17 +26,17 @@ from memtier_bench.router_policy import (
     train_by_rewards,
 )
 from memtier_bench.training_export import export_training_rows
-from memtier_plugin import MemTier
-from memtier_plugin.answering.llm import _ROUTE
-from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.core.settings.load import load_settings
-from memtier_plugin.core.settings.schema import RouterDoubts
-from memtier_plugin.learning.router_reward import (
+from memtier_papers.tiermem.router_reward import (
     repair_and_regress,
     reward_completions,
     route_label,
     route_reward,
 )
+from memtier_plugin import MemTier
+from memtier_plugin.answering.llm import _ROUTE
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.providers.structured_output import parse_json
 from tests.builders import say
 from tests.processes import run_memtier

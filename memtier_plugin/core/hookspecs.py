@@ -10,9 +10,9 @@ that raises is reported and passed over, and wrappers are not supported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import pluggy
 
@@ -58,6 +58,22 @@ class CommandSpec(NamedTuple):
     help: str
     section: str
     examples: Mapping[str, str] = {}
+
+
+class JobSpec(NamedTuple):
+    """A background job of a project.
+
+    Attributes:
+        name: by which `status` tells how it went.
+        group: of settings, when it runs: "local" (each interval), "endpoint" (the same, beside the
+            local ones, as it waits for a server), "daily"; None where it is off.
+        run: does the work on a memory (`MemTier`), for a run (`daemon.jobs.JobRun`) whose ``stop``
+            is set when it is to end early; raises MemTierError where it failed.
+    """
+
+    name: str
+    group: Callable[[Settings], str | None]
+    run: Callable[[Any, Any], None]
 
 
 @hookspec(firstresult=True)
@@ -150,3 +166,8 @@ def memtier_commands() -> Mapping[str, CommandSpec]:
 
     Called where a command is not one of the shipped ones, and for the list of all commands.
     """
+
+
+@hookspec
+def memtier_jobs() -> Sequence[JobSpec]:
+    """Return background jobs to run for every project, after the consolidation."""

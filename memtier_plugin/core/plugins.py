@@ -27,7 +27,13 @@ from typing import Any, Final, cast
 import pluggy
 
 from memtier_plugin.core import hookspecs
-from memtier_plugin.core.hookspecs import COMMANDS_GROUP, ENTRY_POINT_GROUP, CommandSpec, Embedder
+from memtier_plugin.core.hookspecs import (
+    COMMANDS_GROUP,
+    ENTRY_POINT_GROUP,
+    CommandSpec,
+    Embedder,
+    JobSpec,
+)
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.core.results import Hit, Signal
 from memtier_plugin.core.settings.schema import Settings
@@ -180,6 +186,11 @@ def find_commands() -> dict[str, CommandSpec]:
         hook = _with_third_parties(COMMANDS_GROUP).hook.memtier_commands
     answers = hook()
     return {name: spec for answer in answers for name, spec in answer.items()}
+
+
+def find_jobs() -> list[JobSpec]:
+    """Return the background jobs that plugins add."""
+    return [job for answer in _extensions().hook.memtier_jobs() for job in answer]
 
 
 def find_embedder() -> Embedder | None:
@@ -335,11 +346,19 @@ def _check_commands(answer: Any, _given: Mapping[str, Any]) -> dict[str, Command
     return commands
 
 
+def _check_jobs(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[JobSpec]:
+    jobs = list(answer)
+    if not all(isinstance(job, JobSpec) for job in jobs):
+        raise TypeError("a job is not a JobSpec (name, group, run)")
+    return jobs
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
     "memtier_commands": _check_commands,
     "memtier_embedder": _check_embedder,
     "memtier_redact": _check_spans,
     "memtier_signals": _check_signals,
     "memtier_extract": _check_drafts,
+    "memtier_jobs": _check_jobs,
     "memtier_rerank": _check_hits,
 }

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from memtier_plugin import MemTier
-from memtier_plugin.cli.main import COMMANDS, main
+from memtier_plugin.cli.main import main
 from memtier_plugin.mcp.calls import Binding, MemoryCalls
 from memtier_plugin.mcp.definitions import TOOLS
 from memtier_plugin.server.rpc import _Server
@@ -122,7 +122,7 @@ def run_commands(memory: MemTier, folder: Path, number: int) -> None:
         (folder / name).write_text(content, "utf-8", "surrogateescape")
         files.append(str(folder / name))
     paths = [*commands(main)]
-    assert len(paths) > 30 and COMMANDS.keys() > LEFT_OUT
+    assert len(paths) > 30 and {*main.list_commands(click.Context(main))} > LEFT_OUT
     for _ in range(number):
         line = drawn_line(rng, rng.choice(paths), files)
         given = rng.choice([*WORDS, '[{"role": "user", "content": "The gate is green."}]'])

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin import MemTier
 from memtier_plugin.core.cause_events import UpliftEvent
 from memtier_plugin.core.checksum import is_intact
@@ -368,7 +369,7 @@ def judged(home: Path) -> list[tuple[str, bytes]]:
     """Judge an entry by the encoding gate."""
     with opened(home, Clock(MONDAY), **{"gate.mode": "tag"}) as memory:
         memory.record([user_message("I prefer tea.")], session_id="s1", run_id="r1")
-        memory.gatekeeper.run()
+        Gatekeeper(memory.actor).run()
         return stored(home)
 
 

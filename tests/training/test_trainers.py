@@ -22,7 +22,7 @@ import datasets  # noqa: E402
 import torch  # noqa: E402
 import trl  # noqa: E402
 
-from memtier_plugin.learning.router_reward import reward_completions  # noqa: E402
+from memtier_papers.tiermem.router_reward import reward_completions  # noqa: E402
 from tests.training.conftest import STEPS, report  # noqa: E402
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 from rich.console import Group, RenderableType
 
+from memtier_papers.memtier.fit import Example
+from memtier_papers.memtier.weight_job import Progress, WeightLearner
 from memtier_plugin.cli.gate import gate_view
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
 from memtier_plugin.cli.views import Document, column_table, name_value_table, safe_text
-from memtier_plugin.learning.fit import Example
-from memtier_plugin.learning.weight_job import Progress, WeightLearner
 
 _EXISTING = click.Path(exists=True, path_type=Path)
 
@@ -40,7 +40,7 @@ def weights(
         raise click.UsageError("give either --data or --history")
     with scope.open() as memory, progress_bar() as tell:
         memory.catch_up()
-        learner = memory.weight_learner
+        learner = WeightLearner(memory.actor)
         if history:
             report = learner.learn_from_history(tell)
         else:

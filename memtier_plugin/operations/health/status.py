@@ -14,6 +14,7 @@ from memtier_plugin.core.errors import (
 )
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import INJECTING, JournalEvent
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.operations import hook_latency, job_state
 from memtier_plugin.operations.health.background import (
@@ -82,6 +83,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     report["degraded"] += describe_troubles(store, now)
     if worse := read_baseline(store.project_folder.path).warning:
         report["warnings"].append(worse)
+    report["warnings"] += _without_job(store.settings)
     report_limits(store, now, report)
     report["warnings"] += [
         f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
@@ -235,6 +237,14 @@ def describe_missing_vectors(state: EmbeddingState) -> str:
     """Describe how many items lack a vector, and the estimated price."""
     cost = f" (about {format_cost(state.cost)} to pay)" if state.paid else ""
     return f"{state.missing} of {state.items} items have no vector by {state.model} yet{cost}"
+
+
+def _without_job(settings: Settings) -> Iterator[str]:
+    """Say which setting asks for a job that no installed package has."""
+    from memtier_plugin.core import plugins
+
+    if settings.gate.mode != "off" and "gate" not in {job.name for job in plugins.find_jobs()}:
+        yield f"gate.mode is {settings.gate.mode!r}, but nothing judges: pip install memtier-papers"
 
 
 def plugin_errors() -> list[dict[str, Any]]:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from memtier_papers.memtier import weight_job
+from memtier_papers.memtier.weight_job import WeightLearner
+from memtier_papers.memtier.weights import Trained
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import LedgerError, Unsupported
 from memtier_plugin.core.settings.load import load_settings
-from memtier_plugin.learning import weight_job
-from memtier_plugin.learning.weights import Trained
 from memtier_plugin.regression.intervals import Difference
 from tests.processes import run_memtier
 from tests.regression.conftest import NO_VECTORS, NOW, Opened, use
@@ -30,7 +31,7 @@ def test_a_history_of_ten_runs_is_refused(tmp_path: Path) -> None:
             use(memory, number, ok=number % 2 > 0)
         memory.catch_up()
         with pytest.raises(Unsupported, match="40 are needed"):
-            memory.weight_learner.learn_from_history(no_progress)
+            WeightLearner(memory.actor).learn_from_history(no_progress)
     shared = ("--home", str(tmp_path), "--project", "p")
     assert "40 are needed" in run_memtier("learn", "weights", "--history", *shared, code=1).output
 
@@ -39,15 +40,15 @@ def test_credits_alone_do_not_reward_the_published_learner(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where only credits say what helped, PPO's reward would be circular: it is not tried."""
-    monkeypatch.setattr("memtier_plugin.learning.weights.FEWEST_QUESTIONS", 10)
+    monkeypatch.setattr("memtier_papers.memtier.weights.FEWEST_QUESTIONS", 10)
     with opened() as memory:
         memory.catch_up()
-        report = memory.weight_learner.learn_from_history(no_progress)
+        report = WeightLearner(memory.actor).learn_from_history(no_progress)
         published, fitted = report.trained
         assert [trap.name for trap in published.traps] == ["circular reward"]
         assert not published.gains and report.credited == report.questions
         assert fitted.learner == "fit"
-        done = memory.weight_learner.apply(report, memory.learned, no_progress)
+        done = WeightLearner(memory.actor).apply(report, memory.learned, no_progress)
         assert done.applied is None and "no gain" in done.why
         assert json.dumps(done.to_json())
 
@@ -61,7 +62,7 @@ def test_weights_that_silence_memory_are_not_applied(opened: Opened) -> None:
     """The gate refuses what gains elsewhere and answers this project's own questions worse."""
     with opened() as memory:
         memory.catch_up()
-        learner = memory.weight_learner
+        learner = WeightLearner(memory.actor)
         report = weight_job.LearnReport("recall_first", 100, 5, ())
         start = learner.start
         bad = gaining(**{**dict.fromkeys(start, 0.0), "tier": 9.0})

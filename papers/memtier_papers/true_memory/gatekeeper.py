@@ -1,4 +1,4 @@
-"""Judge lines by the encoding gate: the job (`text.gate`).
+"""Judge lines by the encoding gate (`gate`): the background job.
 
 What is due is read from the index, so there is no cursor to lose: an entry without a verdict gets
 one.  A verdict is a journal event, and it alone decides what the index leaves out, so that a new
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from memtier_papers.true_memory import gate
 from memtier_plugin.core.events import GateEvent, Verdict
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.records import Entry
@@ -19,7 +20,6 @@ from memtier_plugin.core.settings.schema import GateMode
 from memtier_plugin.providers.embedding.query import RemoteEmbedder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
-from memtier_plugin.text import gate
 
 BATCH: Final = 100  # entries whose verdicts are written together
 _NEAREST: Final = 60  # of these the earlier ones are taken

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from memtier_plugin.learning.fit import TEMPERATURE, Example, fit
-from memtier_plugin.learning.ppo import SIGMA, Episode, learn_weights
-from memtier_plugin.learning.traps import Trap, constant_reward, find_constant, signal_traps
+from memtier_papers.memtier.fit import TEMPERATURE, Example, fit
+from memtier_papers.memtier.ppo import SIGMA, Episode, learn_weights
+from memtier_papers.memtier.traps import Trap, constant_reward, find_constant, signal_traps
 from memtier_plugin.regression.intervals import Difference, paired_difference
 
 Learner = Literal["ppo", "fit"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memtier_plugin.learning.fit import Example
-from memtier_plugin.learning.traps import signal_traps
-from memtier_plugin.learning.weights import (
+from memtier_papers.memtier.fit import Example
+from memtier_papers.memtier.traps import signal_traps
+from memtier_papers.memtier.weights import (
     FEWEST_QUESTIONS,
     LEARNERS,
     Problem,

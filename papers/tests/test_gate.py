@@ -14,14 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.true_memory import gate
+from memtier_papers.true_memory.gatekeeper import Gatekeeper
+from memtier_plugin.core import plugins
 from memtier_plugin.core.events import GateEvent
 from memtier_plugin.daemon.jobs import JobRun, jobs_in_group, run_job
 from memtier_plugin.memory import MemTier
-from memtier_plugin.text import gate
 from tests.builders import START, say, write_config
 from tests.proofs.checks import assert_equal_to_rebuild
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "true_memory.json").read_text("utf-8"))
+GOLDEN = json.loads(
+    (Path(__file__).parents[2] / "tests" / "golden" / "true_memory.json").read_text("utf-8")
+)
 LINES = (
     "I moved to Lisbon in March and work for Contoso now.",
     "ok",
@@ -139,10 +143,10 @@ def test_tags_change_nothing_but_the_journal(home: Path) -> None:
         for line in LINES:
             say(memory, line)
         before = memory.recall("Lisbon heron ok", at=START)
-        assert memory.gatekeeper.run().judged == 0
+        assert Gatekeeper(memory.actor).run().judged == 0
     with opened(home, "tag") as memory:
-        assert memory.gatekeeper.run().judged == len(LINES)
-        assert memory.gatekeeper.run().judged == 0
+        assert Gatekeeper(memory.actor).run().judged == len(LINES)
+        assert Gatekeeper(memory.actor).run().judged == 0
         shown = verdicts(memory)
         assert shown[LINES[0]] == "admitted"
         assert {shown[line] for line in (LINES[1], LINES[3])} == {"rejected"}
@@ -155,7 +159,7 @@ def test_rejected_lines_are_found_by_words_alone(home: Path) -> None:
     """In mode `index` a rejected line has neither vectors nor n-grams, a rebuilt index likewise."""
     with opened(home, "index") as memory:
         entries = {line: say(memory, line) for line in LINES}
-        assert memory.gatekeeper.run().rejected >= 2
+        assert Gatekeeper(memory.actor).run().rejected >= 2
         memory.catch_up()
         noted = entries[LINES[3]].id
         reader = memory.store.reader()
@@ -163,7 +167,7 @@ def test_rejected_lines_are_found_by_words_alone(home: Path) -> None:
         assert noted in {hit.id for hit in memory.recall("noted").hits}
         assert not reader.coverage.coverage(memory.store.embedder.name).missing  # type: ignore[union-attr]
         more = say(memory, "Zelda keeps bees in Porto.")
-        memory.gatekeeper.run(limit=1)
+        Gatekeeper(memory.actor).run(limit=1)
         memory.forget(ids=[noted])
         assert all(hit.id != noted for hit in memory.recall("noted").hits)
         memory.unforget(ids=[noted])
@@ -171,7 +175,7 @@ def test_rejected_lines_are_found_by_words_alone(home: Path) -> None:
     write_config(home, {"gate": {"mode": "index"}})
     assert_equal_to_rebuild(home, "p", ["a"], ["noted", "Lisbon", "ok heron"], START)
     with opened(home, "tag") as memory:
-        memory.gatekeeper.run()
+        Gatekeeper(memory.actor).run()
         assert set(verdicts(memory).values()) <= {"admitted", "rejected"}
         assert count_ngrams(memory, noted)
 
@@ -187,15 +191,24 @@ def test_the_background_job_judges(home: Path) -> None:
         assert "gate" not in jobs_in_group("local", memory.settings)
 
 
+def test_a_gate_without_its_package_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate that is on, while no installed package judges, is a warning of `status`."""
+    with opened(home, "tag") as memory:
+        assert not any("gate.mode" in line for line in memory.status()["warnings"])
+        monkeypatch.setattr(plugins, "find_jobs", list)
+        [warning] = [line for line in memory.status()["warnings"] if "gate.mode" in line]
+        assert "pip install memtier-papers" in warning
+
+
 def test_verdicts_are_each_agents_own(home: Path) -> None:
     """Lines of another agent or sender are never compared: each line is new there."""
     with opened(home, "tag") as memory:
         for sender in ("ann", "ben"):
             say(memory, LINES[0], sender=sender, session_id=sender)
-        memory.gatekeeper.run()
+        Gatekeeper(memory.actor).run()
     with opened(home, "tag", "b") as memory:
         say(memory, LINES[0])
-        memory.gatekeeper.run()
+        Gatekeeper(memory.actor).run()
         events = [GateEvent.of(event) for event in memory.events(kinds=[GateEvent.KIND])]
         assert [s[0] for event in events for s in event.signals] == [1.0, 1.0, 1.0]
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from memtier_plugin.learning.fit import Example
+from memtier_papers.memtier.fit import Example
 
 DOMINANCE: Final = 5.0  # of the largest weighted spread over the second (MemTier: 5 to 10)
 TrapName = Literal["circular reward", "constant reward", "constant signal", "dominance"]

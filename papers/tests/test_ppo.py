@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from memtier_bench.learning import run_learning
 from memtier_bench.reading import Reader
-from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.learning.ppo import (
+from memtier_papers.memtier.ppo import (
     CLIP,
     Episode,
     advantages,
@@ -23,6 +22,7 @@ from memtier_plugin.learning.ppo import (
     log_probability,
     policy_gradient,
 )
+from memtier_plugin.core.errors import Unsupported
 from tests.loopback import Loopback
 
 WEIGHT = st.floats(0.05, 0.5)

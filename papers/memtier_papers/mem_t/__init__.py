@@ -1,0 +1,1 @@
+"""Mem-T: credit by trees of operations."""

@@ -1,0 +1,1 @@
+"""MemTier: ranking weights learned from outcomes."""

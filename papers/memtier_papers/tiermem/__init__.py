@@ -1,0 +1,1 @@
+"""TierMem: the reward of a router."""

@@ -1,0 +1,1 @@
+"""True Memory: the encoding gate."""
