@@ -27,8 +27,6 @@ from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
 from memtier_plugin.operations.reembed import EmbeddingReport, read_embedding_state
-from memtier_plugin.priority.audience import PriorityReport
-from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE
 from memtier_plugin.providers.chat import NO_MODEL
 from memtier_plugin.storage import recovery
 
@@ -128,28 +126,6 @@ def write_summaries(memory: MemTier, stop: threading.Event) -> int:
     return written
 
 
-def prioritise_entries(memory: MemTier, stop: threading.Event) -> PriorityReport:
-    """Rate new entries and bring tiers up to date; return the report of the last pass.
-
-    Raises:
-        MemTierError: it ended early; the next run continues.
-    """
-    while True:
-        report = memory.prioritiser.run(stop=stop.is_set)
-        if report.defaulted:
-            _log.warning(
-                "project %r: priority.model answered no number for %d of %d entries: rated %d",
-                memory.project,
-                report.defaulted,
-                report.by_model,
-                DEFAULT_IMPORTANCE,
-            )
-        if report.problem:
-            _log.warning("project %r: rated by rules: %s", memory.project, report.problem)
-        if not (report.left and (report.rated or report.moved)) or stop.is_set():
-            return report
-
-
 def follow_causes(memory: MemTier) -> None:
     """Bound weights by measured uplift, and propose to forget what never helped, as configured."""
     if memory.paused:
@@ -169,16 +145,6 @@ def _run_consolidation(extractor: Extractor, memory: MemTier, run: JobRun) -> No
 def _run_summaries(memory: MemTier, run: JobRun) -> None:
     if written := write_summaries(memory, run.stop):
         _log.info("project %r: %d summaries and timelines", memory.project, written)
-
-
-def _run_priority(memory: MemTier, run: JobRun) -> None:
-    prioritise_entries(memory, run.stop)
-
-
-def _priority_group(settings: Settings) -> str | None:
-    if not settings.priority.enabled:
-        return None
-    return "local" if settings.priority.model == NO_MODEL else "endpoint"
 
 
 def _run_attribution(memory: MemTier, run: JobRun) -> None:
@@ -219,7 +185,6 @@ _SHIPPED: Final = (
     ),
 )
 _SHIPPED_LAST: Final = (  # they use what the others wrote
-    JobSpec("priority", _priority_group, _run_priority),
     JobSpec(
         "attribution",
         lambda settings: "endpoint" if settings.attribution.proxy == "logprob" else None,

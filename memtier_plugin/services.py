@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from memtier_plugin.lifecycle.history import History
     from memtier_plugin.lifecycle.purge.purge import Purger
     from memtier_plugin.operations.logprob_credit import LogprobCreditor
-    from memtier_plugin.priority.job import Prioritiser
     from memtier_plugin.regression.gate import RegressionGate
     from memtier_plugin.retrieval.query import Viewer
     from memtier_plugin.retrieval.recall import Recaller
@@ -170,14 +169,6 @@ class Services(Project):
         from memtier_plugin.facts.summaries.job import Summariser
 
         return Summariser(self._actor)
-
-    @cached_property
-    def prioritiser(self) -> Prioritiser:
-        """The job that rates entries, and keeps personas and tiers."""
-        from memtier_plugin.priority.job import Prioritiser
-        from memtier_plugin.retrieval.pasted_text import own_words
-
-        return Prioritiser(self._actor, own_words)
 
     @cached_property
     def logprob_creditor(self) -> LogprobCreditor:

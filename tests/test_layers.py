@@ -63,7 +63,7 @@ PURE = (
     " trust.tool_origins answering.decomposition answering.planning answering.tool_calls"
     " facts.extraction.* facts.verification.*"
     " facts.evolution facts.filters"
-    " priority.formula priority.importance priority.persona"
+    " priority.formula papers.hmo.importance papers.hmo.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
     " papers.tiermem.router_reward"
     " learning.attribution learning.logprob learning.uplift papers.mem_t.tree_credit"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from memtier_papers.hmo.plugin import prioritiser_of
 from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.core.settings.schema import Settings
@@ -21,6 +22,6 @@ def run_background_jobs(memory: MemTier) -> None:
     if changed & {"people", "summaries"}:
         memory.summariser.run(limit=_ALL)
     if "priority" in changed:
-        memory.prioritiser.run(limit=_ALL)
+        prioritiser_of(memory).run(limit=_ALL)
     if "gate" in changed:
         Gatekeeper(memory.actor).run(limit=_ALL)

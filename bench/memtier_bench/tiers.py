@@ -27,6 +27,7 @@ from memtier_bench.retrieval import (
     prepare_dataset,
 )
 from memtier_bench.silence_prompts import build_store
+from memtier_papers.hmo.plugin import prioritiser_of
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Step
 from memtier_plugin.ingest.sessions import Session
@@ -186,7 +187,7 @@ def _record(
             run.record(memory, part, recorded)
             rescored = times = 0
             while True:
-                report = memory.prioritiser.run()
+                report = prioritiser_of(memory).run()
                 rescored, times = rescored + report.rescored, times + bool(report.rescored)
                 if not report.left:
                     break

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.hmo.plugin import prioritiser_of
 from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin import MemTier
 from memtier_plugin.core.cause_events import UpliftEvent
@@ -345,12 +346,12 @@ def prioritised(home: Path) -> list[tuple[str, bytes]]:
     with opened(home, clock, **{"priority.enabled": True, "retrieval.k": 1}) as memory:
         memory.record([user_message("I prefer tea.")], session_id="s1", run_id="r1", sender="ann")
         memory.consolidate()
-        memory.prioritiser.run()
+        prioritiser_of(memory).run()
         clock.later(hours=1)
         asked = "Which drink do I prefer?"
         memory.recall(asked, session_id="s2", run_id="r2", purpose="inject", sender="ann")
         memory.end_run([user_message(asked)], session_id="s2", run_id="r2", sender="ann")
-        memory.prioritiser.run()
+        prioritiser_of(memory).run()
         return stored(home)
 
 

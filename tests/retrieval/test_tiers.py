@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.hmo.plugin import prioritiser_of
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.memory import MemTier
@@ -38,7 +39,7 @@ def fill(memory: MemTier, planted: int) -> str:
     for number in range(12):
         text = PLANTED if number == planted else f"The barge {number} carries {number} crates."
         ids[number] = say(memory, text, session_id=f"s{number}").id
-        memory.prioritiser.run()
+        prioritiser_of(memory).run()
     return ids[planted]
 
 
@@ -91,7 +92,7 @@ def test_senders_have_tiers_of_their_own(home: Path) -> None:
         for number in range(6):
             say(memory, PLANTED, sender="ann", session_id=f"a{number}")
             say(memory, "The barge is full.", sender="bob", session_id=f"b{number}")
-        memory.prioritiser.run()
+        prioritiser_of(memory).run()
         for tier in TIERS:
             recall = recall_to(memory, tier, sender="bob")
             assert all(hit.item.sender == "bob" for hit in recall.hits)
@@ -127,7 +128,7 @@ def test_a_search_that_no_tier_ends_is_the_flat_one(home: Path, cap: int) -> Non
             lines = [f"Barge {n}: {'crates' if n % 3 else 'waits'} in Porto." for n in range(50)]
             messages = [{"role": "user", "content": f"{session} {line}"} for line in lines]
             memory.record(messages, session_id=f"s{session}", observed_at=START)
-        memory.prioritiser.run()
+        prioritiser_of(memory).run()
         recall = memory.recall(query, at=START)
         assert [step.name for step in recall.steps if step.name in TIERS] == [*TIERS]
     with opened(home, "flat", **limits) as memory:

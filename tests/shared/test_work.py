@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pytest
 
+from memtier_papers.hmo.plugin import prioritiser_of
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.events import ForgetEvent, new_event
 from memtier_plugin.core.records import Extractor
@@ -43,7 +44,7 @@ LATER: Final = START + timedelta(days=30)
 JOBS: Final[Mapping[str, Callable[[MemTier], object]]] = {
     "consolidation": lambda memory: memory.consolidate(extractor=RULES),
     "summaries": lambda memory: memory.summariser.run(),
-    "priority": lambda memory: memory.prioritiser.run(),
+    "priority": lambda memory: prioritiser_of(memory).run(),
     "retention": lambda memory: memory.retain(),
 }
 KILLED: Final = f"the child ended with status {int(signal.SIGKILL)}"

@@ -243,8 +243,12 @@ def _without_job(settings: Settings) -> Iterator[str]:
     """Say which setting asks for a job that no installed package has."""
     from memtier_plugin.core import plugins
 
-    if settings.gate.mode != "off" and "gate" not in {job.name for job in plugins.find_jobs()}:
-        yield f"gate.mode is {settings.gate.mode!r}, but nothing judges: pip install memtier-papers"
+    jobs = {job.name for job in plugins.find_jobs()}
+    asked = {"gate": ("gate.mode", settings.gate.mode != "off")}
+    asked["priority"] = ("priority.enabled", settings.priority.enabled)
+    for job, (key, is_on) in asked.items():
+        if is_on and job not in jobs:
+            yield f"{key} is on, but nothing installed does it: pip install memtier-papers"
 
 
 def plugin_errors() -> list[dict[str, Any]]:

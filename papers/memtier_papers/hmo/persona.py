@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from memtier_papers.hmo.importance import LIMIT_RELATIONS, PREFERENCE_RELATIONS
 from memtier_plugin.core.records import Entry, Fact, count_tokens
-from memtier_plugin.priority.importance import LIMIT_RELATIONS, PREFERENCE_RELATIONS
 
 MAX_TOKENS: Final = 300
 MAX_LINE_CHARS: Final = 240  # of one source: a text of any length adds one line

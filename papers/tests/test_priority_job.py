@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.hmo import audience, job
+from memtier_papers.hmo.audience import PriorityReport
+from memtier_papers.hmo.importance import parse_importance
+from memtier_papers.hmo.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
+from memtier_papers.hmo.plugin import prioritiser_of
 from memtier_plugin.core.events import payload_of
 from memtier_plugin.core.priority_events import ImportanceEvent, PersonaEvent, PrioritiseEvent
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.priority import audience, job
-from memtier_plugin.priority.audience import PriorityReport
 from memtier_plugin.priority.formula import MAX_RECENT
-from memtier_plugin.priority.importance import parse_importance
-from memtier_plugin.priority.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
 from memtier_plugin.retrieval.pasted_text import own_words
 from tests.builders import (
     MOMENT,
@@ -56,7 +57,7 @@ def opened(
 def run(memory: MemTier, **more: Any) -> PriorityReport:
     """Consolidate, then rate, as the daemon does."""
     memory.consolidate(extractor="rules")
-    return memory.prioritiser.run(**more)
+    return prioritiser_of(memory).run(**more)
 
 
 def ratings(memory: MemTier) -> dict[str, int]:
@@ -110,7 +111,7 @@ def test_rated_once(home: Path) -> None:
         say(memory, "I prefer tea.")
         assert run(memory).rated == 1
         before = {path: path.read_bytes() for path in memory.folder.rglob("*.jsonl")}
-        assert memory.prioritiser.run() == PriorityReport()
+        assert prioritiser_of(memory).run() == PriorityReport()
         assert {path: path.read_bytes() for path in memory.folder.rglob("*.jsonl")} == before
 
 
@@ -118,7 +119,7 @@ def test_off_by_default(home: Path) -> None:
     """Nobody's entries are rated unless they ask for it."""
     with MemTier.open(home, "p", "a") as memory:
         say(memory, "I prefer tea.")
-        assert memory.prioritiser.run() == PriorityReport()
+        assert prioritiser_of(memory).run() == PriorityReport()
         assert not memory.events(kinds=["importance", "persona", "prioritise"])
 
 
@@ -391,7 +392,7 @@ from memtier_plugin.memory import MemTier
 import sys
 settings = {"priority.enabled": True, "consolidation.probes": 0}
 with MemTier.open(sys.argv[1], "p", "a", settings) as memory:
-    while memory.prioritiser.run(limit=10).left:
+    while prioritiser_of(memory).run(limit=10).left:
         pass
 """
 
@@ -417,7 +418,7 @@ def test_a_history_without_scores(home: Path) -> None:
         settings = memory.settings.priority
         while True:
             started = time.process_time()
-            report = memory.prioritiser.run()
+            report = prioritiser_of(memory).run()
             seconds.append(time.process_time() - started)
             assert report.rated <= 2_000
             assert report.moved <= 2 * (settings.cache + settings.buffer)  # in and out
@@ -446,7 +447,7 @@ def test_killed(home: Path, fault: str) -> None:
     done = subprocess.run([sys.executable, "-c", WORK, str(home)], env=environment, check=False)
     assert done.returncode == -9
     with opened(home) as memory:
-        while memory.prioritiser.run(limit=10).left:
+        while prioritiser_of(memory).run(limit=10).left:
             pass
         events = [payload_of(event) for event in memory.events(kinds=["importance"])]
         rated = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from memtier_papers.hmo.importance import MAX_CHARS, parse_importance
 from memtier_plugin.core.records import Entry
-from memtier_plugin.priority.importance import MAX_CHARS, parse_importance
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import fence_data, load_prompt
 

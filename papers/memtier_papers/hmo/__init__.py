@@ -1,0 +1,1 @@
+"""HMO: the importance of lines, personas and the priorities of cache, buffer and archive."""

@@ -1,0 +1,56 @@
+"""The plugin of HMO: the background job that rates lines, and keeps personas and tiers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from memtier_plugin.core.hookspecs import JobSpec, hookimpl
+from memtier_plugin.core.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from memtier_papers.hmo.job import Prioritiser
+    from memtier_plugin.memory import MemTier
+
+_log = logging.getLogger("memtier")
+
+
+@hookimpl
+def memtier_jobs() -> Sequence[JobSpec]:
+    """Return the job `priority`, due where `priority.enabled` is on."""
+    return [JobSpec("priority", _group_of, _prioritise)]
+
+
+def prioritiser_of(memory: MemTier) -> Prioritiser:
+    """Return what rates the entries of a memory's project, and keeps personas and tiers."""
+    from memtier_papers.hmo.job import Prioritiser
+    from memtier_plugin.retrieval.pasted_text import own_words
+
+    return Prioritiser(memory.actor, own_words)
+
+
+def _group_of(settings: Settings) -> str | None:
+    if not settings.priority.enabled:
+        return None
+    return "local" if settings.priority.model == "none" else "endpoint"
+
+
+def _prioritise(memory: MemTier, run: Any) -> None:
+    from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE
+
+    prioritiser = prioritiser_of(memory)
+    while True:
+        report = prioritiser.run(stop=run.stop.is_set)
+        if report.defaulted:
+            _log.warning(
+                "project %r: priority.model answered no number for %d of %d entries: rated %d",
+                memory.project,
+                report.defaulted,
+                report.by_model,
+                DEFAULT_IMPORTANCE,
+            )
+        if report.problem:
+            _log.warning("project %r: rated by rules: %s", memory.project, report.problem)
+        if not (report.left and (report.rated or report.moved)) or run.stop.is_set():
+            return
