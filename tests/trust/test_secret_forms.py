@@ -50,6 +50,11 @@ UNITS = (
     ),
     *(
         "zip -P ",
+        "7z -p",
+        "gate code is 4471 ",
+        "4471 is the code ",
+        "my answer to the security question ",
+        "backup codes 4f9k-22xm ",
         "login from a to ",
         " as the password",
         "log in as a / ",
