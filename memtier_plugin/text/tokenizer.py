@@ -49,7 +49,7 @@ _SCRIPT: Final = regex.compile(
 )
 _SAME_AS: Final = {"serbian": "russian", "nepali": "hindi"}  # languages of such a script
 _CAMEL: Final = regex.compile(r"(?<=[\p{Ll}\p{N}])(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})")
-_APOSTROPHES: Final = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'", "`": "'"})
+_APOSTROPHES: Final = "\u2019\u2018\u02bc`"
 
 
 class Tokenizer:
@@ -244,7 +244,10 @@ def _iter_chunks(text: str) -> Iterator[str]:
 def _unified(text: str) -> str:
     if text.isascii():
         return text
-    return unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)
+    text = unicodedata.normalize("NFKC", text)
+    for mark in _APOSTROPHES:  # far faster than a table
+        text = text.replace(mark, "'")
+    return text
 
 
 def _split(chunk: str, *, camel: bool = True) -> Iterator[str]:

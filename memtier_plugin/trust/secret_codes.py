@@ -13,6 +13,7 @@ from typing import Final
 
 from memtier_plugin.trust.secret_formats import Span
 from memtier_plugin.trust.secret_statements import clause_ends, is_predicate, language_rows
+from memtier_plugin.trust.text_views import matches_in_steps
 
 _LETTER: Final = "A-Za-zÀ-ÿА-яЁё0-9_"  # of languages with spaces between words
 _NUMBER: Final = re.compile(
@@ -50,7 +51,7 @@ def find_codes(text: str, lower: str) -> Iterator[Span]:
         yield from _codes(text)
     for key, values in (("recovery", _listed), ("answer", _answered)):
         if any(hint in lower for hint in _hints(key)):
-            for name in _pattern(key).finditer(text):
+            for name in matches_in_steps(_pattern(key), text):
                 yield from values(text, name.end())
 
 
@@ -58,7 +59,7 @@ def _codes(text: str) -> Iterator[Span]:
     """Yield the numbers of whose clause the words before them say that they are codes."""
     names: list[re.Match[str]] = []
     done = 0  # where no name need be looked for again
-    for number in _NUMBER.finditer(text):
+    for number in matches_in_steps(_NUMBER, text):
         code = _CODE.match(number[0])
         if code is None:
             continue

@@ -25,6 +25,7 @@ from memtier_plugin.trust.secret_values import (
     is_phrase,
     is_term,
 )
+from memtier_plugin.trust.text_views import matches_in_steps
 
 _CJK: Final = ("chinese", "japanese", "korean")
 _FOR: Final = r"(?:[ \t]+(?!(?:{verb})\b)[^\s.:=,;!?]{{1,30}}){{0,5}}?"
@@ -98,7 +99,7 @@ def find_statements(text: str, lower: str) -> Iterator[Span]:
 def _drawn(text: str, lower: str) -> Iterator[Span]:
     """Yield what is said to be a key, in any language, and looks drawn at random."""
     if any(hint in lower for hint in _KEY_HINTS):
-        for match in compiled(_KEY_IS, re.IGNORECASE).finditer(text):
+        for match in matches_in_steps(compiled(_KEY_IS, re.IGNORECASE), text):
             value = match["value"].rstrip(_TAIL)
             if is_drawn(value, hexadecimal=False):
                 yield match.start("value"), match.start("value") + len(value), "secret"
@@ -131,7 +132,7 @@ def is_predicate(word: str) -> bool:
 
 def _stated(text: str, language: _Language) -> Iterator[Span]:
     done = 0
-    for match in compiled(language.stated, re.IGNORECASE).finditer(text):
+    for match in matches_in_steps(compiled(language.stated, re.IGNORECASE), text):
         start, end = match.span("value")
         if start < done or (match["assigned"] and _ENGLISH_NAME.match(match[0])):
             continue  # `secret_names` decides
@@ -147,7 +148,7 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
 
 def _made_up(text: str, language: _Language) -> Iterator[Span]:
     """Yield what is said to be a password without "is", if it can hardly be anything else."""
-    for match in compiled(language.loose, _FLAGS).finditer(text):
+    for match in matches_in_steps(compiled(language.loose, _FLAGS), text):
         if match["phrase"] and is_phrase(match["phrase"]):
             yield *match.span("phrase"), "password"
         for group in ("old", "new", "paired"):
@@ -161,7 +162,7 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
 def _beside(text: str, language: _Language) -> Iterator[Span]:
     """Yield the words of a sentence about a password that can hardly be anything else."""
     done = 0
-    for name in compiled(language.around, re.IGNORECASE).finditer(text):
+    for name in matches_in_steps(compiled(language.around, re.IGNORECASE), text):
         begin, end = max(done, name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
         ends = [mark.end() for mark in _SENTENCE_END.finditer(text, begin, name.start())]
         stop = _SENTENCE_END.search(text, name.end(), end)
