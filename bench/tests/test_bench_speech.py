@@ -402,7 +402,7 @@ CASES: dict[str, Any] = {
     },
     "keep": {
         "keep": [
-            {"say": "Remember that the gate code is 4711.", "fact": ["gate|door", "4711"]},
+            {"say": "Remember that the bus line is 4711.", "fact": ["bus|line", "4711"]},
             {"say": "I always want metric units.", "always": True, "fact": ["metric"]},
         ],
         "none": [{"say": "What a day!"}],

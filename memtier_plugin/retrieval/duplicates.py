@@ -12,7 +12,7 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.contradictions import StatedValue, preference_key
 from memtier_plugin.text.speech import without_receipts
-from memtier_plugin.text.tokenizer import plain_words
+from memtier_plugin.text.tokenizer import MAX_CHARS, plain_words
 
 Split = Callable[[str], Sequence[str]]
 
@@ -204,9 +204,11 @@ def _contradicts(values: Mapping[str, StatedValue], hit: Hit, group: Sequence[Hi
 
 @lru_cache(2048)  # prompts that follow each other find the same lines
 def _words(text: str) -> frozenset[str]:
+    if len(text) > 2 * MAX_CHARS:
+        text = f"{text[:MAX_CHARS]} {text[-MAX_CHARS:]}"
     if text.isascii():  # most texts, in a tenth of the time
         return frozenset(text.lower().translate(_TO_SPACES).split())
-    return frozenset(plain_words(text))
+    return frozenset(plain_words(" ".join({*text.split()})))
 
 
 def _have_same_words(words: frozenset[str], others: frozenset[str]) -> bool:

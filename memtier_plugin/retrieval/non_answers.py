@@ -17,7 +17,7 @@ from memtier_plugin.retrieval.duplicates import find_restated
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.replacement import standing_for
 from memtier_plugin.text.speech import only_asks
-from memtier_plugin.text.tokenizer import ngrams, plain_words
+from memtier_plugin.text.tokenizer import distinct_tokens, ngrams, plain_words
 from memtier_plugin.text.traits import is_standing_instruction
 from memtier_plugin.trust.statements import missing_statement
 
@@ -155,6 +155,7 @@ def _resembles(text: str, terms: Collection[str], words: Split) -> bool:
     A typo, an inflection or a compound: most of their n-grams agree, or one ends or begins with
     the other.
     """
+    text = distinct_tokens(text)
     theirs = {word for word in (*words(text), *plain_words(text)) if len(word) >= _MIN_LETTERS}
     return any(
         is_similar(term, word) for term in terms if len(term) >= _MIN_LETTERS for word in theirs

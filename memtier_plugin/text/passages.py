@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
+from memtier_plugin.text.tokenizer import MAX_CHARS
 
 OMISSION: Final = "[...]"
 _PREFIX: Final = 3  # letters that a stem and its inflected word share
@@ -19,7 +20,8 @@ def select_passage(
     """Return the run of whole sentences, at most ``size`` characters, that matches a query best.
 
     A passage scores the weights of the distinct query words in it; among equals the earliest and
-    shortest wins. An ellipsis marks an omission before or after it.
+    shortest wins. An ellipsis marks an omission before or after it. What is too far from the
+    beginning to be indexed is not looked at.
 
     Args:
         weights: the weight (idf) of each word of the query.
@@ -27,25 +29,32 @@ def select_passage(
     """
     if len(text) <= size:
         return text
-    spans = _sentences(text, size)
+    spans = _sentences(text[:MAX_CHARS], size) or [(0, size)]
     matches = _query_words(text, spans, weights, words)
     # Integers, so that a sum does not depend on the order of its terms.
     value = {word: round(weight * 1_000_000) for word, weight in weights.items()}
-    best, chosen = -1, (0, 0)
-    for first in range(len(spans)):
-        if first and not matches[first]:
-            continue  # a passage that opens without a match is no better than the next one
-        covered: set[str] = set()
-        score = 0
-        for last in range(first, len(spans)):
-            if spans[last][1] - spans[first][0] > size:
-                break
-            if fresh := matches[last] - covered:
-                covered |= fresh
-                score += sum(value[word] for word in fresh)
-            if score > best:
-                best, chosen = score, (first, last)
-    start, end = spans[chosen[0]][0], spans[chosen[1]][1]
+    # One that opens without a match is no better than the next one.
+    matched = [at for at, words_there in enumerate(matches) if words_there or not at]
+    best, first, last = 0, 0, 0
+    within = dict.fromkeys(value, 0)  # how often the longest passage from a sentence on has each
+    stop = score = 0
+    for opening, at in enumerate(matched):
+        while stop < len(matched) and spans[matched[stop]][1] - spans[at][0] <= size:
+            for word in matches[matched[stop]]:
+                score += 0 if within[word] else value[word]
+                within[word] += 1
+            stop += 1
+        if score > best:
+            best, first = score, at
+            missing = {word for word, count in within.items() if count and value[word]}
+            for last in matched[opening:stop]:
+                missing -= matches[last]
+                if not missing:
+                    break
+        for word in matches[at]:
+            within[word] -= 1
+            score -= 0 if within[word] else value[word]
+    start, end = spans[first][0], spans[last][1]
     start, end = _widened(spans, start, end, size)
     before, after = bool(text[:start].strip()), bool(text[end:].strip())
     return f"{OMISSION} " * before + text[start:end].strip() + f" {OMISSION}" * after

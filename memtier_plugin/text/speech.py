@@ -14,7 +14,7 @@ from memtier_plugin.text.tokenizer import first_plain_words
 
 _MAX_RECEIPT: Final = 120  # characters of a text that does no more than acknowledge
 MAX_ASKED: Final = 1_000  # characters of a text that does no more than ask
-_APOSTROPHES: Final = str.maketrans({"’": "'", "‘": "'", "ʼ": "'"})
+_APOSTROPHES: Final = "’‘ʼ"
 _OPENING: Final = 4  # words within which a request says whom it asks
 _BEFORE_VERB: Final = 3  # of these, those that its verb is one of
 _PART_END: Final = regex.compile(r"[,.:;!，。：；！]+\s*|(?<!\s)\s++[-–—]++\s+")
@@ -30,9 +30,10 @@ _MARKED: Final = regex.compile(r"[?？؟]['\"”’)»\]*_]*\s*\Z")
 
 def only_acknowledges(text: str) -> bool:
     """Tell whether a text says no more than that something was heard, or greets or thanks."""
-    text = _folded(text)
+    text = text.strip()
     if not 0 < len(text) <= _MAX_RECEIPT:
         return False
+    text = _folded(text)
     first = _UNIT.search(text)
     if first is None or first[0] not in _phrases().longest or any(map(str.isdigit, text)):
         return False  # most texts by their first word alone
@@ -90,7 +91,9 @@ def _opens_question(folded: str) -> bool:
 
 def _folded(text: str) -> str:
     folded = text.strip().casefold()
-    return folded if folded.isascii() else folded.translate(_APOSTROPHES)
+    for mark in _APOSTROPHES:
+        folded = folded.replace(mark, "'")
+    return folded
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@ r"""Replace secrets by ``[redacted:kind]`` before anything is written.
 
 Kinds of evidence, each with a module: the formats of services' keys and tokens and structures that
 hold a secret (`secret_formats`), names that announce one (`secret_names`), settings of files
-(`secret_settings`), what people say (`secret_statements`), and the words of wallets (`wallets`).
-All look at the text as it is read: full-width characters count as plain ones, those that are not
-seen as none, and a token goes on behind the end of a line (`text_views`).
+(`secret_settings`), what people say (`secret_statements`), codes of doors and cards
+(`secret_codes`) and the words of wallets (`wallets`).  All look at the text as it is read:
+full-width characters count as plain ones, those that are not seen as none, and a token goes on
+behind the end of a line (`text_views`).
 
 Why not detect-secrets (1.5.0), the library that comes nearest: importing it costs 110 ms and
 loads an HTTP client; its API gives secrets without their places; two of its patterns take
@@ -24,6 +25,7 @@ from typing import Final
 
 from memtier_plugin.core import allowance
 from memtier_plugin.trust.personal_numbers import find_personal_numbers
+from memtier_plugin.trust.secret_codes import find_codes
 from memtier_plugin.trust.secret_formats import Span, find_formats
 from memtier_plugin.trust.secret_names import find_assigned
 from memtier_plugin.trust.secret_settings import find_settings
@@ -161,6 +163,7 @@ def _find_in_view(text: str) -> Iterator[Span]:
     yield from find_assigned(text, lower)
     yield from find_settings(text, lower)
     yield from find_statements(text, lower)
+    yield from find_codes(text, lower)
 
 
 def _find_broken(text: str) -> Iterator[Span]:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -112,7 +113,7 @@ def _load() -> tuple[_Format, ...]:
         )
         for form in data["formats"]
     ]
-    known += map(_command, data["commands"])
+    known += chain.from_iterable(map(_commands, data["commands"]))
     generic = known.pop(next(i for i, form in enumerate(known) if form.kind == _GENERIC))
     for row in data["prefixes"]:
         prefixes = row["prefixes"].split()
@@ -123,14 +124,17 @@ def _load() -> tuple[_Format, ...]:
     return (*known, generic)
 
 
-def _command(row: dict[str, str]) -> _Format:
-    """Return the format of what stands behind an option of certain commands."""
-    commands, options = row["commands"].split(), row["option"].split()
-    pattern = (
-        rf"\b(?:{'|'.join(map(re.escape, commands))})\b[^\n|;]{{0,200}}?"
-        rf"\s(?:{'|'.join(map(re.escape, options))})(?:\s{{1,4}}|(?<=[:=])){_ARGUMENT}"
-    )
-    return _Format("password", tuple(commands), pattern, 0)
+def _commands(row: dict[str, str]) -> Iterator[_Format]:
+    """Yield the formats of what stands behind each option of certain commands."""
+    commands = row["commands"].split()
+    hints = tuple(c for c in commands if not any(part != c and part in c for part in commands))
+    for key, gap in (("option", r"(?:\s{1,4}|(?<=[:=]))"), ("glued", "")):
+        for option in row.get(key, "").split():
+            pattern = (
+                rf"\b(?:{'|'.join(map(re.escape, commands))})\b[^\n|;]{{0,200}}?"
+                rf"\s{re.escape(option)}{gap}{_ARGUMENT}"
+            )
+            yield _Format("password", hints, pattern, 0)
 
 
 def _looks_drawn(text: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Final
 from memtier_plugin.trust.secret_formats import Span
 from memtier_plugin.trust.secret_statements import clause_ends, is_stated
 from memtier_plugin.trust.secret_values import NAMED_REFERENCE, REFERENCE, TEMPLATE, is_drawn
+from memtier_plugin.trust.text_views import matches_in_steps
 
 _HINTS: Final = ("pass", "pw", "secret", "token", "key", "credential")
 
@@ -65,7 +66,7 @@ def find_assigned(text: str, lower: str) -> Iterator[Span]:
     if not any(hint in lower for hint in _HINTS):
         return
     done, runs = 0, _Runs(text)
-    for name in _NAME.finditer(text):
+    for name in matches_in_steps(_NAME, text):
         if name.start() < done:
             continue
         match = _QUOTED.match(text, name.end()) or _BARE.match(text, name.end())

@@ -25,6 +25,7 @@ from memtier_plugin.trust.secret_values import (
     is_phrase,
     is_uuid,
 )
+from memtier_plugin.trust.text_views import matches_in_steps
 
 _HINTS: Final = ("key", "auth", "pass", "pw", "psk", "sign", "salt", "seal", "token", "secret")
 _HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль", "密码")
@@ -72,7 +73,7 @@ def find_settings(text: str, lower: str) -> Iterator[Span]:
     if not any(hint in lower for hint in (*_HINTS, *_HINTS_MORE)):
         return
     for pattern in (_PAIR, _LISTED, _GIVEN, _LINE):
-        for match in pattern.finditer(text):
+        for match in matches_in_steps(pattern, text):
             kind = name_kind(match["name"])
             if not kind:
                 continue

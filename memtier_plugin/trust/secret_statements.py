@@ -1,4 +1,4 @@
-"""Find passwords, keys and PINs that a person states in prose, in the languages of the extractor.
+"""Find passwords and keys that a person states in prose, in the languages of the extractor.
 
 The words are data (`data/secret-words.json`).  A value with letters and digits is taken for one
 that was stated; a word is, at the end of a clause, unless it is what one says of passwords
@@ -25,6 +25,7 @@ from memtier_plugin.trust.secret_values import (
     is_phrase,
     is_term,
 )
+from memtier_plugin.trust.text_views import matches_in_steps
 
 _CJK: Final = ("chinese", "japanese", "korean")
 _FOR: Final = r"(?:[ \t]+(?!(?:{verb})\b)[^\s.:=,;!?]{{1,30}}){{0,5}}?"
@@ -50,32 +51,6 @@ _SYMBOL: Final = re.compile(
 )
 _ADDRESS: Final = re.compile(r"\S+@\S+\.\w+\Z|\w+://|[~.]{0,2}/\S*/|\\\\")
 _NO_VALUES: Final = (TEMPLATE, NAMED_REFERENCE, _QUANTITY, _ADDRESS)
-_LATIN_PIN: Final = (
-    r"(?:\bPIN\b|\bPUK\b|\bTAN\b|\bOTP\b|(?i:\b(?:my|your|his|her|our|the|card|sim|bank|phone"
-    r"|unlock|meine|die|deine|mi|el|mon|le|il|mio|meu|mijn|de)(?:['’]s)?[ \t]pin"
-    r"|\b(?:security|verification|one[- ]time|2fa|mfa|otp"
-    r"|sicherheits|bestätigungs)[- ]?code))(?i:[- ]?(?:code|nummer|number))?"
-)
-_FOR_PIN: Final = (
-    r"(?:[ \t]+(?i:for|of|to|für|vom|von|der|des|del|de|du|della|da|do|от|для)"
-    r"(?:[ \t][^\s.:=\d]{1,30}){1,4}?)?"
-)
-_BEFORE_PIN: Final = re.compile(
-    rf"(?:{_LATIN_PIN}{_FOR_PIN}(?i:[ \t]+(?:is|was|ist|lautet|war|es|est|è|é)\b|[ \t]?[:=])?"
-    r"|\b(?i:cvv2?|cvc2?|csc)\b[ \t:=]{0,4}(?:(?i:is|ist|code)[ \t:]?)?"
-    r"|(?i:пин(?:-?код)?)(?:[ \t][^\s\d.:=]{1,20}){0,2}"
-    r"|密码是?|PIN码是?|暗証番号は?|비밀번호는?|핀번호는?)[ \t:=]{0,3}\Z"
-)
-_PIN_DIGITS: Final = re.compile(
-    r"[0-9](?<![\w.,:/+-][0-9])[0-9]{2,7}"
-    r"(?![\w-]|[.,:/][0-9]|[ \t]?(?:[mck]?m|kg|[gmk]?b|bit|bytes|[%°€$])\b)"
-)
-_PIN_WINDOW: Final = 96
-_PIN_LEAD: Final = 16  # characters of a name before its last word: "verification code"
-_PIN_HINTS: Final = (
-    *("pin", "puk", "tan", "otp", "code", "cvv", "cvc", "csc"),
-    *("пин", "密码", "暗証番号", "비밀번호", "핀번호"),
-)
 _KEY_HINTS: Final = ("key", "seed", "secret", "token", "schlüssel", "clé", "clave", "ключ", "密钥")
 _KEY_IS: Final = (  # the key of anything is ...
     r"(?<!\bpublic )(?<!\bpub )(?<!publique )(?<![-_\w])"
@@ -112,35 +87,22 @@ class _Language(NamedTuple):
 
 
 def find_statements(text: str, lower: str) -> Iterator[Span]:
-    """Yield what somebody states to be a password, a key or a PIN; ``lower`` is the lower case."""
+    """Yield what somebody states to be a password, or a key; ``lower`` is the lower case."""
     for language in _languages():
         if any(hint in lower for hint in language.hints):
             yield from _stated(text, language)
             yield from _made_up(text, language)
             yield from _beside(text, language)
-    if any(hint in lower for hint in _PIN_HINTS):
-        yield from _pins(text)
     yield from _drawn(text, lower)
 
 
 def _drawn(text: str, lower: str) -> Iterator[Span]:
     """Yield what is said to be a key, in any language, and looks drawn at random."""
     if any(hint in lower for hint in _KEY_HINTS):
-        for match in compiled(_KEY_IS, re.IGNORECASE).finditer(text):
+        for match in matches_in_steps(compiled(_KEY_IS, re.IGNORECASE), text):
             value = match["value"].rstrip(_TAIL)
             if is_drawn(value, hexadecimal=False):
                 yield match.start("value"), match.start("value") + len(value), "secret"
-
-
-def _pins(text: str) -> Iterator[Span]:
-    """Yield the numbers that stand behind what has digits: a PIN, a code, the back of a card."""
-    for number in _PIN_DIGITS.finditer(text):
-        before = text[max(0, number.start() - _PIN_WINDOW) : number.start()]
-        before = before[before.rfind("\n") + 1 :]
-        lower = before.lower()
-        last = max(lower.rfind(hint) for hint in _PIN_HINTS)
-        if last >= 0 and _BEFORE_PIN.search(before, max(0, last - _PIN_LEAD)):
-            yield *number.span(), "pin"
 
 
 def is_stated(value: str, *, password: bool, quoted: bool, ends: bool) -> bool:
@@ -159,9 +121,18 @@ def clause_ends(text: str, at: int) -> bool:
     return _ENDS.match(text, at) is not None
 
 
+def is_predicate(word: str) -> bool:
+    """Tell whether a word says something of a secret, in any language, and is none."""
+    word = word.lower()
+    return any(
+        word in row["predicates"].split() or word.endswith(tuple(row.get("endings", "\0").split()))
+        for row in language_rows()
+    )
+
+
 def _stated(text: str, language: _Language) -> Iterator[Span]:
     done = 0
-    for match in compiled(language.stated, re.IGNORECASE).finditer(text):
+    for match in matches_in_steps(compiled(language.stated, re.IGNORECASE), text):
         start, end = match.span("value")
         if start < done or (match["assigned"] and _ENGLISH_NAME.match(match[0])):
             continue  # `secret_names` decides
@@ -177,7 +148,7 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
 
 def _made_up(text: str, language: _Language) -> Iterator[Span]:
     """Yield what is said to be a password without "is", if it can hardly be anything else."""
-    for match in compiled(language.loose, _FLAGS).finditer(text):
+    for match in matches_in_steps(compiled(language.loose, _FLAGS), text):
         if match["phrase"] and is_phrase(match["phrase"]):
             yield *match.span("phrase"), "password"
         for group in ("old", "new", "paired"):
@@ -191,7 +162,7 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
 def _beside(text: str, language: _Language) -> Iterator[Span]:
     """Yield the words of a sentence about a password that can hardly be anything else."""
     done = 0
-    for name in compiled(language.around, re.IGNORECASE).finditer(text):
+    for name in matches_in_steps(compiled(language.around, re.IGNORECASE), text):
         begin, end = max(done, name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
         ends = [mark.end() for mark in _SENTENCE_END.finditer(text, begin, name.start())]
         stop = _SENTENCE_END.search(text, name.end(), end)
@@ -245,6 +216,12 @@ def _is_value(value: str, password: bool, quoted: bool, ends: bool, language: _L
 def _words() -> dict[str, Any]:
     words: dict[str, Any] = json.loads((DATA / "secret-words.json").read_text("utf-8"))
     return words
+
+
+@cache
+def language_rows() -> tuple[dict[str, str], ...]:
+    """Return the words of each language, English first."""
+    return tuple(row for row in _words().values() if isinstance(row, dict) and "predicates" in row)
 
 
 @cache

@@ -1,16 +1,18 @@
-"""Views of a text in which a token that was broken is in one piece, with the way back."""
+"""Views of a text in which a token that was broken is in one piece; a text read in steps."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 # Characters that are not seen: they part a token for a pattern, and for no reader.
 INVISIBLE: Final = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
 INVISIBLE_MORE: Final = "\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f"
 UNSEEN: Final = re.compile(f"[{INVISIBLE}{INVISIBLE_MORE}]+")
+_STEP: Final = 4096  # characters that a search reads before another thread may have its turn
+_REACH: Final = 1024  # characters of the longest match
 _WIDE: Final = re.compile("[\uff01-\uff5e\u3000]")
 _FOLD: Final = {
     0x3000: " ",
@@ -70,3 +72,23 @@ def without_breaks(text: str) -> TextView | None:
         return None
     spans = [match.span("cut") for match in _BREAK.finditer(text)]
     return TextView(text, spans) if spans else None
+
+
+def matches_in_steps(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield what ``finditer`` does, of a pattern whose matches are short, in short calls.
+
+    A call holds the interpreter for as long as it takes, and one over a long text may take a tenth
+    of a second in which no other request is answered.
+    """
+    at, size = 0, len(text)
+    while at < size:
+        limit = at + _STEP
+        last = limit + _REACH >= size
+        for match in pattern.finditer(text, at, size if last else limit + _REACH):
+            if not last and match.start() >= limit:
+                break
+            yield match
+            at = match.end()
+        if last:
+            return
+        at = max(at, limit)

@@ -15,6 +15,8 @@ _HINTS = (
     *("récupération", "recupero", "recuperação", "助记词", "シードフレーズ", "니모닉", "сид-фраза"),
 )
 _WORD = re.compile(r"[A-Za-z]+")
+_EDGE = re.compile(r"[^A-Za-z]")
+_STEP = 16_384  # characters
 _BETWEEN = re.compile(r"[\s,;|]*(?:\(?\d{1,2}[.):]?[\s]*)?\Z")  # "abandon, ability", "2. ability"
 _ANNOUNCED = re.compile(
     r"(?i:\b(?:(?:seed|recovery|backup|mnemonic|secret recovery)[ -]?(?:phrase|words?)|mnemonic"
@@ -38,8 +40,18 @@ def find_seed_phrases(text: str, lower: str) -> Iterator[Span]:
     if any(hint in lower for hint in _HINTS):
         for match in _ANNOUNCED.finditer(text):
             yield *match.span("secret"), "seed-phrase"
-    if _has_row(_WORD.findall(lower)):
+    if _has_row([*_words(lower)]):
         yield from _rows(text)
+
+
+def _words(lower: str) -> Iterator[str]:
+    """Yield the words of a text, found in calls that are short: no other thread runs meanwhile."""
+    at = 0
+    while at < len(lower):
+        edge = _EDGE.search(lower, at + _STEP)
+        stop = edge.start() if edge else len(lower)
+        yield from _WORD.findall(lower, at, stop)
+        at = stop
 
 
 def _has_row(words: Sequence[str]) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.text.passages import OMISSION, chunk_text, select_passage
-from memtier_plugin.text.tokenizer import Tokenizer
+from memtier_plugin.text.tokenizer import MAX_CHARS, Tokenizer, distinct_tokens, plain_words
 
 WORDS = Tokenizer().words
 FILLER = "Nothing of interest was said in this sentence at all. "
@@ -37,6 +38,29 @@ def test_the_heavier_words_win() -> None:
 def test_without_a_match_the_beginning_is_shown() -> None:
     """When no word of the query stands in the text, its beginning speaks for it."""
     assert select_passage("First words. " + FILLER * 20, {}, WORDS, 60).startswith("First words.")
+
+
+@pytest.mark.parametrize("unit", ["word. ", "a.b@", "word\n", "слово ", "世", "\n"])
+def test_no_more_of_a_text_is_read_than_is_indexed(unit: str) -> None:
+    """What a passage costs does not grow with what somebody sent, and the beginning answers."""
+    read: list[int] = []
+
+    def words(text: str) -> list[str]:
+        read.append(len(text))
+        return WORDS(text)
+
+    text = "The word. " + unit * (1_000_000 // len(unit))
+    assert "word" in select_passage(text, {"word": 1.0, "b": 1.0}, words, 200)
+    assert sum(read) <= MAX_CHARS
+    assert len(select_passage(unit * 1_000_000, {"word": 1.0}, words, 200)) <= 210
+
+
+def test_distinct_tokens_have_the_words_of_the_text() -> None:
+    """Taking a text's tokens once loses no word."""
+    text = "The pump's valve v2.1 is at the pump; Das Café 寿司 liegt\nam a@b.c. " * 3
+    assert {*WORDS(distinct_tokens(text))} == {*WORDS(text)}
+    assert {*plain_words(distinct_tokens(text))} == {*plain_words(text)}
+    assert len(distinct_tokens(text)) < len(text)
 
 
 @given(st.text(max_size=400), st.integers(20, 100))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from memtier_plugin.memory import MemTier
+from memtier_plugin.trust import text_views
 from memtier_plugin.trust.redaction import Redactor
 from tests.trust.secret_draws import leaked, look_alikes, secret_forms
 
@@ -50,6 +54,11 @@ UNITS = (
     ),
     *(
         "zip -P ",
+        "7z -p",
+        "gate code is 4471 ",
+        "4471 is the code ",
+        "my answer to the security question ",
+        "backup codes 4f9k-22xm ",
         "login from a to ",
         " as the password",
         "log in as a / ",
@@ -172,6 +181,35 @@ def test_hostile_texts_cost_a_bounded_multiple_of_prose(
     worst = sorted(units, key=costs.__getitem__)[-1:]
     costs |= {unit: milliseconds(unit * (most_chars // len(unit))) / prose for unit in worst}
     assert max(costs.values()) < MOST_TIMES, sorted(costs.items(), key=lambda item: -item[1])[:5]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_text_read_in_steps_is_masked_as_one_read_at_once(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the steps of a search end changes nothing, with secrets on both sides of each end."""
+    rng = random.Random(seed)
+    parts = [*(form.text for form in secret_forms(seed)), *UNITS, *look_alikes(seed), PROSE]
+    text = rng.choice([" ", "\n", ". "]).join(rng.choices(parts, k=300))
+    assert len(text) > 2 * text_views._STEP
+    in_steps = redactor.redact(text)
+    monkeypatch.setattr(text_views, "_STEP", len(text))
+    assert redactor.redact(text) == in_steps
+
+
+def test_no_call_of_a_search_reads_a_long_text() -> None:
+    """A search reads a few kilobytes at a time, as no other thread runs meanwhile."""
+    calls: list[int] = []
+
+    class Watched:
+        def finditer(self, text: str, start: int, stop: int) -> Iterator[re.Match[str]]:
+            calls.append(stop - start)
+            return re.finditer("needle", text[:stop])
+
+    text = "hay " * 100_000 + "needle"
+    [match] = text_views.matches_in_steps(cast("re.Pattern[str]", Watched()), text)
+    assert match.end() == len(text)
+    assert max(calls) <= text_views._STEP + text_views._REACH
 
 
 @pytest.mark.parametrize("unit", ["api_key=", "token=a)", "credentials:", "pass=a #", "x_pass=a,"])

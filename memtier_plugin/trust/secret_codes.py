@@ -1,0 +1,193 @@
+"""Find what opens something: PINs, the codes of doors and alarms, recovery codes, secret answers.
+
+A number is a code by what its clause says: a name of such a number, or a name of codes in general
+and what has one, in any order, in the words of any language (`data/secret-words.json`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from memtier_plugin.trust.secret_formats import Span
+from memtier_plugin.trust.secret_statements import clause_ends, is_predicate, language_rows
+from memtier_plugin.trust.text_views import matches_in_steps
+
+_LETTER: Final = "A-Za-zÀ-ÿА-яЁё0-9_"  # of languages with spaces between words
+_NUMBER: Final = re.compile(
+    rf"(?<![{_LETTER}.,:/+#*-])[#*]{{0,2}}[0-9A-ZА-Я](?:[0-9A-ZА-Я]|-(?=[0-9])){{1,15}}+[#*]{{0,2}}+"
+    rf"(?![{_LETTER}-]|[.,:/][0-9]|[ \t]?(?:[mck]?m|kg|[gmk]?b|bit|bytes|[%°€$])\b)"
+)
+_CODE: Final = re.compile(
+    r"[#*]*(?=(?:[^0-9]*[0-9]){3})(?:[A-ZА-Я]{0,2}[0-9]{1,10}(?:[A-ZА-Я]{1,2}[0-9]{0,8})?"
+    r"|[0-9]{1,2}(?:-[0-9]{1,2}){2,3})(?P<mark>[#*]*)\Z"
+)
+_WINDOW: Final = 96  # characters on each side of a number that tell whether it is a code
+_GAP: Final = 48  # of them between the name of a code and what it is
+_VERB: Final = 24  # of them, in which a verb may begin
+_CLAUSE_END: Final = re.compile(r"[.!?;]\s|[:\n]|[。！？；]")
+_TRIM: Final = " \t,\"'`“„«‘(*"
+_ITEM: Final = re.compile(
+    r"(?:[\s,;:•*`|-]|\d{1,2}[.)][ \t]|(?:and|or|und|y|et|e|en|и)\s){0,12}+"
+    r"(?P<value>[A-Za-z0-9]{3,12}(?:[- ](?=\d)[0-9]{3,12}|-[A-Za-z0-9]{3,12}){0,5})"
+    r"(?![\w@/-]|\.\w)"
+)
+_START: Final = rf"(?<![{_LETTER}])"
+_STOP: Final = rf"(?![{_LETTER}])"
+_CJK: Final = "⺀"  # from here on no spaces part the words
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d\Z")
+_SHORTEST: Final = 6  # characters of a recovery code
+_ANSWER: Final = re.compile(
+    r"[ \t]*(?P<quote>[\"'“„«]?)(?P<value>[^\s\"“”„«».,;!?][^\n\"“”„«».,;!?]{2,40})"
+)
+_ANSWER_WORDS: Final = 4
+
+
+def find_codes(text: str, lower: str) -> Iterator[Span]:
+    """Yield codes, PINs and secret answers; ``lower`` is the text in lower case."""
+    if any(hint in lower for hint in _hints("code")):
+        yield from _codes(text)
+    for key, values in (("recovery", _listed), ("answer", _answered)):
+        if any(hint in lower for hint in _hints(key)):
+            for name in matches_in_steps(_pattern(key), text):
+                yield from values(text, name.end())
+
+
+def _codes(text: str) -> Iterator[Span]:
+    """Yield the numbers of whose clause the words before them say that they are codes."""
+    names: list[re.Match[str]] = []
+    done = 0  # where no name need be looked for again
+    for number in matches_in_steps(_NUMBER, text):
+        code = _CODE.match(number[0])
+        if code is None:
+            continue
+        start, end = number.span()
+        begin = max(start - _WINDOW, text.rfind("\n", max(0, start - _WINDOW), start) + 1)
+        is_ = _is_before(text, begin, start)
+        stop = begin + len(text[begin : is_.start() if is_ else start].rstrip(_TRIM))
+        for clause in _CLAUSE_END.finditer(text, begin, stop):
+            begin = clause.end()
+        names = [name for name in names if name.start() >= begin]
+        names += _names().finditer(text, max(begin, done), stop)
+        done = start
+        gap = text[names[-1].end() : stop].strip() if names else ""
+        near = not gap or _of().match(gap) is not None
+        stated = len(gap) <= _GAP and (near or is_)
+        kind = _kind(names, opens=bool(is_ and is_["opens"])) if stated else ""
+        if not kind and (ahead := _ahead().match(text, end)):
+            stop = min(len(text), end + _WINDOW)
+            if clause_end := _CLAUSE_END.search(text, ahead.end(), stop):
+                stop = clause_end.start()
+            named = [*_names().finditer(text, ahead.end(), stop)]
+            if named and named[0].start() <= ahead.end() + _VERB:
+                kind, near = _kind(named) and "pin", True
+        ends = code["mark"] or clause_ends(text, end) or not text[end : end + 1].isascii()
+        if kind and (ends or (near and kind == "pin")):
+            yield start, end, "pin"
+
+
+def _kind(names: list[re.Match[str]], *, opens: bool = False) -> str:
+    """Return what the names of a clause speak of: a PIN, a code of something, or nothing."""
+    kinds = {name.lastgroup for name in names}
+    if "pin" in kinds:
+        return "pin"
+    code = "lock" in kinds and (opens or "code" in kinds) and "no_lock" not in kinds
+    return "code" if code else ""
+
+
+def _is_before(text: str, begin: int, end: int) -> re.Match[str] | None:
+    """Return the verb or the sign that stands right before a number."""
+    for at in range(max(begin, end - _VERB), end):
+        within = at > begin and text[at].isalnum() and text[at - 1].isalnum() and text[at] < _CJK
+        if not within and (is_ := _is().match(text, at, end)):
+            return is_
+    return None
+
+
+def _listed(text: str, at: int) -> Iterator[Span]:
+    """Yield the recovery codes that stand behind their name, one after the other."""
+    if lead := _lead().match(text, at):
+        at = lead.end()
+    form = ""
+    while item := _ITEM.match(text, at):
+        value = item["value"]
+        drawn = len(value) >= _SHORTEST and sum(map(str.isdigit, value)) > 1
+        if _DATE.match(value) or not (drawn or (form and _form(value) == form)):
+            return
+        form, at = _form(value), item.end()
+        yield *item.span("value"), "recovery-code"
+
+
+def _form(value: str) -> str:
+    return re.sub(r"[A-Za-z0-9]", "a", value) if "-" in value else ""
+
+
+def _answered(text: str, at: int) -> Iterator[Span]:
+    """Yield what is said to answer a secret question."""
+    lead = _lead().match(text, at)
+    answer = _ANSWER.match(text, lead.end() if lead else at)
+    if answer is None:
+        return
+    value = answer["value"].rstrip(" \t'’)*`")
+    words = len(value.split())
+    named = bool(answer["quote"] or value[0].isupper())
+    if words <= _ANSWER_WORDS and (named or (lead and words == 1 and not is_predicate(value))):
+        start = answer.start("value")
+        yield start, start + len(value), "secret"
+
+
+def _any_of(key: str) -> str:
+    return "|".join(row[key] for row in language_rows() if row.get(key))
+
+
+@cache
+def _hints(key: str) -> tuple[str, ...]:
+    hints = {hint for row in language_rows() for hint in row[f"{key}_hints"].split()}
+    return tuple(hint for hint in hints if not any(o != hint and o in hint for o in hints))
+
+
+def _verbs() -> str:
+    now = _any_of("now")
+    return rf"(?:{_any_of('verb')}|{_any_of('are')})(?:[ \t]+(?:{now}))?"
+
+
+@cache
+def _pattern(key: str) -> re.Pattern[str]:
+    return re.compile(_any_of(key), re.IGNORECASE)
+
+
+@cache
+def _names() -> re.Pattern[str]:
+    keys = ("no_lock", "pin", "code", "lock")
+    return re.compile("|".join(f"(?P<{key}>{_any_of(key)})" for key in keys), re.IGNORECASE)
+
+
+@cache
+def _of() -> re.Pattern[str]:
+    return re.compile(rf"(?:{_any_of('of')})\b.*\w", re.IGNORECASE)
+
+
+@cache
+def _is() -> re.Pattern[str]:
+    """Return what stands between the name of a code and the code."""
+    opens = rf"\b(?P<opens>{_any_of('opens')})"
+    return re.compile(
+        rf"(?:{_START}(?:{_verbs()})|{opens}|[=:—–-])[ \t:]*[\"'`“„«‘*(]?\Z", re.IGNORECASE
+    )
+
+
+@cache
+def _ahead() -> re.Pattern[str]:
+    """Return what stands between a code and its name: 4471 is the code of ..."""
+    return re.compile(rf"[ \t]+(?:{_any_of('verb')}){_STOP}", re.IGNORECASE)
+
+
+@cache
+def _lead() -> re.Pattern[str]:
+    """Return what stands between a name and the first of what it names."""
+    return re.compile(
+        rf"(?:[ \t]*\([^)\n]{{1,40}}\))?[^\n.:=\d]{{0,40}}?(?:{_START}(?:{_verbs()})\b|[=:—–\n])",
+        re.IGNORECASE,
+    )
