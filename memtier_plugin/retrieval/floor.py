@@ -57,17 +57,25 @@ BLOCK_FEATURES: Final[Mapping[str, Callable[[QueryEvidence, Sequence[Evidence]],
     "few": lambda query, lines: _few(query),
     "own_few": lambda query, lines: query.own * _few(query),
 }
-LINE_FEATURES: Final[Mapping[str, Callable[[Evidence, int, Evidence], float]]] = {
-    "one": lambda line, rank, best: 1.0,
-    "coverage": lambda line, rank, best: line.coverage,
-    "own_coverage": lambda line, rank, best: line.own_coverage,
-    "cosine": lambda line, rank, best: line.cosine,
-    "rank": lambda line, rank, best: rank / CONSIDERED,
-    "time": lambda line, rank, best: line.time,
-    "less_coverage": lambda line, rank, best: best.coverage - line.coverage,
-    "less_own_coverage": lambda line, rank, best: best.own_coverage - line.own_coverage,
-    "less_cosine": lambda line, rank, best: best.cosine - line.cosine,
-}
+
+
+def line_features(line: Evidence, rank: int, best: Evidence) -> dict[str, float]:
+    """Return what tells whether one line, the ``rank``-th from 0, is part of what a query needs.
+
+    Args:
+        best: the most that any line has of each kind of evidence (`best_of`).
+    """
+    return {
+        "one": 1.0,
+        "coverage": line.coverage,
+        "own_coverage": line.own_coverage,
+        "cosine": line.cosine,
+        "rank": rank / CONSIDERED,
+        "time": line.time,
+        "less_coverage": best.coverage - line.coverage,
+        "less_own_coverage": best.own_coverage - line.own_coverage,
+        "less_cosine": best.cosine - line.cosine,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +99,9 @@ class FloorModel:
         )
 
     def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
-        """Return how likely one line, the ``rank``-th from 0, is part of what the query needs.
-
-        Args:
-            best: the most that any line has of each kind of evidence (`best_of`).
-        """
-        return _logistic(
-            [weight * LINE_FEATURES[name](line, rank, best) for name, weight in self.line.items()]
-        )
+        """Return how likely a line is part of what the query needs; see `line_features`."""
+        features = line_features(line, rank, best)
+        return _logistic([weight * features[name] for name, weight in self.line.items()])
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,8 +202,8 @@ class Judge:
         if self._is_published or not lines.hits:
             return {}
         shown = [hit for hit in candidates.hits if hit.id in selection.already_shown]
-        hits = [*lines.hits[:CONSIDERED], *shown]
-        entries = [hit.id for hit in hits if isinstance(hit.item, Entry)]
+        hits = lines.hits[:CONSIDERED]
+        entries = [hit.id for hit in (*hits, *shown) if isinstance(hit.item, Entry)]
         superseded = self._store.reader().superseded_entries(entries)
         reader, viewer = self._store.reader(), query.viewer
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
@@ -212,7 +212,7 @@ class Judge:
             items = candidates.result.query_evidence.items
             return Rarity(reader.word_frequencies(scopes, words), items)
 
-        return find_replacements(hits, candidates.result.terms, rarity, superseded)
+        return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
 
 
 def is_about_asker(kinds: PromptKinds, hits: Sequence[Hit], asker: str) -> bool:
