@@ -15,6 +15,7 @@ from typing import Final
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import FloorLevel, Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
 from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import Judged, apply_floor, block_bar, mark_nearest, refuse_all
@@ -139,7 +140,7 @@ class Judge:
             why = "the prompt means this conversation alone" if hits else ""
             judged = refuse_all(hits, "follow_up", why)
         else:
-            own = is_about_asker(kinds, hits, query.request.sender or "")
+            own = is_about_asker(kinds, evidence, hits, query.request.sender or "")
             evidence = replace(evidence, kinds=kinds, own=own)
             judged = apply_floor(level, evidence, hits, bar=bar, in_sight=in_sight)
             if not any(hit.signals.get("time") for hit in judged.hits):
@@ -215,13 +216,27 @@ class Judge:
         return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
 
 
-def is_about_asker(kinds: PromptKinds, hits: Sequence[Hit], asker: str) -> bool:
+def is_about_asker(
+    kinds: PromptKinds, query: QueryEvidence, hits: Sequence[Hit], asker: str
+) -> bool:
     """Tell whether a prompt asks about whoever asks, who said one of the first hits of themselves.
+
+    That hit must be near the prompt, where there is anything to choose among: "got a riddle for
+    me?" is not about the asker's "there's no wifi there, get us somewhere else".
 
     Args:
         asker: the sender; "" where there is only one person.
     """
-    return _asks_of_oneself(kinds) and any(_is_own(hit, asker) for hit in hits[:_FIRST])
+
+    def is_near(hit: Hit) -> bool:
+        line = hit.evidence
+        if line is None or query.items <= FEW:
+            return True
+        return line.cosine >= MIN_COSINE if query.model else line.own_coverage > 0
+
+    return _asks_of_oneself(kinds) and any(
+        _is_own(hit, asker) and is_near(hit) for hit in hits[:_FIRST]
+    )
 
 
 def _asks_of_oneself(kinds: PromptKinds) -> bool:

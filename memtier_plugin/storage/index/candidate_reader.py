@@ -166,8 +166,6 @@ class IndexCandidateReader(IndexNeighbours):
         ``left_out`` (`complete_match` adds them for the final few rows).
         """
         match = Match(weights=terms)
-        if not scopes or not terms:
-            return match
         documents, length = self._totals(scopes)
         if not documents:
             return match
