@@ -142,9 +142,9 @@ def apply_floor(
     level: FloorLevel,
     query: QueryEvidence,
     hits: Sequence[Hit],
-    *,
     bar: float = 0.0,
     in_sight: Sequence[Hit] = (),
+    leaning: float = 0.0,
 ) -> Judged:
     """Return the hits that are worth showing.
 
@@ -152,6 +152,7 @@ def apply_floor(
         bar: how likely the block must be at least, whatever the level.
         in_sight: what was found and stands in the conversation already: other lines are worth
             showing only beside it.
+        leaning: how much the prompt means what stands in the conversation: it needs less of others.
 
     A hit without evidence (a plugin's) is not judged, and shown; so is a summary or a timeline that
     the query asks for.
@@ -165,7 +166,7 @@ def apply_floor(
         return Judged(worded or tuple(hits), None, left_out)
     model = _floor_model(query.model)
     least = model.levels[level]
-    probability = model.block_probability(query, judged)
+    probability = (1 - leaning) * model.block_probability(query, judged)
     if probability < max(bar, least["block"]):
         shown = tuple(hit for hit in hits if hit.evidence is None or _is_asked(hit))
         bar = max(bar, least["block"])

@@ -142,7 +142,8 @@ class Judge:
         else:
             own = is_about_asker(kinds, evidence, hits, query.request.sender or "")
             evidence = replace(evidence, kinds=kinds, own=own)
-            judged = apply_floor(level, evidence, hits, bar=bar, in_sight=in_sight)
+            leaning = self._leaning(query)
+            judged = apply_floor(level, evidence, hits, bar, in_sight, leaning)
             if not any(hit.signals.get("time") for hit in judged.hits):
                 judged = replace(judged, hits=newest_first(judged.hits))
         if asking:  # answered by what is found alone
@@ -153,6 +154,16 @@ class Judge:
         else:
             first = self._standing_lines(query) if kinds.task else []
         return judged.led_by([*self._working_memory(query, vague=vague), *first])
+
+    def _leaning(self, query: Query) -> float:
+        """Return how much a prompt leans on lines of its own session that are in sight."""
+        leaning, session = query.own_kinds.follow_up, query.request.session_id
+        if not (leaning and session and query.request.shown):
+            return 0.0
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            newest = newest_of_session(self._store.reader(), query.viewer, session)
+            return leaning if self._find_shown(query, newest) else 0.0
+        return 0.0
 
     def _standing_lines(self, query: Query) -> list[Hit]:
         """Return the standing instructions that hold for a task, and are not in sight."""
