@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from memtier_plugin.retrieval.statements import Statement, Word, statements
 
@@ -143,20 +143,21 @@ def is_of_another(older: Statement, later: Statement) -> bool:
     return len(swaps) > 1 and any(swap != {"number"} for swap in swaps)
 
 
-class Tree(NamedTuple):
-    """A node of a regression tree; a leaf has no feature, and its value for a threshold."""
-
-    feature: str
-    threshold: float
-    branches: tuple[Tree, ...] = ()  # up to the threshold, and above it
+# A node of a regression tree: a feature, a threshold, and what is up to it and above it, nodes or,
+# on the last level, values.
+Tree = tuple[str, float, Any, Any]
+_LEVELS: Final = 3
 
 
-def _planted(arrays: Sequence[Sequence[Any]], node: int = 0) -> Tree:
+def _planted(arrays: Sequence[Sequence[Any]], node: int = 0, level: int = _LEVELS) -> Any:
     """Return a tree that is given in arrays: features, thresholds, below, above, values."""
     feature, threshold, *branches, value = (array[node] for array in arrays)
-    if not feature:
-        return Tree("", value)
-    return Tree(feature, threshold, tuple(_planted(arrays, branch) for branch in branches))
+    if not level:
+        return value
+    # A leaf above the last level is a node with twice the same below it.
+    branches = branches if feature else [node, node]
+    rest = [_planted(arrays, branch, level - 1) for branch in branches]
+    return (feature or arrays[0][0], threshold, *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +177,10 @@ class ReplacementModel:
     def probability(self, features: Mapping[str, float]) -> float:
         """Return how likely a later statement replaces an older one."""
         values = [self.start]
-        for node in self.trees:
-            while name := node[0]:
-                node = node[2][features[name] > node[1]]
-            values.append(node[1])
+        for name, least, below, above in self.trees:
+            name, least, below, above = below if features[name] <= least else above
+            name, least, below, above = below if features[name] <= least else above
+            values.append(below if features[name] <= least else above)
         return 1.0 / (1.0 + math.exp(-math.fsum(values)))
 
 
