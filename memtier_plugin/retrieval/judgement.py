@@ -96,9 +96,9 @@ class Judge:
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
         if self._is_published and not asking:
             return Judged(lines.hits)
-        # A question about a time has what was said then where it is found.
-        of_then = any(hit.signals.get("time") for hit in lines.hits)
-        current = (mark_replaced if of_then else put_current_first)(lines.hits, replaced)
+        staying = _said_then(lines.hits, replaced)
+        moving = {older: now for older, now in replaced.items() if older not in staying}
+        current = put_current_first(mark_replaced(lines.hits, staying), moving)
         level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
         terms, words = candidates.result.terms, self._store.tokenizer.words
         no_answers, rivals = dict[str, str](), candidates.hits
@@ -225,6 +225,16 @@ class Judge:
             return Rarity(reader.word_frequencies(scopes, words), items)
 
         return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
+
+
+def _said_then(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) -> dict[str, Replacement]:
+    """Return the replacements of what was said in the time that a question names.
+
+    That stays where it is found, with its mark.  A time that belongs to the matter ("on the 3rd")
+    is not when anything was said.
+    """
+    then = {hit.id for hit in hits if hit.evidence is not None and hit.evidence.time == 1}
+    return {o: now for o, now in replaced.items() if o in then and now.by.id not in then}
 
 
 def is_about_asker(
