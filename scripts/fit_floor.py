@@ -6,7 +6,7 @@ fitted on all sets at once, each set weighing the same:
 
 - of the block: an own question with a gold line among the best hits, against a foreign question
   or a generic prompt (`floor.BLOCK_FEATURES`);
-- of the line: a gold line of an own question against its other lines (`floor.LINE_FEATURES`).
+- of the line: a gold line of an own question against its other lines (`floor.line_features`).
 
 Stores of a few lines, and what a person only tells, are hardly in the data sets: ``--stores`` names
 files of such cases (`ask_stores`; ``floor_stores.yaml`` beside this script is one), each a set.
@@ -116,9 +116,9 @@ class Example:
     @property
     def line_features(self) -> list[list[float]]:
         """The features of each line."""
-        features, best = floor.LINE_FEATURES.values(), floor.best_of(self.lines)
+        best = floor.best_of(self.lines)
         lines = enumerate(self.lines)
-        return [[float(of(line, rank, best)) for of in features] for rank, line in lines]
+        return [[*floor.line_features(line, rank, best).values()] for rank, line in lines]
 
 
 def collect(loaded: Sequence[Dataset], embedder: str, most: int) -> Iterator[Example]:
@@ -302,7 +302,7 @@ class Fitter:
         lines = np.array([line for e in own for line in e.line_features])
         gold = np.array([float(g) for e in own for g in e.gold])
         each = np.array([1 / sizes[e.set, "own"] for e in own for _ in e.lines])
-        line = fit(lines, gold, each, [*floor.LINE_FEATURES])
+        line = fit(lines, gold, each, [*floor.line_features(used[0].lines[0], 0, used[0].lines[0])])
         return floor.FloorModel(block, line, {})
 
     def choose_levels(

@@ -32,7 +32,7 @@ from memtier_plugin.text.surprise import fingerprints, line_surprise
 from memtier_plugin.text.tokenizer import ngrams
 
 MIN_COSINE: Final = 0.3  # below it an item is not found by its meaning alone
-_FEW: Final = 8  # items, up to which any may answer a question on oneself
+FEW: Final = 8  # items, up to which any may answer a question on oneself
 _WITH_NEIGHBOURS: Final = 40  # best rows whose neighbours become candidates too
 _NEIGHBOURS: Final = 2  # of these on either side
 _REACH: Final = 4  # turns on either side that a window looks at
@@ -387,7 +387,7 @@ class PoolBuilder:
         )
         self.vectors += read
         self._similarity |= near
-        least = 0.0 if read <= _FEW and speaks_of_oneself(self.query.text) else MIN_COSINE
+        least = 0.0 if read <= FEW and speaks_of_oneself(self.query.text) else MIN_COSINE
         return {row: cosine for row, cosine in near.items() if cosine >= least}
 
     def _similarities(self, vector: QueryVector, rows: Collection[int]) -> Mapping[int, float]:

@@ -71,7 +71,8 @@ def gather_evidence(
     )
     index = {c.row: i for i, c in enumerate(pool.candidates)}
     index = {row: index[row] for row in rows}
-    terms = _own_terms(pool, weights, index)
+    near = {row for at in index.values() for row in pool.adjacent[at]}
+    terms = _own_terms(pool, weights, index, near)
     times = asked_time(pool) if pool.query.spans else [0.0] * len(pool.candidates)
     named: dict[str, bool] = {}
     evidence: dict[int, Evidence] = {}
@@ -150,11 +151,15 @@ def _coverage(
 
 
 def _own_terms(
-    pool: Pool, weights: Mapping[str, float], rows: Collection[int]
+    pool: Pool, weights: Mapping[str, float], rows: Collection[int], near: Collection[int]
 ) -> dict[int, Set[str]]:
-    """Return which of the weighed words each row has, of the pool's rows and of these facts'."""
+    """Return which of the weighed words each of these rows has, and of the turns near them."""
     terms: dict[int, Mapping[str, int]] = {**pool.terms, **pool.fact_match.terms_of(rows)}
-    return {row: frozenset(weights.keys() & counts.keys()) for row, counts in terms.items()}
+    return {
+        row: frozenset(weights.keys() & terms[row].keys())
+        for row in dict.fromkeys((*rows, *near))
+        if row in terms
+    }
 
 
 def _term_weights(pool: Pool) -> tuple[dict[str, float], set[str]]:

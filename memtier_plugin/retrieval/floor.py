@@ -57,17 +57,25 @@ BLOCK_FEATURES: Final[Mapping[str, Callable[[QueryEvidence, Sequence[Evidence]],
     "few": lambda query, lines: _few(query),
     "own_few": lambda query, lines: query.own * _few(query),
 }
-LINE_FEATURES: Final[Mapping[str, Callable[[Evidence, int, Evidence], float]]] = {
-    "one": lambda line, rank, best: 1.0,
-    "coverage": lambda line, rank, best: line.coverage,
-    "own_coverage": lambda line, rank, best: line.own_coverage,
-    "cosine": lambda line, rank, best: line.cosine,
-    "rank": lambda line, rank, best: rank / CONSIDERED,
-    "time": lambda line, rank, best: line.time,
-    "less_coverage": lambda line, rank, best: best.coverage - line.coverage,
-    "less_own_coverage": lambda line, rank, best: best.own_coverage - line.own_coverage,
-    "less_cosine": lambda line, rank, best: best.cosine - line.cosine,
-}
+
+
+def line_features(line: Evidence, rank: int, best: Evidence) -> dict[str, float]:
+    """Return what tells whether one line, the ``rank``-th from 0, is part of what a query needs.
+
+    Args:
+        best: the most that any line has of each kind of evidence (`best_of`).
+    """
+    return {
+        "one": 1.0,
+        "coverage": line.coverage,
+        "own_coverage": line.own_coverage,
+        "cosine": line.cosine,
+        "rank": rank / CONSIDERED,
+        "time": line.time,
+        "less_coverage": best.coverage - line.coverage,
+        "less_own_coverage": best.own_coverage - line.own_coverage,
+        "less_cosine": best.cosine - line.cosine,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +99,9 @@ class FloorModel:
         )
 
     def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
-        """Return how likely one line, the ``rank``-th from 0, is part of what the query needs.
-
-        Args:
-            best: the most that any line has of each kind of evidence (`best_of`).
-        """
-        return _logistic(
-            [weight * LINE_FEATURES[name](line, rank, best) for name, weight in self.line.items()]
-        )
+        """Return how likely a line is part of what the query needs; see `line_features`."""
+        features = line_features(line, rank, best)
+        return _logistic([weight * features[name] for name, weight in self.line.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +142,9 @@ def apply_floor(
     level: FloorLevel,
     query: QueryEvidence,
     hits: Sequence[Hit],
-    *,
     bar: float = 0.0,
     in_sight: Sequence[Hit] = (),
+    leaning: float = 0.0,
 ) -> Judged:
     """Return the hits that are worth showing.
 
@@ -149,6 +152,7 @@ def apply_floor(
         bar: how likely the block must be at least, whatever the level.
         in_sight: what was found and stands in the conversation already: other lines are worth
             showing only beside it.
+        leaning: how much the prompt means what stands in the conversation: it needs less of others.
 
     A hit without evidence (a plugin's) is not judged, and shown; so is a summary or a timeline that
     the query asks for.
@@ -162,7 +166,7 @@ def apply_floor(
         return Judged(worded or tuple(hits), None, left_out)
     model = _floor_model(query.model)
     least = model.levels[level]
-    probability = model.block_probability(query, judged)
+    probability = (1 - leaning) * model.block_probability(query, judged)
     if probability < max(bar, least["block"]):
         shown = tuple(hit for hit in hits if hit.evidence is None or _is_asked(hit))
         bar = max(bar, least["block"])

@@ -15,6 +15,7 @@ from typing import Final
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import FloorLevel, Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
 from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import Judged, apply_floor, block_bar, mark_nearest, refuse_all
@@ -95,9 +96,9 @@ class Judge:
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
         if self._is_published and not asking:
             return Judged(lines.hits)
-        # A question about a time has what was said then where it is found.
-        of_then = any(hit.signals.get("time") for hit in lines.hits)
-        current = (mark_replaced if of_then else put_current_first)(lines.hits, replaced)
+        staying = _said_then(lines.hits, replaced)
+        moving = {older: now for older, now in replaced.items() if older not in staying}
+        current = put_current_first(mark_replaced(lines.hits, staying), moving)
         level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
         terms, words = candidates.result.terms, self._store.tokenizer.words
         no_answers, rivals = dict[str, str](), candidates.hits
@@ -139,9 +140,10 @@ class Judge:
             why = "the prompt means this conversation alone" if hits else ""
             judged = refuse_all(hits, "follow_up", why)
         else:
-            own = is_about_asker(kinds, hits, query.request.sender or "")
+            own = is_about_asker(kinds, evidence, hits, query.request.sender or "")
             evidence = replace(evidence, kinds=kinds, own=own)
-            judged = apply_floor(level, evidence, hits, bar=bar, in_sight=in_sight)
+            leaning = self._leaning(query)
+            judged = apply_floor(level, evidence, hits, bar, in_sight, leaning)
             if not any(hit.signals.get("time") for hit in judged.hits):
                 judged = replace(judged, hits=newest_first(judged.hits))
         if asking:  # answered by what is found alone
@@ -152,6 +154,16 @@ class Judge:
         else:
             first = self._standing_lines(query) if kinds.task else []
         return judged.led_by([*self._working_memory(query, vague=vague), *first])
+
+    def _leaning(self, query: Query) -> float:
+        """Return how much a prompt leans on lines of its own session that are in sight."""
+        leaning, session = query.own_kinds.follow_up, query.request.session_id
+        if not (leaning and session and query.request.shown):
+            return 0.0
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            newest = newest_of_session(self._store.reader(), query.viewer, session)
+            return leaning if self._find_shown(query, newest) else 0.0
+        return 0.0
 
     def _standing_lines(self, query: Query) -> list[Hit]:
         """Return the standing instructions that hold for a task, and are not in sight."""
@@ -202,8 +214,8 @@ class Judge:
         if self._is_published or not lines.hits:
             return {}
         shown = [hit for hit in candidates.hits if hit.id in selection.already_shown]
-        hits = [*lines.hits[:CONSIDERED], *shown]
-        entries = [hit.id for hit in hits if isinstance(hit.item, Entry)]
+        hits = lines.hits[:CONSIDERED]
+        entries = [hit.id for hit in (*hits, *shown) if isinstance(hit.item, Entry)]
         superseded = self._store.reader().superseded_entries(entries)
         reader, viewer = self._store.reader(), query.viewer
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
@@ -212,16 +224,40 @@ class Judge:
             items = candidates.result.query_evidence.items
             return Rarity(reader.word_frequencies(scopes, words), items)
 
-        return find_replacements(hits, candidates.result.terms, rarity, superseded)
+        return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
 
 
-def is_about_asker(kinds: PromptKinds, hits: Sequence[Hit], asker: str) -> bool:
+def _said_then(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) -> dict[str, Replacement]:
+    """Return the replacements of what was said in the time that a question names.
+
+    That stays where it is found, with its mark.  A time that belongs to the matter ("on the 3rd")
+    is not when anything was said.
+    """
+    then = {hit.id for hit in hits if hit.evidence is not None and hit.evidence.time == 1}
+    return {o: now for o, now in replaced.items() if o in then and now.by.id not in then}
+
+
+def is_about_asker(
+    kinds: PromptKinds, query: QueryEvidence, hits: Sequence[Hit], asker: str
+) -> bool:
     """Tell whether a prompt asks about whoever asks, who said one of the first hits of themselves.
+
+    That hit must be near the prompt, where there is anything to choose among: "got a riddle for
+    me?" is not about the asker's "there's no wifi there, get us somewhere else".
 
     Args:
         asker: the sender; "" where there is only one person.
     """
-    return _asks_of_oneself(kinds) and any(_is_own(hit, asker) for hit in hits[:_FIRST])
+
+    def is_near(hit: Hit) -> bool:
+        line = hit.evidence
+        if line is None or query.items <= FEW:
+            return True
+        return line.cosine >= MIN_COSINE if query.model else line.own_coverage > 0
+
+    return _asks_of_oneself(kinds) and any(
+        _is_own(hit, asker) and is_near(hit) for hit in hits[:_FIRST]
+    )
 
 
 def _asks_of_oneself(kinds: PromptKinds) -> bool:

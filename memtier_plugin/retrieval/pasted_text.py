@@ -81,6 +81,9 @@ def is_pasted(text: str, start: int, end: int) -> bool:
 @lru_cache(64)
 def pasted_spans(text: str) -> tuple[tuple[int, int], ...]:
     """Return the parts of a message that were pasted into it: start and end, in order."""
+    bare = text.strip()
+    if "\n" not in bare and not _is_lone(bare):
+        return ()  # as most
     looks = (_enclosed, _quoted, _transcripts, _mails, _machine, _tables, _worked_on)
     return tuple(_look(text, looks).spans())
 

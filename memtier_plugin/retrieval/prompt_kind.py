@@ -345,7 +345,8 @@ class _Reading:
         strong += chosen + self._edits
         for index, (_, of) in enumerate(self.tokens):
             after = self.tokens[index + 1] if index + 1 < len(self.tokens) else None
-            if "go_on" in of and (talk or (not content and not of & _QUESTION)):
+            asks_on = of & _QUESTION or (self.asks and not index)  # "where do I live?"
+            if "go_on" in of and (talk or not (content or asks_on)):
                 strong += 1
             elif "anaphors" in of:
                 strong += not names_time(after, self.language)

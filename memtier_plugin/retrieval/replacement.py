@@ -92,41 +92,51 @@ class Pair:
         shared = self.old.content & self.new.content
 
         def named(words: Sequence[Word], among: Collection[str]) -> str:
-            own = dict.fromkeys(w.stem for w in words if w.is_content and w.stem in among)
+            own = dict.fromkeys(w.stem for w in words if w.kind != "function" and w.stem in among)
             return " ".join(own) or "-"
 
         lost, fresh = named(old, self.old.content - shared), named(new, self.new.content - shared)
         return f"{self.later.id}: same {named(new, shared)}; {lost} > {fresh}; p {likely:.2f}"
 
 
-def find_pairs(hits: Sequence[Hit], query: Collection[str] = ()) -> Iterator[Pair]:
+def find_pairs(
+    hits: Sequence[Hit], query: Collection[str] = (), in_sight: Sequence[Hit] = ()
+) -> Iterator[Pair]:
     """Yield the pairs of statements that may replace each other, of the best hits first.
 
     Args:
         query: the words of a question, of which both have one; none where nothing is asked.
+        in_sight: further hits, which may replace others, but get no line themselves.
     """
     lines = [
-        _Line(hit, hit_time(hit), part, not (query and part.content.isdisjoint(query)))
-        for hit in hits
+        _Line(hit, hit_time(hit), *_turn(hit), part, not query or part.has_any(query))
+        for hit in (*hits, *in_sight)
         for part in statements(_words_of(hit))
     ]
-    for rank, first in enumerate(lines):
-        for second in lines[:rank]:
+    own, asked = {hit.id for hit in hits}, list[int]()
+    talks: dict[tuple[str, str], list[int]] = {}
+    for at, first in enumerate(lines):
+        talk, turn = talks.setdefault(first.talk, []), first.turn
+        near = [other for other in talk if 0 < abs(lines[other].turn - turn) <= _NEAR_TURNS]
+        others = sorted({*asked, *near}) if first.is_asked else near
+        for second in map(lines.__getitem__, others):
             old, new = (first, second) if first.when < second.when else (second, first)
-            if not (old.is_asked and new.is_asked) and not _are_adjacent(old.hit, new.hit):
-                continue  # before their words are compared, which takes longer
-            if old.when >= new.when or not _are_alike(old, new, query):
+            if old.when >= new.when or old.hit.id not in own:
                 continue
-            if not _are_comparable(old.hit, new.hit):
+            if not _are_alike(old, new, query):
+                continue
+                continue
+            if not _are_comparable(old.hit, new.hit) or not _may_speak_for(old, new):
                 continue
             if new.statement.is_open or is_of_another(old.statement, new.statement):
-                continue
-            if not _may_speak_for(old, new):
                 continue
             shared = len(old.statement.content & new.statement.content)
             words = len(old.statement.content) + len(new.statement.content)
             likeness = 2 * shared / max(1, words)
             yield Pair(old.hit, new.hit, old.statement, new.statement, likeness)
+        if first.hit.id in own:
+            talk.append(at)
+            asked += [at] if first.is_asked else []
 
 
 class _Line(NamedTuple):
@@ -134,6 +144,8 @@ class _Line(NamedTuple):
 
     hit: Hit
     when: datetime
+    talk: tuple[str, str]  # in which session, and of which agent
+    turn: int
     statement: Statement
     is_asked: bool  # it has a word of the question
 
@@ -148,19 +160,19 @@ def _are_alike(old: _Line, new: _Line, query: Collection[str]) -> bool:
     older, later = old.statement.content, new.statement.content
     shared = older & later
     if len(shared) < LEAST_SHARED * len(older) or (query and shared.isdisjoint(query)):
-        return _are_adjacent(old.hit, new.hit)
+        return old.talk == new.talk and 0 < new.turn - old.turn <= _NEAR_TURNS
     same = len(shared) == len(older) == len(later)
     return not same or old.statement.negated != new.statement.negated
 
 
-def _are_adjacent(older: Hit, later: Hit) -> bool:
-    """Tell whether a line was said right after another one, or after the reply to it."""
-    old, new = older.item, later.item
-    if not (isinstance(old, Entry) and isinstance(new, Entry)):
-        return False
-    if (old.session_id, old.agent_id) != (new.session_id, new.agent_id):
-        return False
-    return 0 < new.turn - old.turn <= _NEAR_TURNS
+def _turn(hit: Hit) -> tuple[tuple[str, str], int]:
+    """Return in which conversation, and as which turn of it, a line was said; a fact in its own."""
+    item = hit.item
+    return (
+        ((item.id, ""), 0)
+        if isinstance(item, Fact)
+        else ((item.session_id, item.agent_id), item.turn)
+    )
 
 
 def _are_comparable(older: Hit, later: Hit) -> bool:
@@ -218,6 +230,7 @@ def find_replacements(
     query: Collection[str],
     frequencies: Callable[[Collection[str]], Rarity],
     superseded: Iterable[tuple[str, str]] = (),
+    in_sight: Sequence[Hit] = (),
 ) -> dict[str, Replacement]:
     """Return, by id, the hits that a later one may replace, with the latest likeliest one.
 
@@ -226,6 +239,7 @@ def find_replacements(
         frequencies: returns how rare words are in the store; asked once, if there are pairs.
         superseded: pairs of entries, an older one whose fact was superseded, and the later one that
             the superseding fact rests on.
+        in_sight: hits that need no mark themselves.
     """
     model = fitted_model()
     latest: dict[str, tuple[bool, datetime, Replacement]] = {}
@@ -235,12 +249,12 @@ def find_replacements(
         if older.id not in latest or rank > latest[older.id][:2]:
             latest[older.id] = (*rank, now)
 
-    by_id = {hit.id: hit for hit in hits}
+    by_id = {hit.id: hit for hit in (*hits, *in_sight)}
     for old, new in superseded:
         older, later = by_id[old], by_id[new]
         if hit_time(older) < hit_time(later):
             note(older, Replacement(later, later.text, 1.0, f"its fact was superseded by {new}'s"))
-    pairs = nlargest(MAX_PAIRS, find_pairs(hits, query), key=lambda pair: pair.likeness)
+    pairs = nlargest(MAX_PAIRS, find_pairs(hits, query, in_sight), key=lambda pair: pair.likeness)
     if pairs:
         rarity = frequencies(
             frozenset().union(*(pair.old.content | pair.new.content for pair in pairs))
@@ -303,7 +317,8 @@ def put_current_first(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) 
     for hit in hits:
         first = newest(hit.id)
         if first not in ordered:
-            ordered[first] = standing_for(by_id[first], members[first])
+            rest = [member for member in members[first] if member.id != first]
+            ordered[first] = standing_for(by_id[first], rest)
         if hit.id not in ordered:
             ordered[hit.id] = mark_older(hit, replaced[hit.id])
     return tuple(ordered.values())
@@ -357,7 +372,7 @@ def _origin(hit: Hit) -> str:
 def standing_for(hit: Hit, others: Sequence[Hit]) -> Hit:
     """Return a line with the evidence of others too, those that it replaces or answers."""
     known = [line.evidence for line in (hit, *others) if line.evidence is not None]
-    if hit.evidence is None or len(known) < 2:
+    if hit.evidence is None or not others:
         return hit
     best = Evidence(
         coverage=max(line.coverage for line in known),

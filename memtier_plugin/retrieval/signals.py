@@ -8,7 +8,7 @@ them; the signals of plugins are added under their own names.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -110,26 +110,24 @@ def adjacent_turn(pool: Pool, side: int) -> list[float]:
 
 def window(pool: Pool) -> list[float]:
     """Score the turns around an entry, and itself, as one text."""
-    terms, around, score = pool.terms, pool.around, pool.match.score_document
+    around, score, terms = pool.around, pool.match.score_document, pool.terms.get
     values = []
     for candidate, own in zip(pool.candidates, pool.bm25, strict=True):
         if candidate.tier != "episodic":
             values.append(own)
             continue
         before, after = around.get(candidate.row, _NO_TURNS)
-        turns = [*before, (candidate.row, candidate.length), *after]
-        matched = [terms[row] for row, _ in turns if row in terms]
-        if not matched:  # as in most windows
-            values.append(0.0)
-            continue
-        together = matched[0]
-        if len(matched) > 1:
-            together = {**together}
-            for counts in matched[1:]:
-                for term, count in counts.items():
-                    together[term] = together.get(term, 0) + count
+        together: dict[str, int] = {}
+        length = 0
+        for turns in (before, [(candidate.row, candidate.length)], after):
+            for row, words in turns:
+                length += words
+                if counts := terms(row):
+                    for term, count in counts.items():
+                        together[term] = together.get(term, 0) + count
         # Compared with the average turn, so that long windows pay no more than short ones.
-        values.append(score(together, sum([length for _, length in turns]) / len(turns)))
+        many = len(before) + 1 + len(after)
+        values.append(score(together, length / many) if together else 0.0)
     return values
 
 
@@ -144,11 +142,11 @@ def session_words(pool: Pool) -> list[float]:
     sessions = {candidate.session for candidate in candidates if candidate.session}
     if not _MIN_SESSIONS < len(sessions) <= len(candidates) / _MIN_PER_SESSION:
         return [0.0] * len(candidates)
-    by_term: dict[str, Counter[int]] = {}
+    by_term: dict[str, Counter[int]] = defaultdict(Counter)
     for candidate in candidates:
         for term, count in pool.terms.get(candidate.row, _NO_TERMS).items():
             if candidate.session:
-                by_term.setdefault(term, Counter())[candidate.session] += count
+                by_term[term][candidate.session] += count
     scores = dict.fromkeys(sessions, 0.0)
     for term in sorted(by_term):
         counts = by_term[term]

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
 from itertools import takewhile
 from typing import Final, Literal, NamedTuple
 
-from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.text.grammar import common_words, irregular_verbs
 from memtier_plugin.text.languages import detect_language
 from memtier_plugin.text.lexicon import LANGUAGES, Words, lexicon, lexicons, words_of
@@ -33,7 +31,7 @@ _WORD: Final = re.compile(
     r"\d+(?:[.,:/-]\d+)*|[\u3040-\u30ff\u3400-\u9fff]+|[^\W\d_]+(?:[-_.][\w-]+)*\d*|\w+"
 )
 _IDENTIFIER: Final = re.compile(r"(?!v\d)[^\W\d_]")  # "m6", "eu-west-1"; "v2.1" is a version
-_OPENS: Final = re.compile(r"[.!?。！？:]")  # after it a capital is no sign of a name
+_OPENS: Final = frozenset(".!?。！？:")  # after it a capital is no sign of a name
 _STEMS: Final = Tokenizer()
 _QUOTED: Final = re.compile(
     r"[\"“„«][^\"”“»„«\s]*+\s[^\"”“»„«]*+[\"”“»]"
@@ -58,41 +56,93 @@ class Word(NamedTuple):
     stem: str
     kind: WordKind
 
-    @property
-    def is_content(self) -> bool:
-        """True if it is no function word."""
-        return self.kind != "function"
 
-    @property
-    def is_unspaced(self) -> bool:
-        """True for a pair of letters of a script that does not separate words."""
-        return _WIDE.match(self.stem) is not None
-
-
-@fast_init
-@dataclass(frozen=True, slots=True)
 class Statement:
-    """What one sentence says, or a short message as a whole.
+    """What one sentence says, or a short message as a whole; each part is read when asked for."""
 
-    Attributes:
-        words: all of them, in order; ``content`` the stems that are no function words.
-        numbers: of these, as they are written.
-        negated: whether it denies something.
-        own: whether it speaks of its speaker ("I live"), ``possessive`` of what is theirs.
-        cues: whether it plans or supposes ("unsettled"), or has a word of change or of an end.
-        is_open: whether it opens with what is not settled ("if", "maybe"), quotes somebody, or
-            tells somebody what to do, which is not done by that.
-    """
+    def __init__(self, text: str) -> None:
+        self.text = text
 
-    text: str
-    words: tuple[Word, ...]
-    content: frozenset[str]
-    numbers: frozenset[str]
-    negated: bool
-    own: bool
-    possessive: bool
-    cues: frozenset[CueClass]
-    is_open: bool
+    def has_any(self, stems: Collection[str]) -> bool:
+        """Tell whether a content word of it is among these stems."""
+        # Most have none of them, which is told without knowing the language.
+        return not (self.stems.isdisjoint(stems) or self.content.isdisjoint(stems))
+
+    @cached_property
+    def language(self) -> str:
+        return detect_language(self.text) or ""
+
+    @cached_property
+    def words(self) -> tuple[Word, ...]:
+        """All of them, in order."""
+        return tuple(_read_words(self.text, self.language or "english"))
+
+    @cached_property
+    def content(self) -> frozenset[str]:
+        """The stems of those that are no function words."""
+        return frozenset([word.stem for word in self.words if word.kind != "function"])
+
+    @cached_property
+    def numbers(self) -> frozenset[str]:
+        """Those of its words, as they are written."""
+        return frozenset([word.stem for word in self.words if word.kind == "number"])
+
+    @cached_property
+    def is_unspaced(self) -> bool:
+        """Whether it has a word of a script that does not separate words."""
+        return not self.text.isascii() and _WIDE.search(self.text) is not None
+
+    @cached_property
+    def negated(self) -> bool:
+        """Whether it denies something."""
+        return self._has_any(_classes().negations)
+
+    @cached_property
+    def own(self) -> bool:
+        """Whether it speaks of its speaker: "I live"."""
+        return self._has_any(_classes().own)
+
+    @cached_property
+    def possessive(self) -> bool:
+        """Whether it speaks of what is its speaker's: "my flat"."""
+        return not self._tokens.isdisjoint(_classes().possessive)
+
+    @cached_property
+    def cues(self) -> frozenset[CueClass]:
+        """Whether it plans or supposes ("unsettled"), or has a word of change or of an end."""
+        return find_cues(self.text)
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether it opens with what is not settled, quotes somebody, or gives an order.
+
+        What somebody is told to do is not done by that.
+        """
+        opening = " ".join(_TOKEN.findall(self.text)[:_OPENING])
+        if "unsettled" in find_cues(opening) or _QUOTED.search(self.text):
+            return True
+        return _is_order(Phrases.of(self.text, self.language or "english"))
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """The stems of all its words, for which its language need not be known."""
+        words = _WORD.findall(self.text)
+        stems = frozenset(map(_stem, words))
+        if self.text.isascii():
+            return stems
+        return stems.union(*(_pairs(word) for word in words if _is_unspaced(word)))
+
+    @cached_property
+    def _tokens(self) -> frozenset[str]:
+        return frozenset(_TOKEN.findall(self.text.casefold()))
+
+    def _has_any(self, words: Words) -> bool:
+        if not self._tokens.isdisjoint(words):
+            return True
+        if not self.is_unspaced:
+            return False
+        folded = self.text.casefold()
+        return any(map(folded.__contains__, _wide(words)))
 
 
 def statements(text: str) -> tuple[Statement, ...]:
@@ -100,21 +150,20 @@ def statements(text: str) -> tuple[Statement, ...]:
 
     Questions are left out.
     """
-    return tuple([_statement(part) for part in _stating(text[:_MAX_CHARS])[:_MAX_STATEMENTS]])
+    return _statements(text[:_MAX_CHARS])
 
 
-@lru_cache(1024)
-def _stating(text: str) -> tuple[str, ...]:
+@lru_cache(4096)
+def _statements(text: str) -> tuple[Statement, ...]:
+    return tuple(map(Statement, _stating(text)[:_MAX_STATEMENTS]))
+
+
+def _stating(text: str) -> Sequence[str]:
     """Return the sentences of a text that are no questions, of a short one all in one."""
     stating = [part for part in _sentences(text) if not part.endswith(_QUESTION_MARKS)]
     if len(text) <= SHORT_CHARS:
         return (" ".join(stating),) if stating else ()
-    return tuple(part for part in stating if len(part) <= _MAX_SENTENCE)
-
-
-def _has_any(text: str, stems: Iterable[str]) -> bool:
-    folded = text.casefold()
-    return any(map(folded.__contains__, stems))
+    return [part for part in stating if len(part) <= _MAX_SENTENCE]
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -125,27 +174,6 @@ def _sentences(text: str) -> Iterator[str]:
         start = end.end()
     if part := text[start:].strip():
         yield part
-
-
-@lru_cache(4096)
-def _statement(text: str) -> Statement:
-    words = tuple(_read_words(text))
-    tokens = frozenset(_TOKEN.findall(text.casefold()))
-    own, possessive, negations = _classes()
-    wide = not text.isascii() and _WIDE.search(text) is not None
-    return Statement(
-        text,
-        words,
-        frozenset([word.stem for word in words if word.is_content]),
-        frozenset([word.stem for word in words if word.kind == "number"]),
-        negated=not tokens.isdisjoint(negations) or (wide and _has_any(text, _wide(negations))),
-        own=not tokens.isdisjoint(own) or (wide and _has_any(text, _wide(own))),
-        possessive=not tokens.isdisjoint(possessive),
-        cues=find_cues(text),
-        is_open="unsettled" in find_cues(" ".join(_TOKEN.findall(text)[:_OPENING]))
-        or _QUOTED.search(text) is not None
-        or _is_order(Phrases.of(text, detect_language(text) or "english")),
-    )
 
 
 def _is_order(words: Phrases) -> bool:
@@ -162,27 +190,49 @@ def _is_order(words: Phrases) -> bool:
     return verbs.isdisjoint(subject)
 
 
-def _read_words(text: str) -> Iterator[Word]:
+def _read_words(text: str, language: str) -> Iterator[Word]:
     """Yield the words of a text, pairs of letters where words are not separated."""
-    function = _function_words(detect_language(text) or "english")
     opens = True
     for match in _WORD.finditer(text):
         written = match[0]
-        if _WIDE.match(written):
-            yield from (Word(written[i : i + 2], "name") for i in range(max(1, len(written) - 1)))
+        if _is_unspaced(written):
+            yield from (Word(pair, "name") for pair in _pairs(written))
             continue
-        folded = written.casefold()
-        kind: WordKind = "word"
-        if any(map(str.isdigit, written)):
-            kind = "name" if _IDENTIFIER.match(folded) else "number"
-        elif folded in function or len(folded) == 1 or folded in _cue_words():
-            kind = "function"
-        elif (written[0].isupper() and not opens) or folded in _calendar():
-            kind = "name"
-        stems = () if kind == "number" else _STEMS.words(folded)
-        stem = stems[0] if stems else folded
-        yield Word(stem, "number" if kind == "name" and stem in _calendar() else kind)
-        opens = _OPENS.match(text, match.end()) is not None
+        yield _word(written, language, opens)
+        opens = text[match.end() : match.end() + 1] in _OPENS
+
+
+def _is_unspaced(written: str) -> bool:
+    return not written.isascii() and _WIDE.match(written) is not None
+
+
+def _pairs(written: str) -> list[str]:
+    return [written[i : i + 2] for i in range(max(1, len(written) - 1))]
+
+
+@lru_cache(16_384)
+def _stem(written: str) -> str:
+    """Return the stem of a word; a number as it is."""
+    folded = written.casefold()
+    return folded if _is_number(folded) else next(iter(_STEMS.words(folded)), folded)
+
+
+def _is_number(folded: str) -> bool:
+    return any(map(str.isdigit, folded)) and not _IDENTIFIER.match(folded)
+
+
+@lru_cache(16_384)
+def _word(written: str, language: str, opens: bool) -> Word:
+    """Return a word as it is written; a capital makes it a name where it opens no sentence."""
+    folded, stem = written.casefold(), _stem(written)
+    if _is_number(folded):
+        return Word(stem, "number")
+    if not any(map(str.isdigit, folded)):
+        if folded in _function_words(language) or len(folded) == 1 or folded in _cue_words():
+            return Word(stem, "function")
+        if not ((written[0].isupper() and not opens) or folded in _calendar()):
+            return Word(stem, "word")
+    return Word(stem, "number" if stem in _calendar() else "name")
 
 
 @cache
@@ -216,12 +266,20 @@ def _calendar() -> Words:
     return frozenset(stem for name in names if len(name) > 2 for stem in _STEMS.words(name))
 
 
+class _Classes(NamedTuple):
+    """The words of the first person, of what is its own, and of denial."""
+
+    own: Words
+    possessive: Words
+    negations: Words
+
+
 @cache
-def _classes() -> tuple[Words, Words, Words]:
-    """Return the words of the first person, of what is its own, and of denial."""
-    return (
-        words_of("first_person") - words_of("first_plural"),
-        words_of("first_possessive") - words_of("first_plural"),
+def _classes() -> _Classes:
+    plural = words_of("first_plural")
+    return _Classes(
+        words_of("first_person") - plural,
+        words_of("first_possessive") - plural,
         words_of("negations"),
     )
 

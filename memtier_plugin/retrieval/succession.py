@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from memtier_plugin.retrieval.statements import Statement, Word, statements
 
@@ -42,15 +42,15 @@ class Rarity:
 def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[str, float]:
     """Return what speaks for a later statement's replacing an older one."""
     old, new = older.words, later.words
-    shared = older.content & later.content - _of_other_units(old, new)
+    shared = older.content & later.content - _of_other_units(older, later)
     fresh = later.content - shared
     rare = {word: rarity(word) for word in older.content | later.content}
     weight = math.fsum(rare[word] for word in shared)
     prefix, suffix = _common_ends(old, new)
     middle_old, middle_new = old[prefix : len(old) - suffix], new[prefix : len(new) - suffix]
     kinds_old, kinds_new = ({w.kind for w in of} - {"function"} for of in (middle_old, middle_new))
-    ends = [word.stem for word in old if word.is_content]
-    fresh_at = [at for at, word in enumerate(new) if word.is_content and word.stem in fresh]
+    ends = [stem for stem, kind in old if kind != "function"]
+    fresh_at = [at for at, (stem, kind) in enumerate(new) if kind != "function" and stem in fresh]
     return {
         "shared_of_old": weight / (math.fsum(rare[word] for word in older.content) or 1.0),
         "shared_of_new": weight / (math.fsum(rare[word] for word in later.content) or 1.0),
@@ -65,7 +65,7 @@ def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[st
         "numbers_swapped": float("number" in kinds_old and "number" in kinds_new),
         "names_swapped": float("name" in kinds_old and "name" in kinds_new),
         "only_numbers_swapped": float(kinds_old == kinds_new == {"number"}),
-        "swaps": min(3, len(_find_swaps(old, new))),
+        "swaps": min(3, len(_find_swaps(older, later))),
         "value_kept": float(bool(ends) and ends[-1] in shared),
         "fresh": min(8, len(fresh)),
         "before_first_fresh": min(4, len(_contents(new[: fresh_at[0]]))) if fresh_at else 5,
@@ -75,22 +75,24 @@ def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[st
     }
 
 
-def _of_other_units(old: Sequence[Word], new: Sequence[Word]) -> frozenset[str]:
+def _of_other_units(older: Statement, later: Statement) -> frozenset[str]:
     """Return the numbers that count one thing in the older and another in the newer statement."""
+    if older.numbers.isdisjoint(later.numbers):
+        return older.numbers & later.numbers
     units = [
         {
             number.stem: unit.stem
             for number, unit in pairwise(words)
             if number.kind == "number" and unit.kind != "number"
         }
-        for words in (old, new)
+        for words in (older.words, later.words)
     ]
     both = units[0].keys() & units[1].keys()
     return frozenset([number for number in both if units[0][number] != units[1][number]])
 
 
 def _contents(words: Sequence[Word]) -> frozenset[str]:
-    return frozenset([word.stem for word in words if word.is_content])
+    return frozenset([stem for stem, kind in words if kind != "function"])
 
 
 def _common_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[int, int]:
@@ -105,20 +107,20 @@ def _common_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[int, int]:
     return prefix, suffix
 
 
-def _find_swaps(old: Sequence[Word], new: Sequence[Word]) -> list[set[str]]:
+def _find_swaps(older: Statement, later: Statement) -> list[set[str]]:
     """Return the kinds of words at each place where two statements diverge after the same word."""
-    both = {word.stem for word in old} & {word.stem for word in new}
+    both = older.stems & later.stems
 
     def places(words: Sequence[Word]) -> dict[str, set[str]]:
         anchors, anchor = dict[str, set[str]](), ""
-        for word in words:
-            if word.stem in both:
-                anchor = word.stem
-            elif word.is_content:
-                anchors.setdefault(anchor, set()).add(word.kind)
+        for stem, kind in words:
+            if stem in both:
+                anchor = stem
+            elif kind != "function":
+                anchors.setdefault(anchor, set()).add(kind)
         return anchors
 
-    first, second = places(old), places(new)
+    first, second = places(older.words), places(later.words)
     return [first[anchor] | second[anchor] for anchor in first if anchor in second]
 
 
@@ -131,31 +133,31 @@ def is_of_another(older: Statement, later: Statement) -> bool:
     """
     if older.own and later.possessive and not (later.own or older.possessive):
         return True
-    if any(word.is_unspaced for word in later.words):
+    if later.is_unspaced:
         return False  # pairs of letters are no words
-    old, new = ([word.stem for word in of.words] for of in (older, later))
-    both = {*old} & {*new}
-    if [stem for stem in old if stem in both] != [stem for stem in new if stem in both]:
+    both = older.stems & later.stems
+    old, new = ([stem for stem, _ in of.words if stem in both] for of in (older, later))
+    if old != new:
         return False
-    swaps = _find_swaps(older.words, later.words)
+    swaps = _find_swaps(older, later)
     return len(swaps) > 1 and any(swap != {"number"} for swap in swaps)
 
 
-class Tree(NamedTuple):
-    """A regression tree in arrays: a leaf has no feature."""
+# A node of a regression tree: a feature, a threshold, and what is up to it and above it, nodes or,
+# on the last level, values.
+Tree = tuple[str, float, Any, Any]
+_LEVELS: Final = 3
 
-    features: Sequence[str]
-    thresholds: Sequence[float]
-    below: Sequence[int]
-    above: Sequence[int]
-    values: Sequence[float]
 
-    def value(self, features: Mapping[str, float]) -> float:
-        """Return the value of the leaf that the features lead to."""
-        node = 0
-        while name := self.features[node]:
-            node = (self.below if features[name] <= self.thresholds[node] else self.above)[node]
-        return self.values[node]
+def _planted(arrays: Sequence[Sequence[Any]], node: int = 0, level: int = _LEVELS) -> Any:
+    """Return a tree that is given in arrays: features, thresholds, below, above, values."""
+    feature, threshold, *branches, value = (array[node] for array in arrays)
+    if not level:
+        return value
+    # A leaf above the last level is a node with twice the same below it.
+    branches = branches if feature else [node, node]
+    rest = [_planted(arrays, branch, level - 1) for branch in branches]
+    return (feature or arrays[0][0], threshold, *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +176,19 @@ class ReplacementModel:
 
     def probability(self, features: Mapping[str, float]) -> float:
         """Return how likely a later statement replaces an older one."""
-        total = self.start + math.fsum([tree.value(features) for tree in self.trees])
-        return 1.0 / (1.0 + math.exp(-total))
+        values = [self.start]
+        for name, least, below, above in self.trees:
+            name, least, below, above = below if features[name] <= least else above
+            name, least, below, above = below if features[name] <= least else above
+            values.append(below if features[name] <= least else above)
+        return 1.0 / (1.0 + math.exp(-math.fsum(values)))
 
 
 @cache
 def fitted_model() -> ReplacementModel:
     """Return the model that ``scripts/fit_replacement.py`` has fitted."""
     document = json.loads(Path(__file__).with_name("replacement.json").read_bytes())
-    document["trees"] = [Tree(*tree) for tree in document["trees"]]
+    document["trees"] = [_planted(tree) for tree in document["trees"]]
     return ReplacementModel(**document)
 
 
@@ -193,14 +199,15 @@ def probability(older: Statement, later: Statement, rarity: Rarity) -> float:
     other that merely repeats the older one, or part of it, ends nothing.
     """
     if later.content <= older.content:
-        first = next((word.stem for word in older.words if word.is_content), "")
+        first = next((word.stem for word in older.words if word.kind != "function"), "")
         if "ending" in later.cues and first in later.content:
             return 1.0
         if later.negated == older.negated:
             return 0.0
     model = fitted_model()
     likely = model.probability(pair_features(older, later, rarity))
-    return min(likely, model.order) if _may_differ_in_subject(older, later) else likely
+    may_differ = likely > model.order and _may_differ_in_subject(older, later)
+    return model.order if may_differ else likely
 
 
 def _may_differ_in_subject(older: Statement, later: Statement) -> bool:
@@ -211,7 +218,7 @@ def _may_differ_in_subject(older: Statement, later: Statement) -> bool:
     """
     prefix, suffix = _common_ends(older.words, later.words)
     rest = [of.words[prefix : len(of.words) - suffix] for of in (older, later)]
-    differing = [{word.stem for word in words if word.is_content} for words in rest]
+    differing = [{word.stem for word in words if word.kind != "function"} for words in rest]
     kinds = {word.kind for words in rest for word in words}
     if not all(differing) or "number" in kinds or not differing[0].isdisjoint(differing[1]):
         return False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final
 
@@ -20,6 +21,7 @@ _KANA: Final = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 _HAN: Final = regex.compile(r"\p{Han}")
 _LETTER: Final = regex.compile(r"\p{L}")
 _LATIN: Final = regex.compile(r"[\p{Latin}'’-]+")
+_ASCII: Final = re.compile(r"[a-z'-]+")
 _CYRILLIC: Final = regex.compile(r"\p{Cyrillic}+")
 _NOT_RUSSIAN: Final = regex.compile("[іїєґўјљњћђџ]")
 _NEXT_WORD: Final = regex.compile(r"\w*")
@@ -45,6 +47,8 @@ def _common(language: str) -> Words:
 @lru_cache(1024)
 def detect_language(text: str) -> str | None:
     """Return the language of a text by its script and its common words; None for too little."""
+    if text.isascii():  # as most texts are: no other script, and all its letters are Latin
+        return _likeliest(_split(_ASCII.findall(text.casefold())), ascii_only=True)
     if len(_KANA.findall(text)) >= 2:
         return "japanese"
     letters = len(_LETTER.findall(text))
@@ -56,14 +60,15 @@ def detect_language(text: str) -> str | None:
         common = common_words("russian")
         russian = not _NOT_RUSSIAN.search(folded) and any(word in common for word in cyrillic)
         return "russian" if russian else None
-    latin = _LATIN.findall(folded.replace("’", "'"))
-    words = [part for word in latin for part in word.split("'") if part]
-    if 2 * sum(map(len, words)) < letters:
-        return None
-    return _likeliest(words, text.isascii())
+    words = _split(_LATIN.findall(folded.replace("’", "'")))
+    return _likeliest(words) if 2 * sum(map(len, words)) >= letters else None
 
 
-def _likeliest(words: Sequence[str], ascii_only: bool) -> str | None:
+def _split(words: Iterable[str]) -> list[str]:
+    return [part for word in words for part in word.split("'") if part]
+
+
+def _likeliest(words: Sequence[str], *, ascii_only: bool = False) -> str | None:
     """Return the language of words in Latin script; English wins a tie."""
     scores = _scores(words, ascii_only)
     best = scores.most_common(2)
@@ -77,14 +82,20 @@ def _likeliest(words: Sequence[str], ascii_only: bool) -> str | None:
 def _scores(words: Sequence[str], ascii_only: bool) -> Counter[str]:
     """Count the common words of each language, less the words with letters foreign to it."""
     scores: Counter[str] = Counter()
+    distinct = {*words}
     for name in _latin_languages():
-        foreign = lexicon(name).foreign_letters
-        common = _common(name)
-        hits = [word for word in words if word in common]
-        needed = 1 if name == "english" and ascii_only else _MIN_HITS
-        if len(set(hits)) >= needed and _MIN_SHARE * len(hits) >= len(words):
-            scores[name] = len(hits) - sum(any(c in foreign for c in word) for word in words)
+        common = distinct & _common(name)
+        if len(common) < (1 if name == "english" and ascii_only else _MIN_HITS):
+            continue
+        hits = len([word for word in words if word in common])
+        if _MIN_SHARE * hits >= len(words):
+            scores[name] = hits if ascii_only else hits - _count_foreign(words, name)
     return scores
+
+
+def _count_foreign(words: Iterable[str], language: str) -> int:
+    letters = {*lexicon(language).foreign_letters}
+    return sum(not letters.isdisjoint(word) for word in words)
 
 
 def _by_pronoun(words: Sequence[str], scores: Mapping[str, int]) -> str | None:

@@ -47,7 +47,7 @@ def _find_orders(beginning: str) -> str:
 def _cued(text: str, languages: Sequence[str]) -> list[str]:
     """Return the languages of which a text has letters that say that an order is for good."""
     folded = _fold(text)
-    return [name for name in languages if any(cue in folded for cue in _lasting(name))]
+    return [name for name in languages if any(map(folded.__contains__, _lasting(name)))]
 
 
 def _fold(text: str) -> str:

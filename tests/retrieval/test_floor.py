@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_plugin.core.host import Shown
 from memtier_plugin.core.results import Evidence, FloorLevel, Hit
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.evidence import QueryEvidence
@@ -25,6 +27,13 @@ LINES = [
     "The dentist appointment is on 10 March at half past nine.",
     "We rent the flat for 1,340 a month.",
     "The support rota is on Teams.",
+]
+OWN = [
+    "I play the bassoon in the town band.",
+    "I can't get to the office before ten, there is no bus.",
+    "We get our coffee from the roastery next door.",
+    "I keep the garage key under the blue pot.",
+    "My bike gets its service in May.",
 ]
 shares = st.floats(0, 1)
 evidence = st.builds(
@@ -238,6 +247,32 @@ def test_a_late_recall_keeps_the_standard(memory: MemTier, prompt: str, shown: i
     memory.recall("anything", purpose="search")  # so that the index is there
     recall = memory.recall(prompt, purpose="inject", session_id="new", deadline_ms=0)
     assert "deadline" in recall.label and len(recall.injected) == shown
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["Why do we get the hiccups?", "Will you get me a poem about rain?", "What are you up to?"],
+)
+def test_talk_in_the_first_person_gets_nothing(home: Path, prompt: str) -> None:
+    """What speaks of its asker is about them only where a line of theirs is near it."""
+    with MemTier.open(home) as memory:
+        for number, line in enumerate([*LINES, *OWN]):
+            memory.record([{"role": "user", "content": line}], session_id=f"s{number}")
+        recall = memory.recall(prompt, purpose="inject", session_id="new")
+        assert recall.injected == () and (recall.probability or 0) < 0.18  # a bar of 0.23
+        own = memory.recall("What instrument do I play?", purpose="inject", session_id="new")
+        assert own.injected[0].text == OWN[0]
+
+
+@pytest.mark.parametrize("shown", [Shown(since=datetime(2000, 1, 1, tzinfo=UTC)), None])
+@pytest.mark.parametrize("prompt", ["more about the port", "same for the port"])
+def test_what_leans_on_lines_in_sight_gets_no_others(
+    memory: MemTier, prompt: str, shown: Shown | None
+) -> None:
+    """A prompt that points at the turn before is not about another session's line."""
+    memory.record([{"role": "user", "content": "Which gate sells port?"}], session_id="now")
+    recall = memory.recall(prompt, purpose="inject", session_id="now", shown=shown)
+    assert bool(recall.injected) == (shown is None)
 
 
 @pytest.mark.parametrize("question", ["Can you help me?", "How are you?", "Is that possible?"])

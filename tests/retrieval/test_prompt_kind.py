@@ -78,6 +78,8 @@ QUESTIONS_TO_THE_MEMORY = [
     "List the cities I lived in",
     "Wie heißt mein Hund?",
     "¿Dónde vive mi hermana?",
+    "¿Dónde vivo?",
+    "¿Quién tiene razón?",
     "我妹妹叫什么名字？",
     "私の犬の名前は？",
 ]

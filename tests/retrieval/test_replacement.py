@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from memtier_plugin.core.results import Hit
+from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.replacement import (
     Replacement,
     find_replacements,
@@ -242,3 +243,43 @@ def test_an_identifier_names_a_thing(older: str, later: str) -> None:
 def test_a_subject_that_looks_like_a_verb(text: str, order: bool) -> None:
     """An order changes nothing by itself; a noun that is also a verb makes no order of a change."""
     assert [statement.is_open for statement in statements(text)] == [order]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "question"),
+    [
+        (
+            "The dentist appointment on the 14th is at 9:30.",
+            "Wait, I misread it: the dentist appointment on the 14th is at 15:30.",
+            "What time is the dentist appointment on the 14th?",
+        ),
+        (
+            "The library is open until 19:00 on Fridays.",
+            "The library closes at 16:00 on Fridays now.",
+            "Until when is the library open on Friday?",
+        ),
+        (
+            "The market on Sunday opens at 8.",
+            "The market on Sunday opens at 10 from now on.",
+            "When does the market open on Sunday?",
+        ),
+    ],
+)
+def test_a_time_that_belongs_to_the_matter_keeps_the_newest_first(
+    home: Path, old: str, new: str, question: str
+) -> None:
+    """Only what was said in the time that a question names stays before what replaces it."""
+    now = datetime(2026, 4, 8, 12, tzinfo=UTC)
+    moments = {old: now - timedelta(days=40), new: now - timedelta(days=12)}
+    with MemTier.open(home) as memory:
+        for text, moment in moments.items():
+            memory.record(
+                [{"role": "user", "content": text}], session_id=text[:9], observed_at=moment
+            )
+
+        def first(asked: str) -> str:
+            recall = memory.recall(asked, purpose="inject", session_id="new", at=now)
+            return recall.injected[0].text
+
+        assert first(question) == new
+        assert first(f"What did I say on 27 February 2026? {question}") == old

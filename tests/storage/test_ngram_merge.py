@@ -53,7 +53,7 @@ def test_every_ngram_is_looked_up_safely(home: Path, monkeypatch: pytest.MonkeyP
         terms = [(term,) for term in {f"{scope}.{part}" for part in parts}]
         listed = "SELECT doc FROM gram_postings WHERE term = ?"
         expected = reader._db.executemany(listed, terms).fetchall()
-        monkeypatch.setattr(reader, "_frequencies", lambda *_: dict.fromkeys(parts, 1))
+        monkeypatch.setattr(reader, "_frequencies", lambda *_: {part: {scope: 1} for part in parts})
         scores, read = reader.match_ngrams([scope], parts, 10_000)
         assert len(scores) == 1
         assert read == len(expected) > 20

@@ -166,19 +166,19 @@ class IndexCandidateReader(IndexNeighbours):
         ``left_out`` (`complete_match` adds them for the final few rows).
         """
         match = Match(weights=terms)
-        if not scopes or not terms:
-            return match
         documents, length = self._totals(scopes)
         if not documents:
             return match
         match.documents, match.average = documents, max(1.0, length / documents)
-        frequencies = self._frequencies("terms", scopes, terms)
+        by_scope = self._frequencies("terms", scopes, terms)
+        frequencies = {term: sum(held.values()) for term, held in by_scope.items()}
         ordered = sorted(frequencies, key=lambda term: (frequencies[term], term))[:MAX_TERMS]
         match.rows = {term: {} for term in ordered}
         only = None if within is None else json.dumps(list(within))
         for position, term in enumerate(ordered):
             room = cap - match.postings
-            match.rows[term] = self._postings(scopes, term, room, only)
+            holding = [scope for scope in scopes if scope in by_scope[term]]
+            match.rows[term] = self._postings(holding, term, room, only)
             match.postings += len(match.rows[term])
             if frequencies[term] > room and (only is None or match.postings >= cap):
                 match.left_out = tuple(ordered[position:])
@@ -210,7 +210,8 @@ class IndexCandidateReader(IndexNeighbours):
         documents, _ = self._totals(scopes) if scopes else (0, 0)
         if not documents or not parts:
             return {}, 0
-        frequencies = self._frequencies("gram_terms", scopes, parts)
+        by_scope = self._frequencies("gram_terms", scopes, parts)
+        frequencies = {part: sum(held.values()) for part, held in by_scope.items()}
         rarity = bm25.idfs(documents, frequencies)
         rarest_first = sorted(frequencies, key=lambda part: (frequencies[part], part))
         upto = bisect_right([*accumulate(frequencies[part] for part in rarest_first)], cap)
@@ -218,7 +219,7 @@ class IndexCandidateReader(IndexNeighbours):
             (part, f'"{scope}.{part}"')
             for part in rarest_first[:upto]
             if not _SEPARATOR.search(part)  # FTS5 has such a one in pieces, which match nothing
-            for scope in scopes
+            for scope in by_scope[part]
         ]
         # One statement, and a list of rows for each term: half the time of a row at a time.
         lists = self._db.execute(
@@ -250,7 +251,8 @@ class IndexCandidateReader(IndexNeighbours):
 
     def word_frequencies(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
         """Return how many items of these scopes have each of these index words."""
-        return self._frequencies("terms", scopes, words)
+        by_scope = self._frequencies("terms", scopes, words)
+        return {word: sum(held.values()) for word, held in by_scope.items()}
 
     def _totals(self, scopes: Sequence[int]) -> tuple[int, int]:
         documents = length = 0
@@ -264,14 +266,18 @@ class IndexCandidateReader(IndexNeighbours):
 
     def _frequencies(
         self, table: str, scopes: Collection[int], terms: Collection[str]
-    ) -> dict[str, int]:
+    ) -> dict[str, dict[int, int]]:
+        """Return, for each term, how many items of each scope have it, of those that have it."""
         rows = self._db.execute(
-            f"""SELECT term, sum(df) FROM {table}
+            f"""SELECT term, scope, df FROM {table}
                 WHERE scope IN (SELECT value FROM json_each(?))
-                  AND term IN (SELECT value FROM json_each(?)) GROUP BY term""",  # noqa: S608
+                  AND term IN (SELECT value FROM json_each(?))""",  # noqa: S608
             (json.dumps(list(scopes)), json.dumps(to_utf8_all(terms))),
         )
-        return {str(term): int(df) for term, df in rows}
+        by_scope: dict[str, dict[int, int]] = {}
+        for term, scope, df in rows:
+            by_scope.setdefault(term, {})[scope] = df
+        return by_scope
 
     def _postings(
         self, scopes: Sequence[int], term: str, limit: int, only: str | None

@@ -8,7 +8,8 @@ Wednesday) has both as its readings, and no period: what a memory keeps must not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import cache
@@ -41,12 +42,26 @@ _NTH: Final = (  # "on the 10th", "am 10.", "el día 10"
     r"(?P<n>\d{1,2}))(?=\s*(?:[?.!,;]|\Z))|\b(?:am|seit dem|bis zum) (?P<n>\d{1,2})\.(?! ?\d)"
 )
 _WORD: Final = regex.compile(r"\d|[^\W\d]+")
+_ASCII_WORD: Final = re.compile(r"\d|[a-z_]+")
+_DIGITS: Final = frozenset("0123456789")
 _DAYS: Final = {"day": 1, "week": 7, "month": 30, "year": 365}
 _MAX_DAYS: Final = 36_500
 
 _Match: TypeAlias = "regex.Match[str]"
 _Reader = Callable[[_Match, date], DateMention | None]
-_Form = tuple[regex.Pattern[str], _Reader]
+
+
+class _Form(NamedTuple):
+    """What a phrase looks like, and how it is read.
+
+    Attributes:
+        needs: sets of words, of each of which a phrase in ASCII has one, so that the others, most
+            texts, need not be searched.
+    """
+
+    pattern: regex.Pattern[str]
+    read: _Reader
+    needs: Sequence[Set[str]]
 
 
 class _Words(NamedTuple):
@@ -69,29 +84,47 @@ def find_relative_dates(
         asked: also what only a question means as a certain time: "at the weekend", "in spring",
             "on the 10th", "the last three weeks".
     """
-    if not may_name_time(text):
+    words = _words_in(text)
+    if not _may_name_time(text, words):
         return []
+    any_script = not text.isascii()
     mentions = (
         mention
-        for form, read in _grammar(weekdays, asked)
-        for match in form.finditer(text)
-        if (mention := read(match, said_on)) and not text.startswith(" of ", mention.end)
+        for form in _grammar(weekdays, asked)
+        if any_script or not any(map(words.isdisjoint, form.needs))
+        for match in form.pattern.finditer(text)
+        if (mention := form.read(match, said_on)) and not text.startswith(" of ", mention.end)
     )  # "the last week of March"
     return without_overlaps(text, mentions)
 
 
 def may_name_time(text: str) -> bool:
     """Tell whether a text has a digit or a word of time; in one without, no date is looked for."""
+    return _may_name_time(text, _words_in(text))
+
+
+def _may_name_time(text: str, words: Set[str]) -> bool:
     spaced, unspaced = _time_words()
-    if not spaced.isdisjoint(word.lower() for word in _WORD.findall(text)):
+    if not spaced.isdisjoint(words):
         return True
     return not text.isascii() and any(word in text for word in unspaced)
+
+
+def _words_in(text: str) -> set[str]:
+    if text.isascii():
+        return {*_ASCII_WORD.findall(text.lower())}
+    return {word.lower() for word in _WORD.findall(text)}
+
+
+def _longest_words(phrases: Iterable[str]) -> frozenset[str]:
+    """Return a word of each phrase, by which a text may be told not to have it."""
+    return frozenset(max(_WORD.findall(phrase), key=len) for phrase in phrases)
 
 
 @cache
 def _time_words() -> tuple[frozenset[str], tuple[str, ...]]:
     """Return a word of each name and phrase of time, and those not separated by spaces."""
-    spaced = {*"0123456789"}
+    spaced = {*_DIGITS}
     unspaced: dict[str, None] = {"年": None, "月": None, "日": None, "号": None}
     for lex in lexicons():
         phrases = (
@@ -102,7 +135,7 @@ def _time_words() -> tuple[frozenset[str], tuple[str, ...]]:
         if lex.unspaced or lex.language == "korean":
             unspaced.update(dict.fromkeys(phrases))
         else:
-            spaced.update(max(_WORD.findall(phrase), key=len) for phrase in phrases)
+            spaced |= _longest_words(phrases)
     return frozenset(spaced), tuple(unspaced)
 
 
@@ -176,7 +209,11 @@ def _fixed_words(every: Iterable[Lexicon]) -> Iterator[_Form]:
             rf"(?<!{any_of(before)} ){form}" if (before := not_after.get(form)) else form
             for form in phrases[key]
         )
-        yield _compiled("|".join(bounded)), _at(unit, int(offset))
+        yield _Form(
+            _compiled("|".join(bounded)),
+            _at(unit, int(offset)),
+            [_longest_words(form.replace(r"\b", " ") for form in phrases[key])],
+        )
 
 
 def _priority(key: str) -> tuple[int, int, int]:
@@ -218,7 +255,10 @@ def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, asked: bool) -
         rf"{lead}{bound}(?:(?P<s>{step}){gap})?(?P<w>{name})(?:{gap}(?:(?P<t>{after})|"
         rf"(?P<y>(?:19|20)\d\d)))?{bound}"
     )
-    return _compiled(pattern), read
+    needs = [_longest_words([*words.units, *words.weekdays])]
+    if not (weekdays or asked):
+        needs.append(_longest_words([*words.steps, *words.steps_after]))
+    return _Form(_compiled(pattern), read, needs)
 
 
 def _bare(match: _Match, unit: str, today: date) -> DateMention | None:
@@ -280,11 +320,12 @@ def _step_weekday(
 
 def _counted(languages: Iterable[Lexicon], words: _Words, bound: str) -> _Form:
     """Return the form of "three weeks ago" and "in two days"."""
-    units = any_of(form for form, unit in words.units.items() if unit in _COUNTABLE)
-    space = " " if bound else r"\s?"
+    counted = [form for form, unit in words.units.items() if unit in _COUNTABLE]
+    units, space = any_of(counted), " " if bound else r"\s?"
     ago = {side for lex in languages for side in (*lex.ago_after, *lex.ago_before)}
     after = any_of(side for lex in languages for side in (*lex.ago_after, *lex.ahead_after))
     before = any_of(side for lex in languages for side in (*lex.ago_before, *lex.ahead_before))
+    sides = ago.union(*((*lex.ahead_after, *lex.ahead_before) for lex in languages))
 
     def read(match: _Match, today: date) -> DateMention | None:
         side = (match["a"] or match["b"] or "").lower()
@@ -294,7 +335,7 @@ def _counted(languages: Iterable[Lexicon], words: _Words, bound: str) -> _Form:
 
     many = rf"(?:(?:a|the|einem) )?(?P<n>\d{{1,3}}|{any_of(words.counts)}){space}(?P<u>{units})"
     pattern = rf"{bound}(?:(?P<b>{before}){space})?{many}(?:{space}(?P<a>{after}))?{bound}(?! of\b)"
-    return _compiled(pattern), read
+    return _Form(_compiled(pattern), read, [_longest_words(counted), _longest_words(sides)])
 
 
 _COUNTABLE: Final = ("day", "week", "month", "year")
@@ -321,8 +362,9 @@ def _count(match: _Match, words: _Words, sign: int, today: date) -> DateMention:
 
 def _asked(words: _Words, bound: str, gap: str) -> Iterator[_Form]:
     """Yield the forms of "the last three weeks" and "on the 10th"."""
-    units = any_of(form for form, unit in words.units.items() if unit in _COUNTABLE)
-    past = any_of(word for word, step in {**words.steps, **words.steps_after}.items() if step < 0)
+    counted = [form for form, unit in words.units.items() if unit in _COUNTABLE]
+    earlier = [word for word, step in {**words.steps, **words.steps_after}.items() if step < 0]
+    units, past = any_of(counted), any_of(earlier)
     count = rf"(?P<n>\d{{1,3}}|{any_of(words.counts)})"
 
     def lasting(match: _Match, today: date) -> DateMention:
@@ -337,11 +379,13 @@ def _asked(words: _Words, bound: str, gap: str) -> Iterator[_Form]:
                     return _mention(match, (nth, nth))
         return None
 
-    yield (
+    yield _Form(
         _compiled(rf"{bound}(?:{past}{gap}{count}|{count}{gap}{past}){gap}(?P<u>{units}){bound}"),
         lasting,
+        [_longest_words(counted), _longest_words(earlier)],
     )
-    yield _compiled(_NTH if bound else r"(?<![月\d])(?P<n>\d{1,2})[号日]"), day
+    nth, needs = (_NTH, _DIGITS) if bound else (r"(?<![月\d])(?P<n>\d{1,2})[号日]", {*"号日"})
+    yield _Form(_compiled(nth), day, [needs])
 
 
 def _mention(
