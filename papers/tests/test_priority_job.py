@@ -388,6 +388,7 @@ def test_a_dropped_file(home: Path) -> None:
 
 
 WORK = """
+from memtier_papers.hmo.plugin import prioritiser_of
 from memtier_plugin.memory import MemTier
 import sys
 settings = {"priority.enabled": True, "consolidation.probes": 0}
