@@ -25,7 +25,7 @@ from typing import Final
 
 from memtier_plugin.core import allowance
 from memtier_plugin.trust.personal_numbers import find_personal_numbers
-from memtier_plugin.trust.secret_codes import find_codes
+from memtier_plugin.trust.secret_codes import ACCESS_CODE, find_codes
 from memtier_plugin.trust.secret_formats import Span, find_formats
 from memtier_plugin.trust.secret_names import find_assigned
 from memtier_plugin.trust.secret_settings import find_settings
@@ -54,8 +54,8 @@ class Redactor:
 
     A find that one of ``allow`` (an exact text, or a regular expression) matches as a whole stays.
     ``extra`` gives further spans of a text (start, end, kind); what it raises is passed on, so that
-    nothing is written that a redactor has not seen.  ``personal_numbers`` masks IBANs and numbers
-    of persons, too.
+    nothing is written that a redactor has not seen.  ``personal_numbers`` masks IBANs, numbers of
+    persons and codes of doors, too.
     """
 
     def __init__(
@@ -125,7 +125,8 @@ class Redactor:
             return
         numbers = find_personal_numbers(fold_wide(text)) if self._personal_numbers else ()
         for start, end, kind in chain(_find_secrets(text), numbers):
-            if not self._allowed(text[start:end]):
+            chosen = kind != ACCESS_CODE or self._personal_numbers
+            if chosen and not self._allowed(text[start:end]):
                 yield start, end, kind
         for start, end, kind in self._extra(text) if self._extra else ():
             if 0 <= start < end <= len(text) and not self._allowed(text[start:end]):

@@ -15,6 +15,7 @@ from memtier_plugin.trust.secret_formats import Span
 from memtier_plugin.trust.secret_statements import clause_ends, is_predicate, language_rows
 from memtier_plugin.trust.text_views import matches_in_steps
 
+ACCESS_CODE: Final = "access-code"  # of a door, a gate, an alarm
 _LETTER: Final = "A-Za-zÀ-ÿА-яЁё0-9_"  # of languages with spaces between words
 _NUMBER: Final = re.compile(
     rf"(?<![{_LETTER}.,:/+#*-])[#*]{{0,2}}[0-9A-ZА-Я](?:[0-9A-ZА-Я]|-(?=[0-9])){{1,15}}+[#*]{{0,2}}+"
@@ -76,16 +77,17 @@ def _codes(text: str) -> Iterator[Span]:
         near = not gap or _of().match(gap) is not None
         stated = len(gap) <= _GAP and (near or is_)
         kind = _kind(names, opens=bool(is_ and is_["opens"])) if stated else ""
+        sure = near and kind == "pin"  # whatever the clause goes on with
         if not kind and (ahead := _ahead().match(text, end)):
             stop = min(len(text), end + _WINDOW)
             if clause_end := _CLAUSE_END.search(text, ahead.end(), stop):
                 stop = clause_end.start()
             named = [*_names().finditer(text, ahead.end(), stop)]
             if named and named[0].start() <= ahead.end() + _VERB:
-                kind, near = _kind(named) and "pin", True
+                kind, sure = _kind(named), True
         ends = code["mark"] or clause_ends(text, end) or not text[end : end + 1].isascii()
-        if kind and (ends or (near and kind == "pin")):
-            yield start, end, "pin"
+        if kind and (ends or sure):
+            yield start, end, kind
 
 
 def _kind(names: list[re.Match[str]], *, opens: bool = False) -> str:
@@ -94,7 +96,7 @@ def _kind(names: list[re.Match[str]], *, opens: bool = False) -> str:
     if "pin" in kinds:
         return "pin"
     code = "lock" in kinds and (opens or "code" in kinds) and "no_lock" not in kinds
-    return "code" if code else ""
+    return ACCESS_CODE if code else ""
 
 
 def _is_before(text: str, begin: int, end: int) -> re.Match[str] | None:

@@ -14,7 +14,7 @@ import pytest
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust import text_views
 from memtier_plugin.trust.redaction import Redactor
-from tests.trust.secret_draws import leaked, look_alikes, secret_forms
+from tests.trust.secret_draws import SecretForm, leaked, look_alikes, secret_forms
 
 SEEDS = (0, 1, 2)
 SHARE_MASKED = 0.01  # of texts that only look like a secret
@@ -84,8 +84,17 @@ def test_every_form_of_a_secret_is_masked(seed: int) -> None:
     """Of each way to write a secret no ten characters in a row are left, whatever was drawn."""
     forms = secret_forms(seed)
     assert len(forms) >= 165
-    masked = {f.name: redactor.redact(f.text).text for f in forms}
+    by_choice = Redactor(personal_numbers=True)
+    masked = {
+        f.name: (by_choice if f.group == "access" else redactor).redact(f.text).text for f in forms
+    }
     assert {f.name: masked[f.name] for f in forms if leaked(f.secrets, masked[f.name])} == {}
+
+
+@pytest.mark.parametrize("form", [f for f in secret_forms(3) if f.group == "access"], ids=str)
+def test_codes_of_doors_are_remembered(form: SecretForm) -> None:
+    """The code of a door is what a memory is asked for: it is masked by choice alone."""
+    assert redactor.redact(form.text).text == form.text
 
 
 def test_secrets_that_were_drawn_without_a_figure() -> None:
@@ -124,7 +133,7 @@ def on_disk(home: Path) -> str:
 def test_no_form_reaches_the_disk(tmp_path: Path) -> None:
     """Recorded as user's, assistant's and tools' words and asked for: no file has any of it."""
     home = tmp_path / "home"
-    forms = secret_forms(7)
+    forms = [form for form in secret_forms(7) if form.group != "access"]
     with MemTier.open(home, "p", "host.main") as memory:
         roles = ("user", "assistant", "tool")
         messages = [{"role": role, "content": form.text} for form in forms for role in roles]
