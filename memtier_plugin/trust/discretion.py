@@ -12,6 +12,7 @@ from array import array
 from base64 import b85decode
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -84,31 +85,16 @@ def _split(run: str) -> Iterator[str]:
 
 
 def _names(words: Sequence[str]) -> Iterator[str]:
-    starts = ["^", *(word[:_BEGINNING] for word in words), "$"]
-    meanings = [("^",), *map(_meanings, words), ("$",)]
     yield from words
-    for here, start in enumerate(starts):
-        yield f"{start}*"
-        for distance, later in enumerate(starts[here + 1 : here + 3]):
-            yield f"{start} {distance} {later}"
-        for meaning in meanings[here]:
-            yield f"#{meaning}"
-            yield from (f"#{meaning} {later}" for later in starts[here + 1 : here + 2])
-            yield from (f"{earlier} #{meaning}" for earlier in starts[max(0, here - 1) : here])
-            yield from _near(meaning, here, meanings)
-
-
-def _near(first: str, here: int, meanings: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the meanings that follow one, in pairs and in threes."""
-    for distance, seconds in enumerate(meanings[here + 1 : here + 1 + _REACH], 1):
-        for second in seconds:
-            yield f"#{first} {second}"
-            if distance < 3:
-                yield f"#{first}{distance}{second}"
-            for thirds in meanings[here + distance + 1 : here + distance + 3]:
-                for third in thirds:
-                    if len({first, second, third}) == 3:
-                        yield f"#{first} {second} {third}"
+    starts = ["^", *(word[:_BEGINNING] for word in words), "$"]
+    yield from (f"{start}*" for start in starts)
+    yield from (f"{start} {later}" for start, later in pairwise(starts))
+    meanings = [("^",), *map(_meanings, words), ("$",)]
+    for here, firsts in enumerate(meanings):
+        for first in firsts:
+            yield f"#{first}"
+            for later in meanings[here + 1 : here + 1 + _REACH]:
+                yield from (f"#{first} {second}" for second in later)
 
 
 @lru_cache(8192)
