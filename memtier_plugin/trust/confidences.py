@@ -22,9 +22,9 @@ DOUBTFUL: Final = "may be a confidence"  # another
 WITHHELD: Final = (SENSITIVE, DOUBTFUL)
 
 _MAX_CHARS: Final = 10_000  # of a message that are read, from each of its ends
-_CONFIDED: Final = 0.3  # odds, as logarithms, from which a message is a confidence
-_DOUBTFUL: Final = -0.3  # and from which it may be one
-_SENSITIVE: Final = -0.7
+_CONFIDED: Final = 0.7  # odds, as logarithms, from which a message is a confidence
+_DOUBTFUL: Final = 0.0  # and from which it may be one
+_SENSITIVE: Final = 0.0
 _POINTS: Final = -1.25
 
 
