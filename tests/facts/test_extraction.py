@@ -532,6 +532,22 @@ def test_going_back_is_a_change_where_one_value_is_current() -> None:
     assert [d.value for d in extract_facts(entries).drafts] == ["Rome", "Bern"]
 
 
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("Rowan, our new plumber, works for Castle Heating.", "Rowan"),
+        ("Ottilie, my oldest aunt, sings in a choir in Graz.", "Ottilie"),
+        ("Merlin, our build box, has 64 GB of memory.", "Merlin"),
+    ],
+)
+def test_a_name_before_who_it_is_stays(content: str, name: str) -> None:
+    """A name is no address where it is said who has it: a fact without it is about nobody."""
+    [draft] = extract(content)
+    assert name in draft.text
+    [addressed] = extract(f"{name}, my bike is at the repair shop until Tuesday.")
+    assert name not in addressed.text
+
+
 def test_an_entry_gives_few_drafts() -> None:
     """A wall of statements is capped and the rest counted."""
     result = extract_facts(

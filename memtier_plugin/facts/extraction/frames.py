@@ -34,7 +34,8 @@ _LEAD: Final = re.compile(
     r"there|to be honest|not gonna lie|in addition|additionally|recently|ever since)\b(?:"
     r"[,!:.-]+\s+|"
     r"\s+(?=(?:I|we|my|our|the|a|in|on|please|never|always|don|do)\b|I['’]))|"
-    r"(?-i:(?!Yesterday|Today|Tonight|Tomorrow)[A-Z][a-z]+)[,!]\s+(?=(?:I|we|my|our)\b)|"
+    r"(?-i:(?!Yesterday|Today|Tonight|Tomorrow)[A-Z][a-z]+)[,!]\s+(?=(?:I|we|my|our)\b)"
+    r"(?!(?:my|our)(?:\s+\w+){1,3},)|"  # "Zoe, my aunt, ..." says who she is
     r"my \w+(?: \w+)?,\s+(?=(?:I|we|you|let['’]s)\b)|[-*•]\s+|"
     r"\d+[.)]\s+)",
     re.IGNORECASE,
