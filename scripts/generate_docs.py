@@ -1,8 +1,8 @@
-"""Write docs/cli.md and docs/settings.md from the commands and the settings schema.
+"""Write docs/cli.md, docs/settings.md and the modules of docs/architecture.md from the code.
 
 Usage::
 
-    python scripts/generate_docs.py            # write the two pages
+    python scripts/generate_docs.py            # write the pages
     python scripts/generate_docs.py --check    # exit 1 where a page is out of date
 
 What a setting means is the comment above it in config/memtier.yaml.
@@ -10,6 +10,7 @@ What a setting means is the comment above it in config/memtier.yaml.
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 import sys
@@ -237,7 +238,35 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-PAGES: Final = {"docs/cli.md": cli_page, "docs/settings.md": settings_page}
+# -- modules -----------------------------------------------------------------------------------
+
+_ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
+_MODULES: Final = "## Every module\n"
+_TREES: Final = ("memtier_plugin", "hooks", "daemon", "config", "papers", "bench")
+
+
+def architecture_page() -> str:
+    """Return docs/architecture.md with the list of modules that ends it made anew."""
+    text = _ARCHITECTURE.read_text("utf-8").partition(_MODULES)[0]
+    folders: dict[str, list[str]] = {}
+    for tree in _TREES:
+        for path in sorted((ROOT / tree).rglob("*.py")):
+            folder = path.parent.relative_to(ROOT).as_posix()
+            if "tests" in path.parts or path.name == "__init__.py":
+                continue
+            summary = (ast.get_docstring(ast.parse(path.read_bytes())) or "").partition("\n\n")[0]
+            name = path.relative_to(ROOT).as_posix().removeprefix("memtier_plugin/")
+            line = f"- `{name}`: {_escaped(' '.join(summary.split()))}"
+            folders.setdefault(folder, []).append(line)
+    parts = [f"**`{folder}/`**\n\n" + "\n".join(lines) for folder, lines in folders.items()]
+    return text + _MODULES + "\n" + "\n\n".join(parts)
+
+
+PAGES: Final = {
+    "docs/cli.md": cli_page,
+    "docs/settings.md": settings_page,
+    "docs/architecture.md": architecture_page,
+}
 
 
 def run(check: bool) -> int:
