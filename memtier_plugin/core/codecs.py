@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 _COMMON: Final = tuple(f.name for f in fields(JournalEvent) if f.name != "data")
 _FIRST_SCHEMA: Final = 1  # of our own lines
-_KEPT: Final = (datetime,)  # a text is no time here, though it is in JSON
+_KEPT: Final = (datetime,)  # only JSON decoding turns a string into a time
 _PLAIN: Final = (str, int, float, bool, datetime, type(None))
 _SEVERAL: Final = (Collection, Iterable, Sequence)
 _MOST: Final = 2**63 - 1  # SQLite holds no larger number

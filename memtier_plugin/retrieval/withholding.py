@@ -44,7 +44,7 @@ class Withholder:
     def fill(
         self, plan: RecallPlan, recall_id: str
     ) -> tuple[tuple[Hit, ...], str, Withholding | None]:
-        """Return the hits that are injected, their block, and the lottery if there was one.
+        """Return the injected hits, the packed block, and the draw that withheld a line, if any.
 
         Only a recall for the prompt of a named run takes part.
         """
@@ -81,7 +81,7 @@ def draw(
 
 
 def may_be_withheld(hit: Hit, plan: RecallPlan) -> bool:
-    """Tell whether a line takes part: nobody would miss more than what it says."""
+    """Return whether a line may be withheld: nothing else rests on its being shown."""
     led = any(hit.id == first.id for first in plan.judged.added)
     current = bool(hit.note) or hit.id in plan.current
     return not (led or current or is_standing(hit.item))

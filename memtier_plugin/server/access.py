@@ -112,8 +112,8 @@ class Access:
             raise NotGranted(f"this token does not reach the project {project!r}")
         if self.stand_in and shared_name(ProjectFolder.of(self.home, project).path) is None:
             raise NotGranted(
-                f"the project {project!r} is not shared, and its own resident is away: "
-                "what is asked or said here would be of another memory"
+                f"project {project!r} is kept by another resident, which does not answer: "
+                "start it again, or share the project with `memtier shared`"
             )
 
     def state_folder(self, project: str | None) -> str:

@@ -308,7 +308,7 @@ class ItemReader(RecordReader, Protocol):
         """Return the (normalised) subjects that contain a text, those with most facts first."""
 
     def ids_of_keys(self, keys: Collection[str]) -> dict[str, str]:
-        """Map the stored ones of these entry keys to the entries' ids."""
+        """Return the ids of the entries that exist, by key."""
 
     def last_turn(self, agent: str, session: str) -> int:
         """Return the highest turn of a session; 0 when it has none."""

@@ -41,7 +41,7 @@ class Written:
 
 
 class Exporter(Protocol):
-    """Exports what was written; `otlp.OtlpExporter` is the one there is."""
+    """Exports what was written; implemented by `otlp.OtlpExporter`."""
 
     def export(self, written: Written) -> None:
         """Turn records into spans and measurements."""

@@ -110,7 +110,7 @@ def without_since_now(value: str, language: str) -> str:
 
 @cache
 def _by_first(language: str, name: str) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Return the phrases of a class without their first words, by those."""
+    """Map the first word of each phrase of a class to the rest of the phrase."""
     phrases: Iterable[str] = getattr(lexicon(language), name)
     by_first: dict[str, list[tuple[str, ...]]] = {}
     for phrase in phrases:

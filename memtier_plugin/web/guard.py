@@ -75,7 +75,9 @@ class Guard:
     def _answer(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a request that does not get through, or None."""
         if headers.get("host", "").lower() not in self._hosts:
-            return PlainTextResponse("this is not a name of MemTier's web view\n", 421)
+            return PlainTextResponse(
+                "Unknown host name; open the URL that `memtier web` printed.\n", 421
+            )
         if refusal := self._refuse_foreign(scope, headers):
             return PlainTextResponse(f"{refusal}\n", 403)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
@@ -84,7 +86,7 @@ class Guard:
         if self._is_known(headers):
             return None
         return PlainTextResponse(
-            "open the address that `memtier web` printed: it has the token of this start\n",
+            "Open the URL that `memtier web` printed: it holds the token.\n",
             401,
             {"WWW-Authenticate": "Bearer"},
         )
@@ -105,7 +107,7 @@ class Guard:
     def _exchange(self, path: str, query: dict[str, str]) -> Response:
         """Return the cookie for the token, and lead to the address without it."""
         if not hmac.compare_digest(query.pop(TOKEN_PARAMETER).encode(), self._token.encode()):
-            return PlainTextResponse("this token is of another start of `memtier web`\n", 401)
+            return PlainTextResponse("This link has expired. Run `memtier web` again.\n", 401)
         target = "/" + path.lstrip("/\\") + (f"?{urlencode(query)}" if query else "")
         answer = RedirectResponse(target, 303)
         answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict", path="/")

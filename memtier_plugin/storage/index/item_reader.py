@@ -423,7 +423,7 @@ class IndexItemReader(IndexRecords):
         return [str(row[0]) for row in rows]
 
     def ids_of_keys(self, keys: Collection[str]) -> dict[str, str]:
-        """Map the stored ones of these entry keys to the entries' ids."""
+        """Return the ids of the entries that exist, by key."""
         rows = self._db.execute(
             "SELECT key, id FROM items WHERE key IN (SELECT value FROM json_each(?))",
             (json.dumps(list(keys)),),

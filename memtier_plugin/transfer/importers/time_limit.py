@@ -21,7 +21,7 @@ class TimeLimit:
 
     Args:
         minutes: 0 for no limit.
-        clock: the seconds that pass [those of the machine].
+        clock: a monotonic clock, in seconds [`time.monotonic`].
     """
 
     def __init__(self, minutes: float, clock: Callable[[], float] | None = None) -> None:
