@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from memtier_plugin.core.plugins import find_commands
-
 EXAMPLES: Final = {
     "agents": "",
     "ask": '"Which port does the staging proxy use?"',
@@ -88,6 +86,8 @@ def example_of(words: str) -> str | None:
     """Return what follows a command's words in its example; None where it has none."""
     if words in EXAMPLES:
         return EXAMPLES[words]
+    from memtier_plugin.core.plugins import find_commands
+
     return next(
         (spec.examples[words] for spec in find_commands().values() if words in spec.examples), None
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from memtier_plugin.cli.scope import CliGroup
-from memtier_plugin.core.hookspecs import CommandSpec
+
+if TYPE_CHECKING:
+    from memtier_plugin.core.hookspecs import CommandSpec
 
 # Commands of MemTier's other packages, by the package.
 ELSEWHERE: Final = {"bench": "memtier-bench", "learn": "memtier-bench"}

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from memtier_plugin import __version__
 from memtier_plugin.cli.lazy import Lazy, LazyGroup
 from memtier_plugin.cli.scope import common_options, scope_of
-from memtier_plugin.core.plugins import find_commands
+
+if TYPE_CHECKING:
+    from memtier_plugin.core.hookspecs import CommandSpec
 
 COMMANDS: Final = {
     "agents": Lazy("listing", "List the agents of the project, the last that spoke first."),
@@ -116,12 +118,18 @@ _FOR_PEOPLE: Final = {*SECTIONS["Every day"], *SECTIONS["Look closer"], "search"
 ALIASES: Final = {"search": "recall"}  # by the name that the hosts' commands and tools have
 
 
+def _find_commands() -> Mapping[str, CommandSpec]:
+    from memtier_plugin.core.plugins import find_commands  # here: a hook has no time for it
+
+    return find_commands()
+
+
 @click.group(
     cls=LazyGroup,
     lazy=COMMANDS,
     aliases=ALIASES,
     sections=SECTIONS,
-    added=find_commands,
+    added=_find_commands,
     params=common_options(),
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
