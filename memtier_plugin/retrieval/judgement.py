@@ -268,5 +268,7 @@ def _is_own(hit: Hit, asker: str) -> bool:
     """Tell whether a hit is what its asker said of themselves: "My sister ...", "I ..."."""
     item = hit.item
     if isinstance(item, Fact):
-        return item.personal and (item.person or "") == asker
+        if item.personal:
+            return (item.person or "") == asker
+        return not asker and speaks_of_oneself(item.quote)
     return item.role == "user" and (item.sender or "") == asker and speaks_of_oneself(item.content)
