@@ -353,7 +353,11 @@ def count_journeys(checkout: Path, home: Path) -> dict[str, Any]:
             ]
             memory.record(messages, session_id="s", run_id="r")
             counter.counting = project == "counted"
-            jobs.JOBS["consolidation"](memory, job_run(threading.Event()))
+            run = job_run(threading.Event())
+            if hasattr(jobs, "list_jobs"):
+                jobs.list_jobs()["consolidation"].run(memory, run)
+            else:  # of an earlier checkout
+                jobs.JOBS["consolidation"](memory, run)
             counter.counting = False
 
     def count(journey: Any, *arguments: Any) -> dict[str, int]:
