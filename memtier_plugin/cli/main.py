@@ -16,6 +16,7 @@ import click
 from memtier_plugin import __version__
 from memtier_plugin.cli.lazy import Lazy, LazyGroup
 from memtier_plugin.cli.scope import common_options, scope_of
+from memtier_plugin.core.entry_points import COMMANDS_GROUP, may_be_installed
 
 if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import CommandSpec
@@ -119,7 +120,9 @@ ALIASES: Final = {"search": "recall"}  # by the name that the hosts' commands an
 
 
 def _find_commands() -> Mapping[str, CommandSpec]:
-    from memtier_plugin.core.plugins import find_commands  # here: a hook has no time for it
+    if not may_be_installed(COMMANDS_GROUP):
+        return {}
+    from memtier_plugin.core.plugins import find_commands  # here: it takes longer than the rest
 
     return find_commands()
 

@@ -22,7 +22,6 @@ from memtier_plugin.core.results import Hit, Signal
 from memtier_plugin.core.settings.schema import Settings
 
 ENTRY_POINT_GROUP: Final = "memtier"
-COMMANDS_GROUP: Final = "memtier.commands"  # of plugins that only the terminal loads
 
 hookspec = pluggy.HookspecMarker(ENTRY_POINT_GROUP)
 hookimpl = pluggy.HookimplMarker(ENTRY_POINT_GROUP)

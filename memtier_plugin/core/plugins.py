@@ -12,7 +12,6 @@ import inspect
 import logging
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,8 +26,8 @@ from typing import Any, Final, cast
 import pluggy
 
 from memtier_plugin.core import hookspecs
+from memtier_plugin.core.entry_points import COMMANDS_GROUP, may_be_installed
 from memtier_plugin.core.hookspecs import (
-    COMMANDS_GROUP,
     ENTRY_POINT_GROUP,
     CommandSpec,
     Embedder,
@@ -211,7 +210,7 @@ def _with_shipped(modules: tuple[str, ...]) -> pluggy.PluginManager:
 def _with_third_parties(group: str = ENTRY_POINT_GROUP) -> pluggy.PluginManager:
     """Return the manager once the installed plugins of a group of entry points are registered."""
     manager = _empty_manager()
-    if _may_have_third_parties(group):
+    if may_be_installed(group):
         from importlib.metadata import entry_points  # here: its import costs more than the rest
 
         for point in entry_points(group=group):
@@ -227,21 +226,6 @@ def _empty_manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)
     return manager
-
-
-def _may_have_third_parties(group: str) -> bool:
-    """True if an installed distribution may name a group of entry points; true in doubt."""
-    heading = f"[{group}]".encode()
-    try:
-        for folder in filter(Path.exists, map(Path, sys.path)):
-            if not folder.is_dir():
-                return True  # an archive
-            for pattern in ("*.dist-info/entry_points.txt", "*.egg-info/entry_points.txt"):
-                if any(heading in file.read_bytes() for file in folder.glob(pattern)):
-                    return True
-    except OSError:
-        return True
-    return False
 
 
 def _register(manager: pluggy.PluginManager, name: str, plugin: Any) -> None:
