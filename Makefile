@@ -157,7 +157,7 @@ clean:
 .venv/.frameworks .venv/.frameworks-crewai: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(subst /.,/,$@)
-	$(BIN)/uv pip install --quiet --upgrade --python $(subst /.,/,$@) -e '.[$(extras)]' $(models) \
+	$(BIN)/uv pip install --quiet --upgrade --python $(subst /.,/,$@) -e '.[$(extras)]' -e papers -e bench $(models) \
 		hypothesis pytest pytest-timeout pytest-xdist
 	touch $@
 
