@@ -12,7 +12,7 @@ class Within(NamedTuple):
     high: float | None = None
 
 
-Count = Annotated[int, Within(1)]
+Count = Annotated[int, Within(1, 2**63 - 1)]
 Lines = Annotated[int, Within(1, 1000)]
 Tokens = Annotated[int, Within(16, 100_000)]
 Milliseconds = Annotated[float, Within(0, 86_400_000)]  # a day

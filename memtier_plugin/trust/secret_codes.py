@@ -22,7 +22,7 @@ _NUMBER: Final = re.compile(
     rf"(?![{_LETTER}-]|[.,:/][0-9]|[ \t]?(?:[mck]?m|kg|[gmk]?b|bit|bytes|[%°€$])\b)"
 )
 _CODE: Final = re.compile(
-    r"[#*]*(?=(?:[^0-9]*[0-9]){3})(?:[A-ZА-Я]{0,2}[0-9]{1,10}(?:[A-ZА-Я]{1,2}[0-9]{0,8})?"
+    r"[#*]*+(?=(?:[^0-9]*+[0-9]){3})(?:[A-ZА-Я]{0,2}[0-9]{1,10}(?:[A-ZА-Я]{1,2}[0-9]{0,8})?"
     r"|[0-9]{1,2}(?:-[0-9]{1,2}){2,3})(?P<mark>[#*]*)\Z"
 )
 _WINDOW: Final = 96  # characters on each side of a number that tell whether it is a code

@@ -16,6 +16,10 @@ from memtier_plugin.trust.confidences import (
 from tests.builders import make_entry
 
 CONFIDED = """
+Off the record. We work with Brenner.
+Off the record. Remember that the buyer is Voss.
+Off the record, my brother is called Tadeusz.
+Off the record: the depot moves to Kassel.
 This is just for you: I'm interviewing elsewhere.
 Keep it under your hat, but the merger is off.
 Don't breathe a word of this: Tom and I are splitting up.
