@@ -84,9 +84,9 @@ def test_what_is_not_shared_stays(residents: list[Resident]) -> None:
         alone = memory.of("alone")
         alone.end_run([{"role": "user", "content": "My bag is blue."}], session_id="s")
         residents[0].kill()
-        with pytest.raises(ResidentUnreachable, match="not shared"):
+        with pytest.raises(ResidentUnreachable, match="kept by another resident"):
             alone.recall("bag")
-        with pytest.raises(ResidentUnreachable, match="not shared"):
+        with pytest.raises(ResidentUnreachable, match="kept by another resident"):
             alone.end_run([{"role": "user", "content": "Hat."}], session_id="s", seconds=1)
         assert not (residents[1].home / "projects" / "alone").exists()
 
