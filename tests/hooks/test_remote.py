@@ -166,7 +166,7 @@ def test_a_resident_that_dies_and_one_that_is_not_shared(start: Start, tmp_path:
         assert client.deliver(payload(tmp_path, "shop", "r1", "My bag is blue."), 20)
         first.kill()
         assert not client.deliver(payload(tmp_path, "shop", "r2", "My hat is green."), 20)
-        with pytest.raises(ResidentUnreachable, match="not shared"):
+        with pytest.raises(ResidentUnreachable, match="kept by another resident"):
             client.call("recall", {"project": "shop", "query": "bag"}, 4)
         waiting = [*(tmp_path / "client" / "queue" / "remote").glob("*.json")]
         assert len(waiting) == 1 and not [*(tmp_path / "client" / "queue").glob("*.json")]
