@@ -1,4 +1,4 @@
-"""Look whether plugins may be installed, at a fraction of what `importlib.metadata` takes."""
+"""Check whether plugins may be installed, without importing `importlib.metadata`."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Store(IndexSessions):
 
     @property
     def sharing(self) -> SharedStore | None:
-        """This storage, where other machines share it."""
+        """This storage if other machines share it; None for one machine alone."""
         return None
 
     @property

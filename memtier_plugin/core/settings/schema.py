@@ -112,7 +112,7 @@ class Embedding:
 
     @property
     def is_remote(self) -> bool:
-        """Whether an endpoint computes them."""
+        """Whether an endpoint computes the vectors."""
         return self.model.startswith(ENDPOINT_PREFIX)
 
 
@@ -156,7 +156,7 @@ class Rerank:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is one."""
+        """Whether a model is configured."""
         return self.model != "none"
 
 

@@ -240,15 +240,17 @@ def describe_missing_vectors(state: EmbeddingState) -> str:
 
 
 def _without_job(settings: Settings) -> Iterator[str]:
-    """Say which setting asks for a job that no installed package has."""
+    """Name each setting that asks for a job which no installed package provides."""
     from memtier_plugin.core import plugins
 
     jobs = {job.name for job in plugins.find_jobs()}
-    asked = {"gate": ("gate.mode", settings.gate.mode != "off")}
-    asked["priority"] = ("priority.enabled", settings.priority.enabled)
+    asked = {
+        "gate": ("gate.mode", settings.gate.mode != "off"),
+        "priority": ("priority.enabled", settings.priority.enabled),
+    }
     for job, (key, is_on) in asked.items():
         if is_on and job not in jobs:
-            yield f"{key} is on, but nothing installed does it: pip install memtier-papers"
+            yield f"{key} is on, but needs a package that is missing: pip install memtier-papers"
 
 
 def plugin_errors() -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ class SharedStore(Store):
 
     @property
     def sharing(self) -> SharedStore:
-        """This storage: other machines share it."""
+        """This storage itself."""
         return self
 
     # -- the index -----------------------------------------------------------------------------
