@@ -103,7 +103,7 @@ HOMES = {
     "matplotlib": "bench.plot",
     "mcp": "mcp.*",
     "model2vec": "providers.embedding.distill providers.embedding.static",
-    "msgspec": "core.codecs",
+    "msgspec": "core.*",
     "numpy": "providers.cross_encoder providers.embedding.* storage.index.vectors "
     "regression.intervals papers.* bench.*",
     "onnxruntime": "providers.embedding.*",

@@ -36,6 +36,7 @@ from memtier_plugin.core.hookspecs import (
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.core.results import Hit, Signal
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.structs import check_fields
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
 HOST_HANDLERS: Final = (
@@ -298,8 +299,6 @@ def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Sign
 
 
 def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[FactDraft]:
-    from memtier_plugin.core.codecs import check_fields  # here: hosts import this without msgspec
-
     drafts = list(answer)
     for draft in drafts:
         if not isinstance(draft, FactDraft):

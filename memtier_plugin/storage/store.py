@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.locks import hold_lock, release_lock, try_acquire_lock
 from memtier_plugin.core.paths import (
@@ -25,7 +24,7 @@ from memtier_plugin.core.paths import (
     owned_folder_exists,
     owner_folder_name,
 )
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, decode_event
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.providers.embedding.load import configured_embedder
 from memtier_plugin.storage.index.connection import index_problem

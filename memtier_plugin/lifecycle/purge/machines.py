@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core import checksum
-from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import PurgeEvent, PurgeReachedEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import PROJECT_JOURNAL, write_private_file
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import JournalEvent, decode_event
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.lifecycle.purge.criteria import Criteria
 from memtier_plugin.lifecycle.purge.files import find_in_file, untouchable

@@ -15,8 +15,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from memtier_plugin.core.codecs import parse_json
 from memtier_plugin.core.records import SHARED, person_audience
+from memtier_plugin.core.structs import parse_json
 from memtier_plugin.storage.index import bm25
 from memtier_plugin.storage.index.items import PRIVATE_SHELF, pieces_to_embed
 from memtier_plugin.storage.index.neighbours import IndexNeighbours

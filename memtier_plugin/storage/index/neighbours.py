@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from memtier_plugin.core.codecs import parse_json
+from memtier_plugin.core.structs import parse_json
 from memtier_plugin.storage.index.records import IndexRecords
 
 _WHOLE_SESSIONS: Final = 1.5  # times the turns wanted, up to which whole sessions are read

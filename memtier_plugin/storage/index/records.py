@@ -9,9 +9,14 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
-from memtier_plugin.core.fast_init import fast_init
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import (
+    Entry,
+    Fact,
+    JournalEvent,
+    decode_entry,
+    decode_event,
+    decode_fact,
+)
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.state import State, is_offer, settle_offers
 
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
 _KEPT_BYTES: Final = 4096  # of the longest line that is kept decoded
 
 
-@fast_init
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A stored item with its ledger line and its current state."""

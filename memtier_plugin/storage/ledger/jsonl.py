@@ -20,7 +20,6 @@ from typing import Any, Final, Literal
 
 from memtier_plugin.core import checksum, fault_injection
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
-from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.locks import hold_lock, is_unlocked, open_owned, wait_for_lock
 from memtier_plugin.storage.ledger.group_sync import Appended, take_back
 
@@ -31,7 +30,6 @@ TAIL_BYTES: Final = 4096  # bytes before the offset that identify a file as the 
 _STREAMED: Final = 256 * 1024  # bytes read at a time when streaming
 
 
-@fast_init
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
     """One complete line of a ledger: its number (from 1), where it starts, and its bytes."""

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.checksum import is_intact
-from memtier_plugin.core.codecs import decode_entry, decode_event
 from memtier_plugin.core.errors import LedgerError, UnsafePath
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import decode_file_name, iter_ledger_folders, write_private_file
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import JournalEvent, decode_entry, decode_event
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files
 from memtier_plugin.storage.protocol import (
