@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
 from memtier_plugin.core.errors import IndexProblem, IndexReplaced
 from memtier_plugin.core.paths import index_path
@@ -20,11 +20,9 @@ from memtier_plugin.storage.index.connection import (
     index_problem,
 )
 from memtier_plugin.storage.index.files import broken_indexes, is_own_index
-from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.renewal import INCOMPLETE, mark_incomplete
 from memtier_plugin.storage.index.scrub import truncate_wal
 from memtier_plugin.storage.index.writer import read_metadata, set_metadata
-from memtier_plugin.storage.protocol import SetAside
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import Tokenizer
 
@@ -56,6 +54,14 @@ def from_new_index(read: Callable[_P, _T]) -> Callable[_P, _T]:
     return again
 
 
+class SetAside(NamedTuple):
+    """An index that was replaced: where it is, its bytes, and whether MemTier made it."""
+
+    where: str
+    size: int
+    ours: bool
+
+
 class _OpenSessions(threading.local):
     """The number of sessions that this thread has open."""
 
@@ -82,7 +88,7 @@ class IndexSessions:
         Raises:
             IndexProblem: the index cannot be used; the message names the remedy.
         """
-        return IndexReader(self._connection())
+        return Reader(self._connection())
 
     def release(self) -> None:
         """Close what this thread has open of the index, unless it is in a session."""
@@ -214,7 +220,7 @@ class IndexSessions:
                     connection.set_busy_timeout(left)
                     connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
                 try:
-                    yield IndexReader(connection)
+                    yield Reader(connection)
                 finally:
                     if until is not None:
                         with suppress(apsw.Error):  # closed when the index was set aside
@@ -235,7 +241,7 @@ class IndexSessions:
             self._check_tokenizer(connection)
             connection.execute("BEGIN")
             try:
-                yield IndexReader(connection)
+                yield Reader(connection)
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -266,6 +272,6 @@ class IndexSessions:
 
         try:
             with self._session() as connection:
-                yield IndexReader(connection)
+                yield Reader(connection)
         except apsw.Error as error:
             raise self._handle_error(error) from error

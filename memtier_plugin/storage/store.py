@@ -42,11 +42,11 @@ from memtier_plugin.storage.index.writer import (
 )
 from memtier_plugin.storage.ledger import jsonl, transaction
 from memtier_plugin.storage.ledger.group_sync import sync_file
-from memtier_plugin.storage.ledger.log import FileLog, MendedFile
+from memtier_plugin.storage.ledger.log import FileLog
 from memtier_plugin.storage.ledger.segments import LATER, LedgerFile, ledger_files, parse_entries
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.protocol import LOCK_SECONDS
+from memtier_plugin.storage.protocol import LOCK_SECONDS, MendedFile
 from memtier_plugin.storage.quota import DiskUsage, measure_usage
 from memtier_plugin.storage.sessions import REFRESH_BYTES, IndexSessions
 from memtier_plugin.text.tokenizer import Tokenizer
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 
     from memtier_plugin.core.hookspecs import Embedder
     from memtier_plugin.storage.index.vectors import Vectors
-    from memtier_plugin.storage.protocol import LogSegments, Storage
+    from memtier_plugin.storage.protocol import Log
     from memtier_plugin.storage.shared.store import SharedStore
 
 
-def open_log(folder: Path) -> LogSegments:
+def open_log(folder: Path) -> FileLog:
     """Return the log of a project, by its folder, without opening its index."""
     return FileLog(folder)
 
@@ -230,13 +230,6 @@ class Store(IndexSessions):
         *,
         timeout: float = LOCK_SECONDS,
     ) -> list[Entry]:
-        """Append the messages of an agent's runs that are not stored yet, all together.
-
-        They are acknowledged on return.
-
-        Raises:
-            LedgerError: nothing was written.
-        """
         started = time.monotonic()
         folder = make_ledger_folder(self.project_folder.home, self.project, "episodic", agent)
         with hold_lock(folder / ".lock", timeout):
@@ -278,7 +271,6 @@ class Store(IndexSessions):
                 sync_file(file.path)
 
     def undelivered_keys(self, agent: str, runs: Sequence[NewRun]) -> set[str]:
-        """Return the keys of the messages that `append_entries` would append now."""
         existing, _ = self._existing_keys(agent, runs)
         return {key for new in runs for key, _, _ in new.new_messages(existing)}
 
@@ -342,11 +334,6 @@ class Store(IndexSessions):
         return jsonl.read_lines(file.path, mark)[0]
 
     def append_facts(self, facts: Iterable[Fact], now: datetime) -> None:
-        """Append facts to the shared ledgers of their tiers.
-
-        Raises:
-            LedgerError: nothing was written.
-        """
         tiers: dict[str, list[Fact]] = {}
         for fact in facts:
             tiers.setdefault(fact.tier, []).append(fact)
@@ -361,11 +348,6 @@ class Store(IndexSessions):
     def append_events(
         self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = LOCK_SECONDS
     ) -> None:
-        """Append events to their agent's journal, or to the project's.
-
-        Raises:
-            LedgerError: nothing was written.
-        """
         if not events:
             return
         started = time.monotonic()
@@ -392,17 +374,11 @@ class Store(IndexSessions):
 
     @contextmanager
     def exclusive(self, name: str, timeout: float = LOCK_SECONDS) -> Iterator[None]:
-        """Hold one of the project's locks, which one thread of one process has at a time.
-
-        Raises:
-            LedgerError: the lock was not released within the timeout.
-        """
         with hold_lock(self._folder / f".{name}.lock", timeout):
             yield
 
     @contextmanager
     def try_exclusive(self, name: str) -> Iterator[bool]:
-        """Try to hold a lock without waiting; yield whether it is held."""
         held = try_acquire_lock(self._folder / f".{name}.lock")
         try:
             yield held is not None
@@ -411,39 +387,22 @@ class Store(IndexSessions):
                 release_lock(held)
 
     def commit(self, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
-        """Write facts and events, all or nothing; the lock "facts" is held.
-
-        Raises:
-            LedgerError: nothing was written; or only a part, which `complete_commit` completes.
-        """
         transaction.commit_transaction(self, facts, events)
 
     def complete_commit(self) -> None:
-        """Complete the commit of a killed process, if there is one; the lock "facts" is held.
-
-        Raises:
-            LedgerError, IndexProblem: it failed; the next call tries again.
-        """
         transaction.complete_transaction(self)
 
     def pending_commit(self) -> str | None:
-        """Return where an interrupted commit awaits completion, or None."""
         path = transaction.pending_file(self)
         return str(path) if path else None
 
     def unreadable_commit(self) -> str | None:
-        """Return where an interrupted commit lies that could not be read again, or None."""
         path = transaction.unreadable_file(self)
         return str(path) if path else None
 
     # -- maintenance ---------------------------------------------------------------------------
 
     def expire_events(self, kind: str, before: datetime) -> int:
-        """Drop the events of a kind that were written on days before a time; return how many.
-
-        Raises:
-            LedgerError: the rest is still to be dropped.
-        """
         dropped = 0
         for file, number in self.log.drop_events(kind, before):
             dropped += number
@@ -451,22 +410,15 @@ class Store(IndexSessions):
         return dropped
 
     def mend_log(self) -> Iterator[MendedFile]:
-        """Mend torn last lines; yield each file that had one.
-
-        Raises:
-            LedgerError: a file cannot be read or stayed locked; the rest was not tried.
-        """
         for mended in self.log.mend():
             if mended.aside:
                 self.catch_up_file(mended.path, ours=True)  # it became shorter by our doing
             yield mended
 
     def measure_usage(self, now: datetime) -> DiskUsage:
-        """Measure the bytes that the log and the index take."""
         return measure_usage(self._folder, self.index.path, now)
 
     def locate(self, name: str) -> str:
-        """Return where a segment of the log is, for messages."""
         return str(self._folder / name)
 
     def catch_up_file(self, path: Path, *, ours: bool = False) -> None:
@@ -496,5 +448,5 @@ class Store(IndexSessions):
 
 if TYPE_CHECKING:
 
-    def _check(store: Store) -> Storage:
-        return store  # it implements the protocols
+    def _check(store: Store) -> Log:
+        return store  # whose docstrings are those of the methods here

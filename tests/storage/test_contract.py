@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pytest
 
@@ -20,7 +20,6 @@ from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.protocol import Storage
 from memtier_plugin.storage.shared.membership import join, open_store, shared_name
 from memtier_plugin.storage.store import Store
 from tests.builders import make_fact
@@ -30,19 +29,12 @@ from tests.shared.fixtures import open_engine
 NOON: Final = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
-class Backend(Storage, Protocol):
-    """What a project stores, and its closing."""
-
-    def close(self) -> None:
-        """Close the index."""
-
-
-def _files(home: Path) -> AbstractContextManager[Backend]:
+def _files(home: Path) -> AbstractContextManager[Store]:
     make_project_folder(home, "harbor")
     return closing(Store(home, "harbor", load_settings(home, "harbor")))
 
 
-def _shared(home: Path, engine: Engine) -> AbstractContextManager[Backend]:
+def _shared(home: Path, engine: Engine) -> AbstractContextManager[Store]:
     make_project_folder(home, "harbor")
     folder = ProjectFolder.of(home, "harbor")
     if shared_name(folder.path) is None:
@@ -74,7 +66,7 @@ def run(agent: str, *texts: str, session: str = "s", name: str = "r") -> NewRun:
     )
 
 
-def add(store: Backend, agent: str, *texts: str, **more: str) -> list[Entry]:
+def add(store: Store, agent: str, *texts: str, **more: str) -> list[Entry]:
     """Append a run at noon."""
     return store.append_entries(agent, [run(agent, *texts, **more)], lambda: NOON)
 

@@ -28,8 +28,8 @@ from memtier_plugin.lifecycle.purge.rewrite import edit_file
 from memtier_plugin.lifecycle.purge.scan import CopyScan, key_of_purged
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.ledger.segments import LedgerFile
 from memtier_plugin.storage.local_files import iter_other_files
-from memtier_plugin.storage.protocol import Segment
 from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import Machine, Refused
 from memtier_plugin.storage.shared.store import SharedStore
@@ -191,7 +191,7 @@ class PurgeReach:
         newest = criteria.at.timestamp() - _SLACK
         for segment in self._store.log.recent(newest):
 
-            def rewrite(line: bytes, segment: Segment = segment) -> bytes:
+            def rewrite(line: bytes, segment: LedgerFile = segment) -> bytes:
                 return criteria.rewrite(line, segment.owner, key_of_purged)
 
             if any(rewrite(line) != line for line in self._store.log.records(segment)):

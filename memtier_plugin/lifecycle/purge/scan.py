@@ -29,7 +29,7 @@ from memtier_plugin.lifecycle.purge.plan import (
     word_set,
 )
 from memtier_plugin.lifecycle.selection import expand_to_dependents
-from memtier_plugin.storage.protocol import Segment
+from memtier_plugin.storage.ledger.segments import LedgerFile
 from memtier_plugin.storage.store import Store
 
 _NEEDLES: Final = 64  # texts that files are searched for at the end
@@ -117,7 +117,7 @@ class _Matches:
     """The records that hold what is looked for, by id, and the edits that remove it from each."""
 
     stubs: set[str]
-    records: dict[str, tuple[Segment, Record]] = field(default_factory=dict)
+    records: dict[str, tuple[LedgerFile, Record]] = field(default_factory=dict)
     edits: dict[str, list[tuple[TextPath, Spans]]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)  # digests of lines
 
@@ -235,7 +235,7 @@ class CopyScanner:
 
     # -- what purged items say -----------------------------------------------------------------
 
-    def _records(self) -> Iterator[tuple[Segment, bytes, Record | None]]:
+    def _records(self) -> Iterator[tuple[LedgerFile, bytes, Record | None]]:
         """Yield every line of the ledgers with its record, None for an unreadable one."""
         for file in self._segments:
             for data in self._store.log.records(file):
@@ -293,7 +293,7 @@ class CopyScanner:
         return words, [*sorted(needles), *sorted(strong)[:_NEEDLES]]
 
 
-def _edits(target: _Target, file: Segment, record: Record) -> list[tuple[TextPath, Spans]]:
+def _edits(target: _Target, file: LedgerFile, record: Record) -> list[tuple[TextPath, Spans]]:
     """Return the edits that remove from a record what is looked for."""
     finder = target.finder
     edits = find_edits(record, finder, names=target.names)
@@ -339,7 +339,7 @@ def _queries(matches: _Matches) -> list[tuple[str, str, str]]:
     return queries
 
 
-def _counted_as(file: Segment, record: Mapping[str, Any]) -> str:
+def _counted_as(file: LedgerFile, record: Mapping[str, Any]) -> str:
     """Return the field of `Copies` in which a record is counted."""
     if file.ledger in ("episodic", "journal"):
         return "entries" if file.ledger == "episodic" else "journal"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from memtier_plugin.core.codecs import parse_json
-from memtier_plugin.storage.index.records import IndexRecords
+from memtier_plugin.storage.index.records import RecordReader
 
 _WHOLE_SESSIONS: Final = 1.5  # times the turns wanted, up to which whole sessions are read
 RowLengths = list[tuple[int, int]]  # row and length
@@ -18,7 +18,7 @@ Neighbours = dict[int, tuple[RowLengths, RowLengths]]  # by row: those before it
 _Turn = tuple[int, float, int, int]  # session, time, row and length
 
 
-class IndexNeighbours(IndexRecords):
+class NeighbourReader(RecordReader):
     """Reads the turns around entries, within the scopes that their viewer may see."""
 
     def neighbours(

@@ -41,7 +41,7 @@ class Stored:
         return item.agent_id != agent
 
 
-class IndexRecords:
+class RecordReader:
     """Records of one project's index, on one thread's connection."""
 
     def __init__(self, connection: apsw.Connection) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -23,25 +22,14 @@ from memtier_plugin.storage.protocol import (
     LogFault,
     LoggedEntry,
     LogVerification,
-    Segment,
+    MendedFile,
 )
 
 _TORN: Final = ".torn-"
 
 
-@dataclass(frozen=True, slots=True)
-class MendedFile:
-    """A ledger file whose torn last line was mended.
-
-    The line lacked only its newline, or was moved to the file ``aside``.
-    """
-
-    path: Path
-    aside: str = ""
-
-
 class FileLog:
-    """The ledgers of one project; implements the protocol `LogSegments`."""
+    """The ledgers of one project, to be read past the index, verified and rewritten."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -69,13 +57,12 @@ class FileLog:
                 for line in jsonl.read_lines(file.path)[0]:
                     yield _logged(line, file)
 
-    def entries_after(self, segment: Segment, start: int, end: int) -> Iterator[list[LoggedEntry]]:
+    def entries_after(self, file: LedgerFile, start: int, end: int) -> Iterator[list[LoggedEntry]]:
         """Yield the entries of a segment that start within these bytes, a chunk at a time.
 
         Raises:
             LedgerError: the file cannot be read.
         """
-        file = self._file(segment)
         for lines in jsonl.stream(file.path, start):
             inside = [_logged(line, file) for line in lines if line.start < end]
             yield inside
@@ -98,13 +85,13 @@ class FileLog:
                     continue  # `doctor` names it
                 yield event
 
-    def records(self, segment: Segment) -> Iterator[bytes]:
+    def records(self, file: LedgerFile) -> Iterator[bytes]:
         """Yield every line with its newline, including a torn last one.
 
         Raises:
             LedgerError: the file cannot be read.
         """
-        path = self._file(segment).path
+        path = file.path
         try:
             yield from _split(path.read_bytes())
         except FileNotFoundError:
@@ -112,7 +99,7 @@ class FileLog:
         except OSError as error:
             raise LedgerError(f"cannot read {path}: {error}") from error
 
-    def rewrite(self, segment: Segment, replace: Callable[[bytes], bytes]) -> bool:
+    def rewrite(self, file: LedgerFile, replace: Callable[[bytes], bytes]) -> bool:
         """Replace each line of a ledger file by another; tell whether that changed it.
 
         Holds the lock of its writers; a writer that waits for it continues in the new file.
@@ -120,7 +107,7 @@ class FileLog:
         Raises:
             LedgerError: the file is unchanged.
         """
-        path = self._file(segment).path
+        path = file.path
         if not path.exists():
             return False
         with hold_lock(path, LOCK_SECONDS):
@@ -215,11 +202,6 @@ class FileLog:
             if ledger != "journal" and (days := jsonl.list_day_files(folder))
         ]
         return max(times, default=0.0)
-
-    def _file(self, segment: Segment) -> LedgerFile:
-        if isinstance(segment, LedgerFile):
-            return segment
-        return LedgerFile(self._folder / segment.name, segment.name, segment.ledger, segment.owner)
 
 
 def _logged(line: jsonl.LedgerLine, file: LedgerFile) -> LoggedEntry:

@@ -64,7 +64,7 @@ def decode_owner(text: str) -> str | None:
 
 
 class PostgresLedger:
-    """One project's shared ledger, for one machine; may be used from many threads."""
+    """One project's `SharedLedger`, for one machine; may be used from many threads."""
 
     def __init__(self, url: str, project: str, *, durable: bool = True) -> None:
         self.url = url
@@ -81,7 +81,6 @@ class PostgresLedger:
     # -- reading -------------------------------------------------------------------------------
 
     def heads(self) -> dict[Stream, Head]:
-        """Return where each stream ends that this machine may read."""
         rows = self._rows(
             "SELECT ledger, owner, head, epoch FROM memtier.streams WHERE project = %s",
             (self._name,),
@@ -92,7 +91,6 @@ class PostgresLedger:
         }
 
     def read(self, stream: Stream, after: int, limit: int = BATCH) -> Sequence[SharedLine]:
-        """Return lines after an offset."""
         rows = self._rows(
             f"""SELECT "offset", day::text, data FROM memtier.lines
                 WHERE stream = {_STREAM} AND "offset" > %s ORDER BY "offset" LIMIT %s""",  # noqa: S608
@@ -101,12 +99,10 @@ class PostgresLedger:
         return [SharedLine(*row) for row in rows]
 
     def may_read(self, stream: Stream) -> bool:
-        """Tell whether this machine may read a stream, whether the server has it or not."""
         [(granted,)] = self._rows("SELECT memtier.may(%s, %s, %s, false)", self._of(stream))
         return bool(granted)
 
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
-        """Return those of the keys that a line of the stream has."""
         rows = self._rows(
             f"SELECT key FROM memtier.lines WHERE stream = {_STREAM} AND key = ANY(%s)",  # noqa: S608
             (*self._of(stream), list(keys)),
@@ -114,7 +110,6 @@ class PostgresLedger:
         return {bytes(key) for (key,) in rows}
 
     def day_lines(self, stream: Stream, day: str) -> Iterator[SharedLine]:
-        """Yield the lines of one day's file, in order."""
         after = 0
         while True:
             rows = self._rows(
@@ -129,7 +124,6 @@ class PostgresLedger:
             after = rows[-1][0]
 
     def days_of(self, stream: Stream, offsets: Collection[int]) -> set[str]:
-        """Return the days of lines."""
         rows = self._rows(
             f"""SELECT DISTINCT day::text FROM memtier.lines
                 WHERE stream = {_STREAM} AND "offset" = ANY(%s)""",  # noqa: S608
@@ -146,7 +140,6 @@ class PostgresLedger:
         lines: Sequence[NewLine],
         leases: Sequence[Lease] = (),
     ) -> Appended:
-        """Append lines to a stream that ends at ``expected``; return where it ends now."""
         [(state, head)] = self._rows(
             """SELECT state, new_head FROM memtier.append_at(
                  %s, %s, %s, %s, %s::date[], %s::bytea[], %s::bytea[], %s::text[], %s::bigint[],
@@ -169,7 +162,6 @@ class PostgresLedger:
         return Appended(int(head), state == "appended")
 
     def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
-        """Append to several streams, all or none; tell whether it was now, not before."""
         numbered = [(n, line) for n, part in enumerate(parts, 1) for line in part.lines]
         [(state,)] = self._rows(
             """SELECT memtier.append_all(
@@ -202,7 +194,6 @@ class PostgresLedger:
         reason: str,
         epoch: int | None = None,
     ) -> int:
-        """Replace lines by others, by their offsets; return the new epoch."""
         [(after,)] = self._rows(
             "SELECT memtier.purge_lines(%s, %s, %s, %s::bigint[], %s::bytea[], %s, %s::int)",
             (
@@ -218,7 +209,6 @@ class PostgresLedger:
         return int(after)
 
     def purged(self, stream: Stream, since_epoch: int) -> Sequence[Purged]:
-        """Return the purges after an epoch, in order."""
         rows = self._rows(
             f"""SELECT epoch, offsets, reason FROM memtier.purges
                 WHERE stream = {_STREAM} AND epoch > %s ORDER BY epoch""",  # noqa: S608
@@ -227,13 +217,11 @@ class PostgresLedger:
         return [Purged(epoch, tuple(offsets), reason) for epoch, offsets, reason in rows]
 
     def acknowledge(self, stream: Stream, offset: int, epoch: int) -> None:
-        """Record how far this machine has followed a stream."""
         self._rows(
             "SELECT memtier.acknowledge(%s, %s, %s, %s, %s)", (*self._of(stream), offset, epoch)
         )
 
     def pending(self) -> Sequence[Pending]:
-        """Return the machines on which purged lines may still be."""
         rows = self._rows(
             """SELECT f.machine::text, s.ledger, s.owner, f.seen
                FROM memtier.followers f JOIN memtier.streams s ON s.id = f.stream
@@ -246,28 +234,23 @@ class PostgresLedger:
         ]
 
     def machines(self) -> Sequence[Machine]:
-        """Return the machines that take part in the project."""
         rows = self._rows("SELECT machine, writes, seen FROM memtier.machines(%s)", (self._name,))
         return [Machine(*row) for row in rows]
 
     def machine(self) -> str:
-        """Return this machine's name: its role."""
         [(name,)] = self._rows("SELECT session_user::text", ())
         return str(name)
 
     def leave(self) -> None:
-        """Take part no longer."""
         self._rows("SELECT memtier.leave(%s)", (self._name,))
 
     # -- leases --------------------------------------------------------------------------------
 
     def lease(self, job: str, ttl: float) -> Lease | None:
-        """Take the lease of a job for some seconds; None while another holds it."""
         [(fence,)] = self._rows("SELECT memtier.take_lease(%s, %s, %s)", (self._name, job, ttl))
         return None if fence is None else Lease(job, fence)
 
     def renew(self, lease: Lease, ttl: float) -> bool:
-        """Keep a lease for some seconds more; tell whether it is still this machine's."""
         [(kept,)] = self._rows(
             "SELECT memtier.renew_lease(%s, %s, %s, %s)",
             (self._name, lease.job, lease.fence, ttl),
@@ -275,16 +258,12 @@ class PostgresLedger:
         return bool(kept)
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back."""
         self._rows("SELECT memtier.release_lease(%s, %s, %s)", (self._name, lease.job, lease.fence))
 
     # -- waiting -------------------------------------------------------------------------------
 
     def wait(self, timeout: float) -> bool:
-        """Wait until a stream has changed, or for a time; tell whether one has.
-
-        A notification that a pooler keeps back is missed: whoever waits looks at the heads, too.
-        """
+        # A notification that a pooler keeps back is missed: whoever waits looks at the heads, too.
         import psycopg
 
         self._leave_inherited()
@@ -302,7 +281,6 @@ class PostgresLedger:
             raise Unreachable(f"the shared ledger at {address(self.url)}: {error}") from error
 
     def close(self) -> None:
-        """Close the connections."""
         self._leave_inherited()
         self._drop_listener()
         with self._lock:

@@ -27,7 +27,7 @@ from memtier_plugin.core.paths import (
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index.item_reader import IndexItemReader
+from memtier_plugin.storage.index.item_reader import ItemReader
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.segments import LedgerFile, parse_entries, spool_file
 from memtier_plugin.storage.ledger.transaction import kind_order
@@ -335,7 +335,7 @@ class SharedStore(Store):
         try:
             with self.session():
                 if not renew or self.catch_up(files, wait_ms=2000) is None:
-                    reader = IndexItemReader(self._connection())
+                    reader = ItemReader(self._connection())
                     return {name: reader.last_stored_turn(agent, name) for name in sessions}
         except IndexProblem:
             pass

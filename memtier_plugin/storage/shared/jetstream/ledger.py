@@ -79,7 +79,7 @@ class _Follower(NamedTuple):
 
 
 class NatsLedger:
-    """One project's shared ledger, for one machine; may be used from many threads."""
+    """One project's `SharedLedger`, for one machine; may be used from many threads."""
 
     def __init__(self, url: str, project: str, *, durable: bool = True) -> None:
         check_driver()
@@ -97,7 +97,6 @@ class NatsLedger:
     # -- reading -------------------------------------------------------------------------------
 
     def heads(self) -> dict[Stream, Head]:
-        """Return where each stream ends that this machine may read."""
         with self._alone():
             tips: dict[Stream, Tip] = {}
             for pattern in self._names.all_of("line"):
@@ -107,7 +106,6 @@ class NatsLedger:
         return {stream: Head(tip.head, tip.epoch) for stream, tip in tips.items()}
 
     def read(self, stream: Stream, after: int, limit: int = BATCH) -> Sequence[SharedLine]:
-        """Return lines after an offset."""
         lines: list[SharedLine] = []
         with self._alone():
             for batch in self._logs.batches(stream, after + 1, limit):
@@ -117,23 +115,19 @@ class NatsLedger:
         return lines[:limit]
 
     def may_read(self, stream: Stream) -> bool:
-        """Tell whether this machine may read a stream, whether the server has it or not."""
         return self._names.may_read(stream)
 
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
-        """Return those of the keys that a line of the stream has."""
         with self._alone():
             known = self._logs.refresh(stream)
             return {*keys} & (known.keys or set())
 
     def day_lines(self, stream: Stream, day: str) -> Iterator[SharedLine]:
-        """Yield the lines of one day's file, in order."""
         with self._alone():
             batches = [*self._logs.days(stream, day)]
         yield from (line for batch in batches for line in _numbered(batch) if line.day == day)
 
     def days_of(self, stream: Stream, offsets: Collection[int]) -> set[str]:
-        """Return the days of lines."""
         with self._alone():
             wanted = {*offsets}
             return {
@@ -152,7 +146,6 @@ class NatsLedger:
         lines: Sequence[NewLine],
         leases: Sequence[Lease] = (),
     ) -> Appended:
-        """Append lines to a stream that ends at ``expected``; return where it ends now."""
         keys, until = [line.key for line in lines], time.monotonic() + _TRY_SECONDS
         subject = self._names.of("line", stream)
         with self._alone():
@@ -197,7 +190,6 @@ class NatsLedger:
         reason: str,
         epoch: int | None = None,
     ) -> int:
-        """Replace lines by others, by their offsets; return the new epoch."""
         fresh = dict(replaced)
         while True:
             with self._alone():
@@ -234,10 +226,7 @@ class NatsLedger:
         return Patch(batch.first, len(lines), batch.seq, seq, days)
 
     def purged(self, stream: Stream, since_epoch: int) -> Sequence[Purged]:
-        """Return the purges after an epoch, in order.
-
-        Whoever asks also erases what a machine left that was killed before it had.
-        """
+        # Whoever asks also erases what a machine left that was killed before it had.
         with self._alone():
             records = self._logs.purges_of(stream).purges
             news = [record for record in records if record.purged.epoch > since_epoch]
@@ -250,14 +239,12 @@ class NatsLedger:
             self._link.erase(numbers)
 
     def acknowledge(self, stream: Stream, offset: int, epoch: int) -> None:
-        """Record how far this machine has followed a stream."""
         tokens = self._names.of("line", stream).split(".")[-2:]
         subject = self._names.subject("at", self._machine, *tokens)
         with self._alone():
             self._link.publish(subject, json.dumps([offset, epoch]).encode(), _ROLLUP)
 
     def pending(self) -> Sequence[Pending]:
-        """Return the machines on which purged lines may still be."""
         heads = self.heads()
         return sorted(
             Pending(follower.machine, follower.stream, follower.seen)
@@ -266,14 +253,13 @@ class NatsLedger:
         )
 
     def machines(self) -> Sequence[Machine]:
-        """Return the machines that have followed the project: NATS tells nobody of its users."""
+        # Those that have followed the project: NATS tells nobody of its users.
         seen: dict[str, datetime | None] = {self.machine(): None}
         for follower in self._followers():
             seen[follower.machine] = max(seen.get(follower.machine) or follower.seen, follower.seen)
         return [Machine(name, True, when) for name, when in sorted(seen.items())]
 
     def leave(self) -> None:
-        """Take part no longer: nobody waits for this machine, nor for what it began."""
         with self._alone():
             for pattern in self._names.all_of("at", self._machine):
                 for message in self._logs.last(pattern):
@@ -296,13 +282,11 @@ class NatsLedger:
         return followers
 
     def machine(self) -> str:
-        """Return this machine's name: its user."""
         return decode(self._machine)
 
     # -- leases --------------------------------------------------------------------------------
 
     def lease(self, job: str, ttl: float) -> Lease | None:
-        """Take the lease of a job for some seconds; None while another holds it."""
         with self._alone():
             held = self._lease_record(job)
             if not held.expired:
@@ -311,14 +295,12 @@ class NatsLedger:
             return lease if self._put_lease(lease, ttl, held.seq) else None
 
     def renew(self, lease: Lease, ttl: float) -> bool:
-        """Keep a lease for some seconds more; tell whether it is still this machine's."""
         with self._alone():
             held = self._lease_record(lease.job)
             mine = (held.machine, held.fence) == (self._machine, lease.fence)
             return mine and self._put_lease(lease, ttl, held.seq)
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back."""
         self.renew(lease, 0.0)
 
     def _put_lease(self, lease: Lease, ttl: float, expected: int) -> bool:
@@ -357,10 +339,7 @@ class NatsLedger:
     # -- waiting -------------------------------------------------------------------------------
 
     def wait(self, timeout: float) -> bool:
-        """Wait until a stream has changed, or for a time; tell whether one has.
-
-        A writer that was killed tells nobody: whoever waits looks at the heads, too.
-        """
+        # A writer that was killed tells nobody: whoever waits looks at the heads, too.
         return self._link.wait(self._names.changed, min(timeout, _POLL_SECONDS))
 
     def _tell(self) -> None:
@@ -368,7 +347,6 @@ class NatsLedger:
             self._link.tell(self._names.changed)
 
     def close(self) -> None:
-        """Close the connection."""
         self._link.close()
 
     @contextmanager
