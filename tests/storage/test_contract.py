@@ -18,9 +18,11 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run
 from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.storage.as_of import open_as_of
 from memtier_plugin.storage.new_run import NewRun
+from memtier_plugin.storage.opening import open_store
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.membership import join, open_store, shared_name
+from memtier_plugin.storage.shared.marker import join, shared_name
 from memtier_plugin.storage.store import Store
 from tests.builders import make_fact
 from tests.shared.engines import ENGINES, Engine
@@ -316,7 +318,7 @@ def test_a_past_time_has_an_index_of_its_own(opened: Callable[[], Any]) -> None:
         before, after = fact(entry, "tea"), fact(entry, "rice", NOON + timedelta(days=1))
         store.append_facts([before], NOON)
         store.append_facts([after], after.timestamp)
-        with store.as_of(NOON, written=True) as past:
+        with open_as_of(store, NOON, written=True) as past:
             past.append_events([event("forget", items=[before.id], session=None)])
             with past.session() as reader:
                 assert ids(reader.facts()) == [before.id]

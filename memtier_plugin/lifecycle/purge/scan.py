@@ -113,7 +113,7 @@ class _Target:
 
 
 @dataclass(slots=True)
-class _Matches:
+class _CopyMatches:
     """The records that hold what is looked for, by id, and the edits that remove it from each."""
 
     stubs: set[str]
@@ -170,9 +170,9 @@ class CopyScanner:
 
     # -- the four steps ------------------------------------------------------------------------
 
-    def _find(self, target: _Target) -> _Matches:
+    def _find(self, target: _Target) -> _CopyMatches:
         """Find the records that are purged as a whole, or hold a text that is."""
-        matches = _Matches({*target.stubs})
+        matches = _CopyMatches({*target.stubs})
         for file, data, record in self._records():
             if record is None:
                 if target.finder(data.decode("utf-8", "replace")):
@@ -190,7 +190,7 @@ class CopyScanner:
                 matches.records[identity] = file, record
         return matches
 
-    def _widen(self, target: _Target, matches: _Matches) -> None:
+    def _widen(self, target: _Target, matches: _CopyMatches) -> None:
         """Add the facts that rest on a match and share words with the text that is purged."""
         finder = target.finder
         if not isinstance(finder, TextFinder) or not finder.words:
@@ -207,7 +207,7 @@ class CopyScanner:
                 matches.records[str(record["id"])] = file, record
                 matches.stubs.add(str(record["id"]))
 
-    def _count(self, matches: _Matches, files: FileScan) -> Copies:
+    def _count(self, matches: _CopyMatches, files: FileScan) -> Copies:
         """Count the copies by what they are."""
         copies = Copies(
             unreadable=len(matches.unreadable),
@@ -310,7 +310,7 @@ def _edits(target: _Target, file: LedgerFile, record: Record) -> list[tuple[Text
     return edits
 
 
-def _plan(matches: _Matches, files: FileScan) -> PurgePlan:
+def _plan(matches: _CopyMatches, files: FileScan) -> PurgePlan:
     """Plan what to do about each match: a stub in its place, or edits."""
     return PurgePlan(
         id=new_id(),
@@ -327,7 +327,7 @@ def _plan(matches: _Matches, files: FileScan) -> PurgePlan:
     )
 
 
-def _queries(matches: _Matches) -> list[tuple[str, str, str]]:
+def _queries(matches: _CopyMatches) -> list[tuple[str, str, str]]:
     """Return the texts of the matches, with the agent and the sender that may recall each."""
     queries = []
     for file, record in matches.records.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -45,6 +46,13 @@ class FileLog:
             for file in ledger_files(self._folder)
             if ledger in (None, file.ledger) and owner in (None, file.owner)
         ]
+
+    def recent(self, since: float) -> Iterator[LedgerFile]:
+        """Yield the files that wait for the server, or were written here since a time."""
+        for file in self.segments():
+            with suppress(FileNotFoundError):
+                if file.provisional or file.path.stat().st_mtime >= since:
+                    yield file
 
     def entries(self, *, agent: str | None = None, day: str | None = None) -> Iterator[LoggedEntry]:
         """Yield entries in the order written.

@@ -20,13 +20,6 @@ class SharedLog(FileLog):
         super().__init__(folder)
         self._replica = replica
 
-    def recent(self, since: float) -> Iterator[LedgerFile]:
-        """Yield the files that wait for the server, or were written here since a time."""
-        for file in self.segments():
-            with suppress(FileNotFoundError):
-                if file.provisional or file.path.stat().st_mtime >= since:
-                    yield file
-
     def rewrite(self, file: LedgerFile, replace: Callable[[bytes], bytes]) -> bool:
         """Replace each line of a segment by another, on every machine; tell if that changed it."""
         if file.provisional:

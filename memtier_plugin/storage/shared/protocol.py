@@ -72,7 +72,7 @@ class NewLine(NamedTuple):
     data: bytes
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """Where a stream ends, and whether the lines were appended now rather than there already."""
 
     head: int
@@ -101,6 +101,15 @@ class Machine(NamedTuple):
     name: str
     writes: bool
     seen: datetime | None
+
+
+class MachineGrant(NamedTuple):
+    """What a machine may do in a project; ``agent`` is None for all agents."""
+
+    machine: str
+    project: str
+    agent: str | None = None
+    read_only: bool = False
 
 
 class Part(NamedTuple):
@@ -134,7 +143,7 @@ class SharedLedger(Protocol):
         expected: int,
         lines: Sequence[NewLine],
         leases: Sequence[Lease] = (),
-    ) -> Appended:
+    ) -> AppendResult:
         """Append lines to a stream that ends at ``expected``; return where it ends now.
 
         All or none are appended.  If all are there already, nothing is.

@@ -37,6 +37,7 @@ from memtier_plugin.storage.shared.files import (
     take_start,
     write_at,
 )
+from memtier_plugin.storage.shared.marker import FOLDER
 from memtier_plugin.storage.shared.marks import (
     Mark,
     copied_streams,
@@ -45,7 +46,6 @@ from memtier_plugin.storage.shared.marks import (
     read_mark,
     write_mark,
 )
-from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     NO_LINES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.jetstream.link import Address, Link, check_driver
-from memtier_plugin.storage.shared.jetstream.names import KINDS, Names, encode, permissions
+from memtier_plugin.storage.shared.nats.link import Link, ServerAddress, check_driver
+from memtier_plugin.storage.shared.nats.names import KINDS, Names, encode, permissions
 
 _VERSION: Final = "MemTier's shared ledger, 1"
 
@@ -76,4 +76,4 @@ def forget(url: str, project: str, machine: str) -> int:
 def _open(url: str, project: str) -> tuple[Link, Names]:
     check_driver()
     names = Names(project)
-    return Link(Address.of(url), names.stream), names
+    return Link(ServerAddress.of(url), names.stream), names

@@ -18,26 +18,26 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.storage.shared.jetstream.link import (
-    Address,
+from memtier_plugin.storage.shared.nats.link import (
     Behind,
     Link,
+    ServerAddress,
     check_driver,
 )
-from memtier_plugin.storage.shared.jetstream.log import EXPECTED_SUBJECT, Logs
-from memtier_plugin.storage.shared.jetstream.messages import (
-    Batch,
+from memtier_plugin.storage.shared.nats.log import EXPECTED_SUBJECT, Logs
+from memtier_plugin.storage.shared.nats.messages import (
+    LineBatch,
     Patch,
     PurgeRecord,
     Tip,
     pack_lines,
     pack_purge,
 )
-from memtier_plugin.storage.shared.jetstream.names import Names, decode, encode, stream_of
+from memtier_plugin.storage.shared.nats.names import Names, decode, encode, stream_of
 from memtier_plugin.storage.shared.patience import seconds_left
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
-    Appended,
+    AppendResult,
     Head,
     Lease,
     LeaseLost,
@@ -87,7 +87,7 @@ class NatsLedger:
         self.project = project
         self._durable = durable
         self._checked = False
-        given = Address.of(url)
+        given = ServerAddress.of(url)
         self._machine = encode(given.user)
         self._names = Names(project, given.options.get("agent"))
         self._link = Link(given, self._names.stream)
@@ -145,7 +145,7 @@ class NatsLedger:
         expected: int,
         lines: Sequence[NewLine],
         leases: Sequence[Lease] = (),
-    ) -> Appended:
+    ) -> AppendResult:
         keys, until = [line.key for line in lines], time.monotonic() + _TRY_SECONDS
         subject = self._names.of("line", stream)
         with self._alone():
@@ -154,7 +154,7 @@ class NatsLedger:
             while time.monotonic() < until:
                 there = sum(key in (known.keys or ()) for key in keys)
                 if there == len(keys):
-                    return Appended(known.tip.head, False)
+                    return AppendResult(known.tip.head, False)
                 if there or known.tip.head != expected:
                     if fresh:
                         raise Moved(f"{stream} ends at {known.tip.head}, not at {expected}")
@@ -180,7 +180,7 @@ class NatsLedger:
                 known.tip = tip._replace(seq=seq)
                 self._logs.add_keys(stream, known, keys)
                 self._tell()
-                return Appended(known.tip.head, True)
+                return AppendResult(known.tip.head, True)
         raise Unreachable(f"{stream} was written by others all the time")
 
     def purge(
@@ -215,7 +215,7 @@ class NatsLedger:
                 self._tell()
                 return purged.epoch
 
-    def _store_again(self, stream: Stream, batch: Batch, fresh: Mapping[int, bytes]) -> Patch:
+    def _store_again(self, stream: Stream, batch: LineBatch, fresh: Mapping[int, bytes]) -> Patch:
         """Store what a message will be after a purge; return where."""
         lines = [
             line._replace(data=fresh.get(batch.first + n, line.data))
@@ -377,7 +377,7 @@ class NatsLedger:
             self._checked = True
 
 
-def _numbered(batch: Batch) -> list[SharedLine]:
+def _numbered(batch: LineBatch) -> list[SharedLine]:
     return [SharedLine(n, line.day, line.data) for n, line in enumerate(batch.lines, batch.first)]
 
 

@@ -17,7 +17,8 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.storage.shared.connection import (
+from memtier_plugin.storage.shared.patience import seconds_left
+from memtier_plugin.storage.shared.postgres.connection import (
     ANSWER_SECONDS,
     address,
     close_late,
@@ -26,10 +27,9 @@ from memtier_plugin.storage.shared.connection import (
     first_line,
     open_later,
 )
-from memtier_plugin.storage.shared.patience import seconds_left
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
-    Appended,
+    AppendResult,
     Head,
     Lease,
     LeaseLost,
@@ -139,7 +139,7 @@ class PostgresLedger:
         expected: int,
         lines: Sequence[NewLine],
         leases: Sequence[Lease] = (),
-    ) -> Appended:
+    ) -> AppendResult:
         [(state, head)] = self._rows(
             """SELECT state, new_head FROM memtier.append_at(
                  %s, %s, %s, %s, %s::date[], %s::bytea[], %s::bytea[], %s::text[], %s::bigint[],
@@ -159,7 +159,7 @@ class PostgresLedger:
             raise Moved(f"{stream} ends at {head}, not at {expected}")
         if state == "fenced":
             raise LeaseLost("another machine does this work now")
-        return Appended(int(head), state == "appended")
+        return AppendResult(int(head), state == "appended")
 
     def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
         numbered = [(n, line) for n, part in enumerate(parts, 1) for line in part.lines]
