@@ -83,7 +83,7 @@ class History:
             return diff_project(reader, aware(since) or since, end, written=written)
 
     def is_consolidation(self, run: str) -> bool:
-        """Tell whether a run is a consolidation that wrote something."""
+        """Return whether a run is a consolidation that wrote something."""
         self._store.catch_up_all()
         with self._store.session() as reader:
             return bool(reader.facts(run=run) or reader.events(run=run, kinds=CONSOLIDATION_KINDS))

@@ -128,7 +128,7 @@ class IndexSessions:
         return str(self.index.path)
 
     def is_index(self, name: str) -> bool:
-        """Tell whether a notice is about the index rather than a segment of the log."""
+        """Return whether a notice is about the index rather than a segment of the log."""
         return name == self.index.path.name
 
     def index_size(self) -> int:
@@ -137,7 +137,7 @@ class IndexSessions:
         return sum(path.stat().st_size for path in paths if path.exists())
 
     def scrub_index(self, seconds: float) -> bool:
-        """Remove what was deleted from the index's files; tell whether that succeeded.
+        """Remove what was deleted from the index's files; return whether that succeeded.
 
         Args:
             seconds: how long to wait for readers of an older state.
@@ -182,7 +182,7 @@ class IndexSessions:
         return problem
 
     def _begins_anew(self, error: Exception) -> bool:
-        """Log what keeps the index behind; tell whether a new one is begun, and to be tried."""
+        """Log what keeps the index behind; return whether a new one is begun, and to be tried."""
         if str(error) != self._last_warning:  # once, not at every recall
             self._last_warning = str(error)
             _log.warning("the index in %s is behind: %s", self._folder, error)

@@ -98,10 +98,10 @@ class Store(ProjectIndex):
             self._sync_earlier(agent)
         if entries:
             self.catch_up_file(path)
-            self._tell(entries, started)
+            self._announce(entries, started)
         return entries
 
-    def _tell(self, records: Sequence[Entry | Fact | JournalEvent], started: float) -> None:
+    def _announce(self, records: Sequence[Entry | Fact | JournalEvent], started: float) -> None:
         home = self.project_folder.home
         plugins.tell_written(home, self.project, records, started, self.settings)
 
@@ -188,7 +188,7 @@ class Store(ProjectIndex):
             path = jsonl.day_file(folder, now)
             self._append(path, [fact.to_json() for fact in batch])
             self.catch_up_file(path)
-            self._tell(batch, started)
+            self._announce(batch, started)
 
     def append_events(
         self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = LOCK_SECONDS
@@ -205,7 +205,7 @@ class Store(ProjectIndex):
         else:
             self._append(path, records, timeout)
             self.catch_up_file(path)
-        self._tell(events, started)
+        self._announce(events, started)
 
     def _append(
         self, path: Path, records: Iterable[dict[str, object]], timeout: float = LOCK_SECONDS

@@ -164,7 +164,7 @@ class PurgeReach:
         return [event.data["receipt"]["purge"] for event in purges]
 
     def is_waiting(self) -> bool:
-        """Tell whether a purge is to be applied before anything is delivered."""
+        """Return whether a purge is to be applied before anything is delivered."""
         return bool(self._waiting())
 
     def confirm(self, purges: Sequence[str]) -> None:

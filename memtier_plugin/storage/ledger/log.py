@@ -108,7 +108,7 @@ class FileLog:
             raise LedgerError(f"cannot read {path}: {error}") from error
 
     def rewrite(self, file: LedgerFile, replace: Callable[[bytes], bytes]) -> bool:
-        """Replace each line of a ledger file by another; tell whether that changed it.
+        """Replace each line of a ledger file by another; return whether that changed it.
 
         Holds the lock of its writers; a writer that waits for it continues in the new file.
 
@@ -140,10 +140,10 @@ class FileLog:
             if file.day < f"{before:%Y-%m-%d}":
                 with hold_lock(file.path, LOCK_SECONDS):
                     lines, _ = jsonl.read_lines(file.path)
-                    others = [line.data for line in lines if _kind(line) != kind]
-                    if len(others) < len(lines):
-                        _write(file.path, others)  # not edited in place: the index notices
-                yield file, len(lines) - len(others)
+                    kept = [line.data for line in lines if _kind(line) != kind]
+                    if len(kept) < len(lines):
+                        _write(file.path, kept)  # not edited in place: the index notices
+                yield file, len(lines) - len(kept)
 
     def verify(self) -> LogVerification:
         """Read every ledger file and return what is wrong with them."""
@@ -231,7 +231,7 @@ def _write(path: Path, lines: list[bytes]) -> None:
 
 
 def _write_new(path: Path, data: bytes) -> bool:
-    """Write a new file; tell whether there was room for it."""
+    """Write a new file; return whether there was room for it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         written = os.write(fd, data)

@@ -172,7 +172,7 @@ def check_copy(
             f"the snapshot has ledgers that this machine may not read ({', '.join(hidden[:5])}): "
             "grant them, or make it with `memtier shared snapshot --only-agent`"
         )
-    followed, other = dict[Stream, Mark](), list[Stream]()
+    followed, diverged = dict[Stream, Mark](), list[Stream]()
     for stream, mark in marks.items():
         _check_files(folder, stream, mark)
         head = heads[stream]
@@ -185,8 +185,8 @@ def check_copy(
                 "in common with the server's: it is of another server; join without it"
             )
         else:
-            other.append(stream)
-    return followed, other
+            diverged.append(stream)
+    return followed, diverged
 
 
 def _check_files(folder: Path, stream: Stream, mark: Mark) -> None:
@@ -204,7 +204,7 @@ def _check_files(folder: Path, stream: Stream, mark: Mark) -> None:
 
 
 def _has_tail(ledger: SharedLedger, stream: Stream, mark: Mark, epoch: int) -> bool:
-    """Tell whether the server has a mark's line where it says; a purge may have replaced it."""
+    """Return whether the server has a mark's line where it says; a purge may have replaced it."""
     if not mark.offset:
         return True
     lines = ledger.read(stream, mark.offset - 1, 1)

@@ -9,7 +9,7 @@ from memtier_plugin.storage.shared.protocol import MachineGrant, SharedLedger
 
 
 def is_nats(url: str) -> bool:
-    """Tell whether an address is that of a NATS server."""
+    """Return whether an address is that of a NATS server."""
     return urlsplit(url).scheme in ("nats", "tls")
 
 

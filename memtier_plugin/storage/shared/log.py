@@ -21,7 +21,7 @@ class SharedLog(FileLog):
         self._replica = replica
 
     def rewrite(self, file: LedgerFile, replace: Callable[[bytes], bytes]) -> bool:
-        """Replace each line of a segment by another, on every machine; tell if that changed it."""
+        """Replace each line of a file, on every machine; return whether that changed it."""
         if file.provisional:
             return super().rewrite(file, replace)
         return self._replica.replace_lines(file, replace, "purge") > 0

@@ -63,7 +63,7 @@ def mark_joined(folder: ProjectFolder, name: str) -> None:
 
 
 def is_joining(folder: Path) -> bool:
-    """Tell whether joining a shared project was interrupted."""
+    """Return whether joining a shared project was interrupted."""
     try:
         return bool(parse_json_text((folder / FOLDER / _MARKER).read_text("utf-8")).get("joining"))
     except (OSError, ValueError, AttributeError):

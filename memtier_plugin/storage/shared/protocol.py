@@ -154,13 +154,13 @@ class SharedLedger(Protocol):
         """
 
     def may_read(self, stream: Stream) -> bool:
-        """Tell whether this machine may read a stream, whether the server has it or not."""
+        """Return whether this machine may read a stream, whether the server has it or not."""
 
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
         """Return those of the keys that a line of the stream has."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait until a stream has changed, or for a time (in seconds); tell whether one has."""
+        """Wait until a stream has changed, or for a time (in seconds); return whether one has."""
 
     def day_lines(self, stream: Stream, day: str) -> Iterator[SharedLine]:
         """Yield the lines of one day's file, in order."""
@@ -206,7 +206,7 @@ class SharedLedger(Protocol):
         """Take the lease of a job for some seconds; None while another holds it."""
 
     def renew(self, lease: Lease, ttl: float) -> bool:
-        """Keep a lease for some seconds more; tell whether it is still this machine's."""
+        """Keep a lease for some seconds more; return whether it is still this machine's."""
 
     def release(self, lease: Lease) -> None:
         """Give a lease back."""
@@ -220,7 +220,7 @@ class TransactionalLedger(SharedLedger, Protocol):
     """A server that appends to several streams at once."""
 
     def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
-        """Append to several streams, all or none; tell whether it was now, not before.
+        """Append to several streams, all or none; return whether it was now, not before.
 
         Raises:
             Moved: a stream ends elsewhere, or some of the lines are there already.

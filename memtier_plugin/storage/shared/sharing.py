@@ -30,7 +30,7 @@ class FollowedPurges(Protocol):
     """What other machines purged, to be removed here from what only this one has."""
 
     def is_waiting(self) -> bool:
-        """Tell whether a purge is to be applied before anything is delivered."""
+        """Return whether a purge is to be applied before anything is delivered."""
 
     def follow(self) -> list[str]:
         """Apply what was not applied yet; return the ids of those purges."""

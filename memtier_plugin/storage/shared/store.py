@@ -129,11 +129,11 @@ class SharedStore(Store):
                     continue
         if entries:
             self.catch_up_file(path)
-            self._tell(entries, started)
+            self._announce(entries, started)
         return entries
 
     def _deliver_first(self, stream: Stream) -> bool:
-        """Deliver an agent's few waiting entries; tell whether some still wait."""
+        """Deliver an agent's few waiting entries; return whether some still wait."""
         files = self._files_of("episodic", str(stream.owner))
         waiting = [file for file in files if file.provisional and has_lines(file.path)]
         if not waiting:
@@ -193,8 +193,8 @@ class SharedStore(Store):
         in_order = sorted(events, key=lambda event: kind_order(event.kind))
         records: list[Fact | JournalEvent] = [*facts, *in_order]
         for record in records:
-            shelf = Stream("journal", PROJECT_JOURNAL)
-            stream = Stream(record.tier) if isinstance(record, Fact) else shelf
+            journal = Stream("journal", PROJECT_JOURNAL)
+            stream = Stream(record.tier) if isinstance(record, Fact) else journal
             data = jsonl.to_line(record.to_json())
             new = NewLine(f"{record.timestamp.astimezone(UTC):%Y-%m-%d}", line_key(data), data)
             lines.setdefault(stream, []).append(new)
@@ -203,7 +203,7 @@ class SharedStore(Store):
             self.replica.append_all(lines, self._leases.held)
             fault_injection.pass_point("after shared commit")
             self.catch_up(self._days_of(lines), wait_ms=250)
-            self._tell([*facts, *events], started)
+            self._announce([*facts, *events], started)
 
     def _days_of(self, lines: Mapping[Stream, Sequence[NewLine]]) -> list[LedgerFile]:
         days = {(stream, line.day) for stream, new in lines.items() for line in new}

@@ -12,7 +12,7 @@ _VERSION: Final = "MemTier's shared ledger, 1"
 
 
 def prepare(url: str, project: str) -> bool:
-    """Make the stream of a project, or bring its settings up to date; tell whether it is new.
+    """Make the stream of a project, or bring its settings up to date; return whether it is new.
 
     The address may say on how many servers of a cluster it is kept: ``?replicas=3``.
 

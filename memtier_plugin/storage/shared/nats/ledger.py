@@ -179,7 +179,7 @@ class NatsLedger:
                     raise
                 known.tip = tip._replace(seq=seq)
                 self._logs.add_keys(stream, known, keys)
-                self._tell()
+                self._announce()
                 return AppendResult(known.tip.head, True)
         raise Unreachable(f"{stream} was written by others all the time")
 
@@ -212,7 +212,7 @@ class NatsLedger:
                     continue
                 self._logs.forget(stream)  # it ends elsewhere now, and has lines elsewhere
                 self._erase([patch.old for patch in patches])
-                self._tell()
+                self._announce()
                 return purged.epoch
 
     def _store_again(self, stream: Stream, batch: LineBatch, fresh: Mapping[int, bytes]) -> Patch:
@@ -342,7 +342,7 @@ class NatsLedger:
         # A writer that was killed tells nobody: whoever waits looks at the heads, too.
         return self._link.wait(self._names.changed, min(timeout, _POLL_SECONDS))
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         with suppress(LedgerError):
             self._link.tell(self._names.changed)
 

@@ -197,7 +197,7 @@ class Link:
                 self.tell(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}")
 
     def wait(self, subject: str, timeout: float) -> bool:
-        """Wait until something is told on a subject; tell whether it was, True the first time."""
+        """Wait until something is told on a subject; return whether it was, True the first time."""
         return self._run(self._wait(subject, timeout), timeout + _ANSWER_SECONDS)
 
     def close(self) -> None:
@@ -224,20 +224,20 @@ class Link:
 
         refusal = asyncio.get_running_loop().create_future()
         self._refusals[subject.lower()] = refusal
-        asked = asyncio.ensure_future(
+        request = asyncio.ensure_future(
             self._connected.request(
                 subject, data, timeout=_ANSWER_SECONDS, headers=dict(headers) if headers else None
             )
         )
         try:
-            await asyncio.wait({asked, refusal}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({request, refusal}, return_when=asyncio.FIRST_COMPLETED)
             if refusal.done():
                 raise Refused(f"the user {self.address.user!r} may not publish to {subject}")
-            return await asked
+            return await request
         except NoRespondersError as error:
             raise Refused(f"there is no {self._stream} in NATS: {_INIT}") from error
         finally:
-            asked.cancel()
+            request.cancel()
             self._refusals.pop(subject.lower(), None)
 
     async def _ask(
@@ -407,11 +407,11 @@ class Link:
         async def shut() -> None:
             if client is not None:
                 await _shut(client)
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
                 task.cancel()
-            if others:
-                await asyncio.wait(others, timeout=1.0)
+            if tasks:
+                await asyncio.wait(tasks, timeout=1.0)
             loop.call_soon(loop.stop)
 
         return asyncio.run_coroutine_threadsafe(shut(), loop)

@@ -79,8 +79,8 @@ class Logs:
         known = self._known.setdefault(stream, Known())
         if (tip.seq, tip.tag) == (known.tip.seq, known.tip.tag):
             return known
-        other = tip.epoch == known.tip.epoch and tip.purge != known.tip.purge
-        if other or tip.seq <= known.tip.seq or tip.epoch < known.tip.epoch:
+        rewritten = tip.epoch == known.tip.epoch and tip.purge != known.tip.purge
+        if rewritten or tip.seq <= known.tip.seq or tip.epoch < known.tip.epoch:
             known = self._known[stream] = Known()
         if known.keys is None:
             known.tip = tip
@@ -235,7 +235,7 @@ class Logs:
                 return known
 
     def _same_past(self, stream: Stream, known: Known) -> bool:
-        """Tell whether the message that was the last one is still there."""
+        """Return whether the message that was the last one is still there."""
         if not known.tip.seq:
             return True
         subject = self._names.of("line", stream)

@@ -106,22 +106,6 @@ def revoke(url: str, machine: str, project: str, agent: str | None = None) -> in
     return removed
 
 
-def list_grants(url: str) -> list[dict[str, Any]]:
-    """Return every grant, as JSON.
-
-    Raises:
-        LedgerError: the database is unreachable, or this user may not.
-    """
-    with _owner(url) as connection:
-        rows = connection.execute(
-            """SELECT machine::text, project, nullif(agent, '*'), can_write
-               FROM memtier.grants ORDER BY 1, 2, 3"""
-        ).fetchall()
-    return [
-        dict(zip(("machine", "project", "agent", "can_write"), row, strict=True)) for row in rows
-    ]
-
-
 def _agent(given: MachineGrant) -> str:
     return "*" if given.agent is None else encode_owner(given.agent)
 

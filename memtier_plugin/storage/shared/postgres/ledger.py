@@ -94,18 +94,18 @@ class PostgresLedger:
         rows = self._rows(
             f"""SELECT "offset", day::text, data FROM memtier.lines
                 WHERE stream = {_STREAM} AND "offset" > %s ORDER BY "offset" LIMIT %s""",  # noqa: S608
-            (*self._of(stream), after, limit),
+            (*self._stream_key(stream), after, limit),
         )
         return [SharedLine(*row) for row in rows]
 
     def may_read(self, stream: Stream) -> bool:
-        [(granted,)] = self._rows("SELECT memtier.may(%s, %s, %s, false)", self._of(stream))
+        [(granted,)] = self._rows("SELECT memtier.may(%s, %s, %s, false)", self._stream_key(stream))
         return bool(granted)
 
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
         rows = self._rows(
             f"SELECT key FROM memtier.lines WHERE stream = {_STREAM} AND key = ANY(%s)",  # noqa: S608
-            (*self._of(stream), list(keys)),
+            (*self._stream_key(stream), list(keys)),
         )
         return {bytes(key) for (key,) in rows}
 
@@ -116,7 +116,7 @@ class PostgresLedger:
                 f"""SELECT "offset", day::text, data FROM memtier.lines
                     WHERE stream = {_STREAM} AND day = %s AND "offset" > %s
                     ORDER BY "offset" LIMIT {BATCH}""",  # noqa: S608
-                (*self._of(stream), day, after),
+                (*self._stream_key(stream), day, after),
             )
             yield from (SharedLine(*row) for row in rows)
             if len(rows) < BATCH:
@@ -127,7 +127,7 @@ class PostgresLedger:
         rows = self._rows(
             f"""SELECT DISTINCT day::text FROM memtier.lines
                 WHERE stream = {_STREAM} AND "offset" = ANY(%s)""",  # noqa: S608
-            (*self._of(stream), list(offsets)),
+            (*self._stream_key(stream), list(offsets)),
         )
         return {day for (day,) in rows}
 
@@ -145,7 +145,7 @@ class PostgresLedger:
                  %s, %s, %s, %s, %s::date[], %s::bytea[], %s::bytea[], %s::text[], %s::bigint[],
                  %s)""",
             (
-                *self._of(stream),
+                *self._stream_key(stream),
                 expected,
                 [line.day for line in lines],
                 [line.key for line in lines],
@@ -197,7 +197,7 @@ class PostgresLedger:
         [(after,)] = self._rows(
             "SELECT memtier.purge_lines(%s, %s, %s, %s::bigint[], %s::bytea[], %s, %s::int)",
             (
-                *self._of(stream),
+                *self._stream_key(stream),
                 [offset for offset, _ in replaced],
                 [data for _, data in replaced],
                 reason,
@@ -212,13 +212,14 @@ class PostgresLedger:
         rows = self._rows(
             f"""SELECT epoch, offsets, reason FROM memtier.purges
                 WHERE stream = {_STREAM} AND epoch > %s ORDER BY epoch""",  # noqa: S608
-            (*self._of(stream), since_epoch),
+            (*self._stream_key(stream), since_epoch),
         )
         return [Purged(epoch, tuple(offsets), reason) for epoch, offsets, reason in rows]
 
     def acknowledge(self, stream: Stream, offset: int, epoch: int) -> None:
         self._rows(
-            "SELECT memtier.acknowledge(%s, %s, %s, %s, %s)", (*self._of(stream), offset, epoch)
+            "SELECT memtier.acknowledge(%s, %s, %s, %s, %s)",
+            (*self._stream_key(stream), offset, epoch),
         )
 
     def pending(self) -> Sequence[Pending]:
@@ -297,7 +298,7 @@ class PostgresLedger:
 
     # -- the connection ------------------------------------------------------------------------
 
-    def _of(self, stream: Stream) -> tuple[str, str, str]:
+    def _stream_key(self, stream: Stream) -> tuple[str, str, str]:
         return self._name, stream.ledger, encode_owner(stream.owner)
 
     def _rows(self, query: str, values: Sequence[object]) -> list[Any]:
