@@ -18,26 +18,26 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.storage.shared.jetstream.link import (
-    Address,
+from memtier_plugin.storage.shared.nats.link import (
     Behind,
     Link,
+    ServerAddress,
     check_driver,
 )
-from memtier_plugin.storage.shared.jetstream.log import EXPECTED_SUBJECT, Logs
-from memtier_plugin.storage.shared.jetstream.messages import (
-    Batch,
+from memtier_plugin.storage.shared.nats.log import EXPECTED_SUBJECT, Logs
+from memtier_plugin.storage.shared.nats.messages import (
+    LineBatch,
     Patch,
     PurgeRecord,
     Tip,
     pack_lines,
     pack_purge,
 )
-from memtier_plugin.storage.shared.jetstream.names import Names, decode, encode, stream_of
+from memtier_plugin.storage.shared.nats.names import Names, decode, encode, stream_of
 from memtier_plugin.storage.shared.patience import seconds_left
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
-    Appended,
+    AppendResult,
     Head,
     Lease,
     LeaseLost,
@@ -79,7 +79,7 @@ class _Follower(NamedTuple):
 
 
 class NatsLedger:
-    """One project's shared ledger, for one machine; may be used from many threads."""
+    """One project's `SharedLedger`, for one machine; may be used from many threads."""
 
     def __init__(self, url: str, project: str, *, durable: bool = True) -> None:
         check_driver()
@@ -87,7 +87,7 @@ class NatsLedger:
         self.project = project
         self._durable = durable
         self._checked = False
-        given = Address.of(url)
+        given = ServerAddress.of(url)
         self._machine = encode(given.user)
         self._names = Names(project, given.options.get("agent"))
         self._link = Link(given, self._names.stream)
@@ -97,7 +97,6 @@ class NatsLedger:
     # -- reading -------------------------------------------------------------------------------
 
     def heads(self) -> dict[Stream, Head]:
-        """Return where each stream ends that this machine may read."""
         with self._alone():
             tips: dict[Stream, Tip] = {}
             for pattern in self._names.all_of("line"):
@@ -107,7 +106,6 @@ class NatsLedger:
         return {stream: Head(tip.head, tip.epoch) for stream, tip in tips.items()}
 
     def read(self, stream: Stream, after: int, limit: int = BATCH) -> Sequence[SharedLine]:
-        """Return lines after an offset."""
         lines: list[SharedLine] = []
         with self._alone():
             for batch in self._logs.batches(stream, after + 1, limit):
@@ -117,23 +115,19 @@ class NatsLedger:
         return lines[:limit]
 
     def may_read(self, stream: Stream) -> bool:
-        """Tell whether this machine may read a stream, whether the server has it or not."""
         return self._names.may_read(stream)
 
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
-        """Return those of the keys that a line of the stream has."""
         with self._alone():
             known = self._logs.refresh(stream)
             return {*keys} & (known.keys or set())
 
     def day_lines(self, stream: Stream, day: str) -> Iterator[SharedLine]:
-        """Yield the lines of one day's file, in order."""
         with self._alone():
             batches = [*self._logs.days(stream, day)]
         yield from (line for batch in batches for line in _numbered(batch) if line.day == day)
 
     def days_of(self, stream: Stream, offsets: Collection[int]) -> set[str]:
-        """Return the days of lines."""
         with self._alone():
             wanted = {*offsets}
             return {
@@ -151,8 +145,7 @@ class NatsLedger:
         expected: int,
         lines: Sequence[NewLine],
         leases: Sequence[Lease] = (),
-    ) -> Appended:
-        """Append lines to a stream that ends at ``expected``; return where it ends now."""
+    ) -> AppendResult:
         keys, until = [line.key for line in lines], time.monotonic() + _TRY_SECONDS
         subject = self._names.of("line", stream)
         with self._alone():
@@ -161,7 +154,7 @@ class NatsLedger:
             while time.monotonic() < until:
                 there = sum(key in (known.keys or ()) for key in keys)
                 if there == len(keys):
-                    return Appended(known.tip.head, False)
+                    return AppendResult(known.tip.head, False)
                 if there or known.tip.head != expected:
                     if fresh:
                         raise Moved(f"{stream} ends at {known.tip.head}, not at {expected}")
@@ -186,8 +179,8 @@ class NatsLedger:
                     raise
                 known.tip = tip._replace(seq=seq)
                 self._logs.add_keys(stream, known, keys)
-                self._tell()
-                return Appended(known.tip.head, True)
+                self._announce()
+                return AppendResult(known.tip.head, True)
         raise Unreachable(f"{stream} was written by others all the time")
 
     def purge(
@@ -197,7 +190,6 @@ class NatsLedger:
         reason: str,
         epoch: int | None = None,
     ) -> int:
-        """Replace lines by others, by their offsets; return the new epoch."""
         fresh = dict(replaced)
         while True:
             with self._alone():
@@ -220,10 +212,10 @@ class NatsLedger:
                     continue
                 self._logs.forget(stream)  # it ends elsewhere now, and has lines elsewhere
                 self._erase([patch.old for patch in patches])
-                self._tell()
+                self._announce()
                 return purged.epoch
 
-    def _store_again(self, stream: Stream, batch: Batch, fresh: Mapping[int, bytes]) -> Patch:
+    def _store_again(self, stream: Stream, batch: LineBatch, fresh: Mapping[int, bytes]) -> Patch:
         """Store what a message will be after a purge; return where."""
         lines = [
             line._replace(data=fresh.get(batch.first + n, line.data))
@@ -234,10 +226,7 @@ class NatsLedger:
         return Patch(batch.first, len(lines), batch.seq, seq, days)
 
     def purged(self, stream: Stream, since_epoch: int) -> Sequence[Purged]:
-        """Return the purges after an epoch, in order.
-
-        Whoever asks also erases what a machine left that was killed before it had.
-        """
+        # Whoever asks also erases what a machine left that was killed before it had.
         with self._alone():
             records = self._logs.purges_of(stream).purges
             news = [record for record in records if record.purged.epoch > since_epoch]
@@ -250,14 +239,12 @@ class NatsLedger:
             self._link.erase(numbers)
 
     def acknowledge(self, stream: Stream, offset: int, epoch: int) -> None:
-        """Record how far this machine has followed a stream."""
         tokens = self._names.of("line", stream).split(".")[-2:]
         subject = self._names.subject("at", self._machine, *tokens)
         with self._alone():
             self._link.publish(subject, json.dumps([offset, epoch]).encode(), _ROLLUP)
 
     def pending(self) -> Sequence[Pending]:
-        """Return the machines on which purged lines may still be."""
         heads = self.heads()
         return sorted(
             Pending(follower.machine, follower.stream, follower.seen)
@@ -266,14 +253,13 @@ class NatsLedger:
         )
 
     def machines(self) -> Sequence[Machine]:
-        """Return the machines that have followed the project: NATS tells nobody of its users."""
+        # Those that have followed the project: NATS tells nobody of its users.
         seen: dict[str, datetime | None] = {self.machine(): None}
         for follower in self._followers():
             seen[follower.machine] = max(seen.get(follower.machine) or follower.seen, follower.seen)
         return [Machine(name, True, when) for name, when in sorted(seen.items())]
 
     def leave(self) -> None:
-        """Take part no longer: nobody waits for this machine, nor for what it began."""
         with self._alone():
             for pattern in self._names.all_of("at", self._machine):
                 for message in self._logs.last(pattern):
@@ -296,13 +282,11 @@ class NatsLedger:
         return followers
 
     def machine(self) -> str:
-        """Return this machine's name: its user."""
         return decode(self._machine)
 
     # -- leases --------------------------------------------------------------------------------
 
     def lease(self, job: str, ttl: float) -> Lease | None:
-        """Take the lease of a job for some seconds; None while another holds it."""
         with self._alone():
             held = self._lease_record(job)
             if not held.expired:
@@ -311,14 +295,12 @@ class NatsLedger:
             return lease if self._put_lease(lease, ttl, held.seq) else None
 
     def renew(self, lease: Lease, ttl: float) -> bool:
-        """Keep a lease for some seconds more; tell whether it is still this machine's."""
         with self._alone():
             held = self._lease_record(lease.job)
             mine = (held.machine, held.fence) == (self._machine, lease.fence)
             return mine and self._put_lease(lease, ttl, held.seq)
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back."""
         self.renew(lease, 0.0)
 
     def _put_lease(self, lease: Lease, ttl: float, expected: int) -> bool:
@@ -357,18 +339,14 @@ class NatsLedger:
     # -- waiting -------------------------------------------------------------------------------
 
     def wait(self, timeout: float) -> bool:
-        """Wait until a stream has changed, or for a time; tell whether one has.
-
-        A writer that was killed tells nobody: whoever waits looks at the heads, too.
-        """
+        # A writer that was killed tells nobody: whoever waits looks at the heads, too.
         return self._link.wait(self._names.changed, min(timeout, _POLL_SECONDS))
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         with suppress(LedgerError):
             self._link.tell(self._names.changed)
 
     def close(self) -> None:
-        """Close the connection."""
         self._link.close()
 
     @contextmanager
@@ -399,7 +377,7 @@ class NatsLedger:
             self._checked = True
 
 
-def _numbered(batch: Batch) -> list[SharedLine]:
+def _numbered(batch: LineBatch) -> list[SharedLine]:
     return [SharedLine(n, line.day, line.data) for n, line in enumerate(batch.lines, batch.first)]
 
 

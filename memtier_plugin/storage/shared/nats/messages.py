@@ -57,7 +57,7 @@ def parse_tip(seq: int, headers: Mapping[str, str]) -> Tip:
     return Tip(seq, tag, first, number, epoch, purge if number else seq, tuple(days))
 
 
-class Batch(NamedTuple):
+class LineBatch(NamedTuple):
     """Lines that were appended together, and the sequence number of the message they are in."""
 
     seq: int

@@ -9,10 +9,10 @@ from math import inf
 from typing import Final
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.jetstream.link import Behind, Link, Message
-from memtier_plugin.storage.shared.jetstream.messages import (
+from memtier_plugin.storage.shared.nats.link import Behind, Link, StoredMessage
+from memtier_plugin.storage.shared.nats.messages import (
     HEADER,
-    Batch,
+    LineBatch,
     Patch,
     PurgeRecord,
     Tip,
@@ -21,7 +21,7 @@ from memtier_plugin.storage.shared.jetstream.messages import (
     parse_tip,
     unpack_keys,
 )
-from memtier_plugin.storage.shared.jetstream.names import Names, stream_of
+from memtier_plugin.storage.shared.nats.names import Names, stream_of
 from memtier_plugin.storage.shared.protocol import BATCH, NewLine, Refused, Stream
 
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
@@ -64,7 +64,7 @@ class Logs:
         """Forget a stream whose last message is not known."""
         self._known.pop(stream, None)
 
-    def last(self, pattern: str, *, headers: bool = False) -> list[Message]:
+    def last(self, pattern: str, *, headers: bool = False) -> list[StoredMessage]:
         with self._link.reader(pattern, headers=headers, last=True) as reader:
             return reader.take(reader.left)
 
@@ -79,8 +79,8 @@ class Logs:
         known = self._known.setdefault(stream, Known())
         if (tip.seq, tip.tag) == (known.tip.seq, known.tip.tag):
             return known
-        other = tip.epoch == known.tip.epoch and tip.purge != known.tip.purge
-        if other or tip.seq <= known.tip.seq or tip.epoch < known.tip.epoch:
+        rewritten = tip.epoch == known.tip.epoch and tip.purge != known.tip.purge
+        if rewritten or tip.seq <= known.tip.seq or tip.epoch < known.tip.epoch:
             known = self._known[stream] = Known()
         if known.keys is None:
             known.tip = tip
@@ -108,7 +108,7 @@ class Logs:
         known.purges += news
         return known
 
-    def batches(self, stream: Stream, offset: int, lines: int) -> Iterator[Batch]:
+    def batches(self, stream: Stream, offset: int, lines: int) -> Iterator[LineBatch]:
         """Yield the appended lines from the message on that has an offset.
 
         Args:
@@ -126,7 +126,7 @@ class Logs:
                     f"lines of {stream} from {again} on are not on the server"
                 ) from error
 
-    def _from(self, stream: Stream, offset: int, lines: int) -> Iterator[Batch]:
+    def _from(self, stream: Stream, offset: int, lines: int) -> Iterator[LineBatch]:
         known = self.purges_of(stream)
         patches = known.patches()
         moved = {patch.first for patch in patches}
@@ -138,11 +138,11 @@ class Logs:
                     tip = parse_tip(message.seq, message.headers)
                     while offset < tip.first:
                         patch = _patch_of(patches, offset)
-                        yield Batch(patch.new, patch.first, self._lines_again(stream, patch))
+                        yield LineBatch(patch.new, patch.first, self._lines_again(stream, patch))
                         offset = patch.last + 1
                     if not tip.number or tip.head < offset or tip.first in moved:
                         continue
-                    yield Batch(message.seq, tip.first, parse_lines(message.data))
+                    yield LineBatch(message.seq, tip.first, parse_lines(message.data))
                     offset = tip.head + 1
                     if offset - known.points[-1][0] > _NEAR // 4:
                         insort(known.points, (offset, message.seq + 1))
@@ -157,7 +157,7 @@ class Logs:
                     return parse_lines(message.data)
         raise _Gap(patch.first)
 
-    def days(self, stream: Stream, day: str) -> Iterator[Batch]:
+    def days(self, stream: Stream, day: str) -> Iterator[LineBatch]:
         """Yield messages, among them all with lines of a day; the headers tell where these are."""
         spans = [(p.first, p.last) for p in self.purges_of(stream).patches() if day in p.days]
         with self._link.reader(self._names.of("line", stream), headers=True) as reader:
@@ -171,7 +171,7 @@ class Logs:
                     break
                 yield batch
 
-    def touched(self, stream: Stream, offsets: set[int]) -> Iterator[Batch]:
+    def touched(self, stream: Stream, offsets: set[int]) -> Iterator[LineBatch]:
         """Yield the messages that have any of these lines."""
         left = sorted(offsets, reverse=True)
         while left:
@@ -235,7 +235,7 @@ class Logs:
                 return known
 
     def _same_past(self, stream: Stream, known: Known) -> bool:
-        """Tell whether the message that was the last one is still there."""
+        """Return whether the message that was the last one is still there."""
         if not known.tip.seq:
             return True
         subject = self._names.of("line", stream)

@@ -8,26 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.connection import address, connect, import_psycopg
-from memtier_plugin.storage.shared.postgres import encode_owner
-from memtier_plugin.storage.shared.protocol import Refused
+from memtier_plugin.storage.shared.postgres.connection import address, connect, import_psycopg
+from memtier_plugin.storage.shared.postgres.ledger import encode_owner
+from memtier_plugin.storage.shared.protocol import MachineGrant, Refused
 
 if TYPE_CHECKING:
     import psycopg
 
 _GROUP: Final = "memtier_machine"  # the role that all machines are members of
-
-
-class Grant(NamedTuple):
-    """What a machine may do in a project; ``agent`` is None for all agents."""
-
-    machine: str
-    project: str
-    agent: str | None = None
-    read_only: bool = False
 
 
 def migrate(url: str) -> list[int]:
@@ -55,7 +46,7 @@ def migrate(url: str) -> list[int]:
     return [number for number, _ in missing]
 
 
-def grant(url: str, what: Grant, password: str | None = None) -> bool:
+def grant(url: str, given: MachineGrant, password: str | None = None) -> bool:
     """Let a machine take part in a project; return whether its role is new.
 
     Args:
@@ -67,8 +58,8 @@ def grant(url: str, what: Grant, password: str | None = None) -> bool:
     with _owner(url) as connection, connection.transaction():
         from psycopg import sql
 
-        role = sql.Identifier(what.machine)
-        new = not _role_exists(connection, what.machine)
+        role = sql.Identifier(given.machine)
+        new = not _role_exists(connection, given.machine)
         if new:
             connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
         if password is not None:
@@ -79,7 +70,7 @@ def grant(url: str, what: Grant, password: str | None = None) -> bool:
             """INSERT INTO memtier.grants VALUES(%s, %s, %s, %s)
                ON CONFLICT (machine, project, agent)
                DO UPDATE SET can_write = excluded.can_write""",
-            (what.machine, encode_owner(what.project), _agent(what), not what.read_only),
+            (given.machine, encode_owner(given.project), _agent(given), not given.read_only),
         )
     return new
 
@@ -115,24 +106,8 @@ def revoke(url: str, machine: str, project: str, agent: str | None = None) -> in
     return removed
 
 
-def list_grants(url: str) -> list[dict[str, Any]]:
-    """Return every grant, as JSON.
-
-    Raises:
-        LedgerError: the database is unreachable, or this user may not.
-    """
-    with _owner(url) as connection:
-        rows = connection.execute(
-            """SELECT machine::text, project, nullif(agent, '*'), can_write
-               FROM memtier.grants ORDER BY 1, 2, 3"""
-        ).fetchall()
-    return [
-        dict(zip(("machine", "project", "agent", "can_write"), row, strict=True)) for row in rows
-    ]
-
-
-def _agent(what: Grant) -> str:
-    return "*" if what.agent is None else encode_owner(what.agent)
+def _agent(given: MachineGrant) -> str:
+    return "*" if given.agent is None else encode_owner(given.agent)
 
 
 def _role_exists(connection: psycopg.Connection[Any], name: str) -> bool:
@@ -141,7 +116,7 @@ def _role_exists(connection: psycopg.Connection[Any], name: str) -> bool:
 
 
 def _migrations() -> list[tuple[int, str]]:
-    folder = files("memtier_plugin.storage.shared") / "migrations"
+    folder = files("memtier_plugin.storage.shared.postgres") / "migrations"
     scripts = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
     return [(int(name[:4]), (folder / name).read_text("utf-8")) for name in scripts]
 

@@ -6,41 +6,16 @@ import json
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin.core.errors import LedgerError, SettingsError
+from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import index_path, write_private_file
-from memtier_plugin.core.settings.schema import NOWHERE, Settings
 from memtier_plugin.storage.index.files import remove_index
 from memtier_plugin.storage.ledger.log import FileLog
 from memtier_plugin.storage.ledger.segments import spool_file
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.store import Store
 
 FOLDER: Final = ".shared"
 _MARKER: Final = "project.json"  # in `.shared`: the project's name on the server
-
-
-def open_store(home: Path, project: str, settings: Settings) -> Store:
-    """Return a project's storage: shared, if this machine joined it.
-
-    Raises:
-        SettingsError: it is shared, and `ledger.shared` does not say where.
-    """
-    folder = ProjectFolder.of(home, project)
-    name = shared_name(folder.path)
-    if name is None:
-        return Store(home, project, settings)
-    if settings.ledger.shared == NOWHERE:
-        raise SettingsError(
-            f"project {project!r} is shared: set ledger.shared in {home / 'config.yaml'}"
-        )
-    # Here: a project of this machine alone needs no client of a server.
-    from memtier_plugin.storage.shared.engines import open_ledger
-    from memtier_plugin.storage.shared.store import SharedStore
-
-    url = settings.ledger.shared
-    durable = settings.ledger.durability == "sync"
-    return SharedStore(home, project, settings, open_ledger(url, name, durable=durable))
 
 
 def shared_name(folder: Path) -> str | None:
@@ -88,7 +63,7 @@ def mark_joined(folder: ProjectFolder, name: str) -> None:
 
 
 def is_joining(folder: Path) -> bool:
-    """Tell whether joining a shared project was interrupted."""
+    """Return whether joining a shared project was interrupted."""
     try:
         return bool(parse_json_text((folder / FOLDER / _MARKER).read_text("utf-8")).get("joining"))
     except (OSError, ValueError, AttributeError):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.jetstream.link import Address, Link, check_driver
-from memtier_plugin.storage.shared.jetstream.names import KINDS, Names, encode, permissions
+from memtier_plugin.storage.shared.nats.link import Link, ServerAddress, check_driver
+from memtier_plugin.storage.shared.nats.names import KINDS, Names, encode, permissions
 
 _VERSION: Final = "MemTier's shared ledger, 1"
 
 
 def prepare(url: str, project: str) -> bool:
-    """Make the stream of a project, or bring its settings up to date; tell whether it is new.
+    """Make the stream of a project, or bring its settings up to date; return whether it is new.
 
     The address may say on how many servers of a cluster it is kept: ``?replicas=3``.
 
@@ -76,4 +76,4 @@ def forget(url: str, project: str, machine: str) -> int:
 def _open(url: str, project: str) -> tuple[Link, Names]:
     check_driver()
     names = Names(project)
-    return Link(Address.of(url), names.stream), names
+    return Link(ServerAddress.of(url), names.stream), names

@@ -62,7 +62,7 @@ class Names(NamedTuple):
         return [self.subject(kind, *rest, *_tokens(stream)) for stream in self._streams()]
 
     def may_read(self, stream: Stream) -> bool:
-        """Tell whether this machine may read a stream."""
+        """Return whether this machine may read a stream."""
         return self.agent is None or stream in self._streams()
 
     def _streams(self) -> tuple[Stream, ...]:

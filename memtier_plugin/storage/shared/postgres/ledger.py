@@ -17,7 +17,8 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.storage.shared.connection import (
+from memtier_plugin.storage.shared.patience import seconds_left
+from memtier_plugin.storage.shared.postgres.connection import (
     ANSWER_SECONDS,
     address,
     close_late,
@@ -26,10 +27,9 @@ from memtier_plugin.storage.shared.connection import (
     first_line,
     open_later,
 )
-from memtier_plugin.storage.shared.patience import seconds_left
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
-    Appended,
+    AppendResult,
     Head,
     Lease,
     LeaseLost,
@@ -64,7 +64,7 @@ def decode_owner(text: str) -> str | None:
 
 
 class PostgresLedger:
-    """One project's shared ledger, for one machine; may be used from many threads."""
+    """One project's `SharedLedger`, for one machine; may be used from many threads."""
 
     def __init__(self, url: str, project: str, *, durable: bool = True) -> None:
         self.url = url
@@ -81,7 +81,6 @@ class PostgresLedger:
     # -- reading -------------------------------------------------------------------------------
 
     def heads(self) -> dict[Stream, Head]:
-        """Return where each stream ends that this machine may read."""
         rows = self._rows(
             "SELECT ledger, owner, head, epoch FROM memtier.streams WHERE project = %s",
             (self._name,),
@@ -92,36 +91,32 @@ class PostgresLedger:
         }
 
     def read(self, stream: Stream, after: int, limit: int = BATCH) -> Sequence[SharedLine]:
-        """Return lines after an offset."""
         rows = self._rows(
             f"""SELECT "offset", day::text, data FROM memtier.lines
                 WHERE stream = {_STREAM} AND "offset" > %s ORDER BY "offset" LIMIT %s""",  # noqa: S608
-            (*self._of(stream), after, limit),
+            (*self._stream_key(stream), after, limit),
         )
         return [SharedLine(*row) for row in rows]
 
     def may_read(self, stream: Stream) -> bool:
-        """Tell whether this machine may read a stream, whether the server has it or not."""
-        [(granted,)] = self._rows("SELECT memtier.may(%s, %s, %s, false)", self._of(stream))
+        [(granted,)] = self._rows("SELECT memtier.may(%s, %s, %s, false)", self._stream_key(stream))
         return bool(granted)
 
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
-        """Return those of the keys that a line of the stream has."""
         rows = self._rows(
             f"SELECT key FROM memtier.lines WHERE stream = {_STREAM} AND key = ANY(%s)",  # noqa: S608
-            (*self._of(stream), list(keys)),
+            (*self._stream_key(stream), list(keys)),
         )
         return {bytes(key) for (key,) in rows}
 
     def day_lines(self, stream: Stream, day: str) -> Iterator[SharedLine]:
-        """Yield the lines of one day's file, in order."""
         after = 0
         while True:
             rows = self._rows(
                 f"""SELECT "offset", day::text, data FROM memtier.lines
                     WHERE stream = {_STREAM} AND day = %s AND "offset" > %s
                     ORDER BY "offset" LIMIT {BATCH}""",  # noqa: S608
-                (*self._of(stream), day, after),
+                (*self._stream_key(stream), day, after),
             )
             yield from (SharedLine(*row) for row in rows)
             if len(rows) < BATCH:
@@ -129,11 +124,10 @@ class PostgresLedger:
             after = rows[-1][0]
 
     def days_of(self, stream: Stream, offsets: Collection[int]) -> set[str]:
-        """Return the days of lines."""
         rows = self._rows(
             f"""SELECT DISTINCT day::text FROM memtier.lines
                 WHERE stream = {_STREAM} AND "offset" = ANY(%s)""",  # noqa: S608
-            (*self._of(stream), list(offsets)),
+            (*self._stream_key(stream), list(offsets)),
         )
         return {day for (day,) in rows}
 
@@ -145,14 +139,13 @@ class PostgresLedger:
         expected: int,
         lines: Sequence[NewLine],
         leases: Sequence[Lease] = (),
-    ) -> Appended:
-        """Append lines to a stream that ends at ``expected``; return where it ends now."""
+    ) -> AppendResult:
         [(state, head)] = self._rows(
             """SELECT state, new_head FROM memtier.append_at(
                  %s, %s, %s, %s, %s::date[], %s::bytea[], %s::bytea[], %s::text[], %s::bigint[],
                  %s)""",
             (
-                *self._of(stream),
+                *self._stream_key(stream),
                 expected,
                 [line.day for line in lines],
                 [line.key for line in lines],
@@ -166,10 +159,9 @@ class PostgresLedger:
             raise Moved(f"{stream} ends at {head}, not at {expected}")
         if state == "fenced":
             raise LeaseLost("another machine does this work now")
-        return Appended(int(head), state == "appended")
+        return AppendResult(int(head), state == "appended")
 
     def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
-        """Append to several streams, all or none; tell whether it was now, not before."""
         numbered = [(n, line) for n, part in enumerate(parts, 1) for line in part.lines]
         [(state,)] = self._rows(
             """SELECT memtier.append_all(
@@ -202,11 +194,10 @@ class PostgresLedger:
         reason: str,
         epoch: int | None = None,
     ) -> int:
-        """Replace lines by others, by their offsets; return the new epoch."""
         [(after,)] = self._rows(
             "SELECT memtier.purge_lines(%s, %s, %s, %s::bigint[], %s::bytea[], %s, %s::int)",
             (
-                *self._of(stream),
+                *self._stream_key(stream),
                 [offset for offset, _ in replaced],
                 [data for _, data in replaced],
                 reason,
@@ -218,22 +209,20 @@ class PostgresLedger:
         return int(after)
 
     def purged(self, stream: Stream, since_epoch: int) -> Sequence[Purged]:
-        """Return the purges after an epoch, in order."""
         rows = self._rows(
             f"""SELECT epoch, offsets, reason FROM memtier.purges
                 WHERE stream = {_STREAM} AND epoch > %s ORDER BY epoch""",  # noqa: S608
-            (*self._of(stream), since_epoch),
+            (*self._stream_key(stream), since_epoch),
         )
         return [Purged(epoch, tuple(offsets), reason) for epoch, offsets, reason in rows]
 
     def acknowledge(self, stream: Stream, offset: int, epoch: int) -> None:
-        """Record how far this machine has followed a stream."""
         self._rows(
-            "SELECT memtier.acknowledge(%s, %s, %s, %s, %s)", (*self._of(stream), offset, epoch)
+            "SELECT memtier.acknowledge(%s, %s, %s, %s, %s)",
+            (*self._stream_key(stream), offset, epoch),
         )
 
     def pending(self) -> Sequence[Pending]:
-        """Return the machines on which purged lines may still be."""
         rows = self._rows(
             """SELECT f.machine::text, s.ledger, s.owner, f.seen
                FROM memtier.followers f JOIN memtier.streams s ON s.id = f.stream
@@ -246,28 +235,23 @@ class PostgresLedger:
         ]
 
     def machines(self) -> Sequence[Machine]:
-        """Return the machines that take part in the project."""
         rows = self._rows("SELECT machine, writes, seen FROM memtier.machines(%s)", (self._name,))
         return [Machine(*row) for row in rows]
 
     def machine(self) -> str:
-        """Return this machine's name: its role."""
         [(name,)] = self._rows("SELECT session_user::text", ())
         return str(name)
 
     def leave(self) -> None:
-        """Take part no longer."""
         self._rows("SELECT memtier.leave(%s)", (self._name,))
 
     # -- leases --------------------------------------------------------------------------------
 
     def lease(self, job: str, ttl: float) -> Lease | None:
-        """Take the lease of a job for some seconds; None while another holds it."""
         [(fence,)] = self._rows("SELECT memtier.take_lease(%s, %s, %s)", (self._name, job, ttl))
         return None if fence is None else Lease(job, fence)
 
     def renew(self, lease: Lease, ttl: float) -> bool:
-        """Keep a lease for some seconds more; tell whether it is still this machine's."""
         [(kept,)] = self._rows(
             "SELECT memtier.renew_lease(%s, %s, %s, %s)",
             (self._name, lease.job, lease.fence, ttl),
@@ -275,16 +259,12 @@ class PostgresLedger:
         return bool(kept)
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back."""
         self._rows("SELECT memtier.release_lease(%s, %s, %s)", (self._name, lease.job, lease.fence))
 
     # -- waiting -------------------------------------------------------------------------------
 
     def wait(self, timeout: float) -> bool:
-        """Wait until a stream has changed, or for a time; tell whether one has.
-
-        A notification that a pooler keeps back is missed: whoever waits looks at the heads, too.
-        """
+        # A notification that a pooler keeps back is missed: whoever waits looks at the heads, too.
         import psycopg
 
         self._leave_inherited()
@@ -302,7 +282,6 @@ class PostgresLedger:
             raise Unreachable(f"the shared ledger at {address(self.url)}: {error}") from error
 
     def close(self) -> None:
-        """Close the connections."""
         self._leave_inherited()
         self._drop_listener()
         with self._lock:
@@ -319,7 +298,7 @@ class PostgresLedger:
 
     # -- the connection ------------------------------------------------------------------------
 
-    def _of(self, stream: Stream) -> tuple[str, str, str]:
+    def _stream_key(self, stream: Stream) -> tuple[str, str, str]:
         return self._name, stream.ledger, encode_owner(stream.owner)
 
     def _rows(self, query: str, values: Sequence[object]) -> list[Any]:

@@ -1,6 +1,8 @@
-"""What a benchmark makes on a server, measures and removes: a database, with a role a machine.
+"""What a benchmark makes on a server, measures and removes.
 
-What it tells of the server comes from PostgreSQL's own views, read by the owner.
+In PostgreSQL a database, with a role for each machine; what is measured comes from the server's own
+views, read by the owner.  In NATS a stream for each project; all machines are the user of the
+address, who may do all, as users are in the server's configuration.
 """
 
 from __future__ import annotations
@@ -8,14 +10,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.admin import Grant, grant, migrate
-from memtier_plugin.storage.shared.connection import address, connect, import_psycopg
 from memtier_plugin.storage.shared.engines import is_nats
-from memtier_plugin.storage.shared.protocol import Refused
+from memtier_plugin.storage.shared.nats.admin import prepare
+from memtier_plugin.storage.shared.nats.ledger import NatsLedger
+from memtier_plugin.storage.shared.nats.link import Link, ServerAddress
+from memtier_plugin.storage.shared.nats.names import Names
+from memtier_plugin.storage.shared.postgres.admin import grant, migrate
+from memtier_plugin.storage.shared.postgres.connection import address, connect, import_psycopg
+from memtier_plugin.storage.shared.protocol import MachineGrant, Refused
 
 if TYPE_CHECKING:
     import psycopg
@@ -33,56 +40,6 @@ class StoredLines(NamedTuple):
     payload: int
     heap: int
     indexes: int
-
-
-class Scratch(Protocol):
-    """What a benchmark needs of a server: new projects on it, and what they cost there."""
-
-    durability: Literal["os", "sync"]  # of the machines
-    environment: Mapping[str, str]  # theirs, with the password
-
-    def __enter__(self) -> Self:
-        """Make what all projects need."""
-
-    def __exit__(self, *_: object) -> None:
-        """Remove all of it."""
-
-    def project(self, name: str) -> str:
-        """Return the name of a project of this run."""
-
-    def add_machine(self, project: str) -> str:
-        """Let a machine write a project; return its address."""
-
-    def count_lines(self) -> int:
-        """Return how many lines all projects have."""
-
-    def measure_lines(self) -> StoredLines:
-        """Return what the lines take on the server."""
-
-    def count_connections(self) -> dict[str, int]:
-        """Return how many connections each machine has now."""
-
-    def count_statements(self) -> int | None:
-        """Return how many statements machines have sent; None where they are not counted."""
-
-    def process_id(self) -> int | None:
-        """Return a process of the server; None where it does not tell."""
-
-    def version(self) -> str:
-        """Return what the server is, for a report."""
-
-
-def open_scratch(url: str) -> Scratch:
-    """Return what makes projects on the server of an address.
-
-    Raises:
-        Unsupported: the engine's driver is not installed.
-    """
-    if is_nats(url):
-        from memtier_plugin.storage.shared.jetstream.scratch import ScratchStreams
-
-        return ScratchStreams(url)
-    return ScratchDatabase(url)
 
 
 class ScratchDatabase:
@@ -131,7 +88,7 @@ class ScratchDatabase:
         name = f"{self.name}_{len(self._machines)}"
         self._machines.append(name)
         for project in projects:
-            grant(self.url, Grant(name, project), self._password)
+            grant(self.url, MachineGrant(name, project), self._password)
         host = urlsplit(self.url).netloc.rpartition("@")[2]
         return _with(self.url, netloc=f"{name}@{host}")
 
@@ -197,6 +154,86 @@ class ScratchDatabase:
             return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             raise LedgerError(f"{address(self.url)}: {error}") from error
+
+
+class ScratchStreams:
+    """New streams, one a project; use it in a ``with`` block."""
+
+    durability: Literal["os", "sync"] = "os"  # the most that one server promises
+    environment: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._prefix = f"bench-{secrets.token_hex(4)}-"
+        self._ledgers: dict[str, NatsLedger] = {}
+
+    def __enter__(self) -> Self:
+        """Make nothing yet: a stream is made for its first machine."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the streams."""
+        for project, ledger in self._ledgers.items():
+            ledger.close()
+            link = Link(ServerAddress.of(self._url), Names(project).stream)
+            with suppress(LedgerError):
+                link.ask("STREAM.DELETE")
+            link.close()
+
+    def project(self, name: str) -> str:
+        """Return the name of a project of this run."""
+        return self._prefix + name
+
+    def add_machine(self, project: str) -> str:
+        """Return a machine's address; the project is made for its first.
+
+        Raises:
+            LedgerError: the server is away, or this user may not.
+        """
+        if project not in self._ledgers:
+            prepare(self._url, project)
+            self._ledgers[project] = NatsLedger(self._url, project, durable=False)
+        return self._url
+
+    def count_lines(self) -> int:
+        """Return how many lines all projects have."""
+        heads = (head for ledger in self._ledgers.values() for head in ledger.heads().values())
+        return sum(head.offset for head in heads)
+
+    def measure_lines(self) -> StoredLines:
+        """Return what the streams take on the disk: lines, keys and subjects are not told apart."""
+        size = 0
+        for project in self._ledgers:
+            link = Link(ServerAddress.of(self._url), Names(project).stream)
+            size += int(link.ask("STREAM.INFO")["state"]["bytes"])
+            link.close()
+        return StoredLines(self.count_lines(), size, size, 0)
+
+    def count_connections(self) -> dict[str, int]:
+        """Return nothing: the server tells its connections to its operator alone."""
+        return {}
+
+    def count_statements(self) -> None:
+        """Return None: the server does not count what it is asked."""
+
+    def process_id(self) -> None:
+        """Return None: the server does not say which process it is."""
+
+    def version(self) -> str:
+        """Return what the server is, for a report."""
+        return "NATS JetStream, one server"
+
+
+Scratch = ScratchDatabase | ScratchStreams
+
+
+def open_scratch(url: str) -> Scratch:
+    """Return what makes projects on the server of an address.
+
+    Raises:
+        Unsupported: the engine's driver is not installed.
+    """
+    return ScratchStreams(url) if is_nats(url) else ScratchDatabase(url)
 
 
 def _with(url: str, **changed: str) -> str:

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from memtier_plugin.core.errors import LedgerError, Unsupported
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.times import from_iso
-from memtier_plugin.storage.shared.jetstream.names import inbox
+from memtier_plugin.storage.shared.nats.names import inbox
 from memtier_plugin.storage.shared.patience import seconds_left
 from memtier_plugin.storage.shared.protocol import Refused, Unreachable
 
@@ -48,7 +48,7 @@ class Behind(Exception):
     """The subject or the stream has another last message than the writer expects."""
 
 
-class Message(NamedTuple):
+class StoredMessage(NamedTuple):
     """A stored message."""
 
     seq: int
@@ -58,7 +58,7 @@ class Message(NamedTuple):
     stored: datetime
 
 
-class Address(NamedTuple):
+class ServerAddress(NamedTuple):
     """What the address of a server says; the password is in the environment or in a file."""
 
     server: str
@@ -66,7 +66,7 @@ class Address(NamedTuple):
     options: Mapping[str, str]
 
     @classmethod
-    def of(cls, url: str) -> Address:
+    def of(cls, url: str) -> ServerAddress:
         """Read an address.
 
         Raises:
@@ -105,7 +105,7 @@ class Address(NamedTuple):
 class Link:
     """One connection, made when it is first needed and again after it broke; thread-safe."""
 
-    def __init__(self, address: Address, stream: str) -> None:
+    def __init__(self, address: ServerAddress, stream: str) -> None:
         self.address = address
         self._stream = stream
         self._lock = Mutex()
@@ -165,7 +165,7 @@ class Link:
     @contextmanager
     def reader(
         self, subject: str, start: int = 1, *, headers: bool = False, last: bool = False
-    ) -> Iterator[Reader]:
+    ) -> Iterator[MessageReader]:
         """Read the messages of a subject or pattern from a sequence number on.
 
         Args:
@@ -191,13 +191,13 @@ class Link:
         made = self.ask("CONSUMER.CREATE", name, subject, **values)
         try:
             now = from_iso(str(made["created"]))
-            yield Reader(self, self._stream, name, int(made["num_pending"]), now)
+            yield MessageReader(self, self._stream, name, int(made["num_pending"]), now)
         finally:
             with suppress(LedgerError):
                 self.tell(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}")
 
     def wait(self, subject: str, timeout: float) -> bool:
-        """Wait until something is told on a subject; tell whether it was, True the first time."""
+        """Wait until something is told on a subject; return whether it was, True the first time."""
         return self._run(self._wait(subject, timeout), timeout + _ANSWER_SECONDS)
 
     def close(self) -> None:
@@ -224,20 +224,20 @@ class Link:
 
         refusal = asyncio.get_running_loop().create_future()
         self._refusals[subject.lower()] = refusal
-        asked = asyncio.ensure_future(
+        request = asyncio.ensure_future(
             self._connected.request(
                 subject, data, timeout=_ANSWER_SECONDS, headers=dict(headers) if headers else None
             )
         )
         try:
-            await asyncio.wait({asked, refusal}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({request, refusal}, return_when=asyncio.FIRST_COMPLETED)
             if refusal.done():
                 raise Refused(f"the user {self.address.user!r} may not publish to {subject}")
-            return await asked
+            return await request
         except NoRespondersError as error:
             raise Refused(f"there is no {self._stream} in NATS: {_INIT}") from error
         finally:
-            asked.cancel()
+            request.cancel()
             self._refusals.pop(subject.lower(), None)
 
     async def _ask(
@@ -407,17 +407,17 @@ class Link:
         async def shut() -> None:
             if client is not None:
                 await _shut(client)
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
                 task.cancel()
-            if others:
-                await asyncio.wait(others, timeout=1.0)
+            if tasks:
+                await asyncio.wait(tasks, timeout=1.0)
             loop.call_soon(loop.stop)
 
         return asyncio.run_coroutine_threadsafe(shut(), loop)
 
 
-class Reader:
+class MessageReader:
     """The messages that there were when it was opened, at ``now`` by the server's clock."""
 
     def __init__(self, link: Link, stream: str, name: str, left: int, now: datetime) -> None:
@@ -426,7 +426,7 @@ class Reader:
         self.left = left
         self.now = now
 
-    def take(self, limit: int) -> list[Message]:
+    def take(self, limit: int) -> list[StoredMessage]:
         """Return the next messages; none when there are no more."""
         number = min(limit, self.left)
         if number <= 0:
@@ -434,21 +434,21 @@ class Reader:
         self.left -= number
         return self._link._run(self._take(number))
 
-    async def _take(self, number: int) -> list[Message]:
+    async def _take(self, number: int) -> list[StoredMessage]:
         client = self._link._connected
         subject = client.new_inbox()
         subscription = await client.subscribe(subject)
         try:
             wanted = json.dumps({"batch": number, "expires": int(_ANSWER_SECONDS * 1e9)}).encode()
             await client.publish(self._next, wanted, reply=subject)
-            messages: list[Message] = []
+            messages: list[StoredMessage] = []
             while len(messages) < number:
                 message = await subscription.next_msg(_ANSWER_SECONDS)
                 if not message.reply:  # a status: less was there, after all
                     break
                 meta = message.metadata
                 messages.append(
-                    Message(
+                    StoredMessage(
                         meta.sequence.stream,
                         message.subject,
                         message.headers or {},
