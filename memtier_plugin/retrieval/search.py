@@ -149,18 +149,8 @@ class Search:
             parsed = replace(parsed, by_time=True, topic_terms=topic)
         model = self.vector.model if self.vector else None
         own_weights = ranking_weights(self.settings.retrieval.weights, model)
-        self.builder = builder = make_builder(
-            self.reader,
-            replace(self.settings.retrieval, weights=own_weights),
-            self.viewer,
-            parsed,
-            self.vector,
-            self.scopes,
-            self.shared,
-            self.check,
-            self.settings.people.profiles,
-            self.expansion,
-        )
+        weighted = replace(self.settings.retrieval, weights=own_weights)
+        self.builder = builder = make_builder(self, parsed, weighted)
         pool = builder.build()
         signals = score_signals(pool)
         for name, signal in plugins.find_pool_signals(self.settings).items():

@@ -65,14 +65,14 @@ class Pool:
     bm25: Sequence[float]
     terms: Mapping[int, Mapping[str, int]]
     scores: Mapping[int, float]
-    ngram_scores: Mapping[int, float]
-    source_strength: Mapping[int, float]
-    source_times: Mapping[int, Sequence[float]]
-    around: Around
     adjacent: Sequence[Adjacent]
-    sessions: Collection[int]
-    kinds: Mapping[int, str]
-    similarity: Mapping[int, float] | None
+    ngram_scores: Mapping[int, float] = field(default_factory=dict)
+    source_strength: Mapping[int, float] = field(default_factory=dict)
+    source_times: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    around: Around = field(default_factory=dict)
+    sessions: Collection[int] = ()
+    kinds: Mapping[int, str] = field(default_factory=dict)
+    similarity: Mapping[int, float] | None = None
     expansion: tuple[str, Mapping[int, float]] | None = None
     first: Mapping[int, float] = field(default_factory=dict)
 

@@ -8,17 +8,18 @@ to no tier and take part in each.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
 from memtier_papers.hmo.formula import BUFFER, CACHE, MAX_RECENT
 from memtier_plugin.core.results import Evidence, Step
-from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval.candidates import MIN_COSINE, PIECES, PoolBuilder, Scores, best_rows
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import CONSIDERED, block_probability
+from memtier_plugin.retrieval.query import ParsedQuery
 from memtier_plugin.retrieval.rankers import Ranker
 from memtier_plugin.retrieval.search import Search, SearchResult
 from memtier_plugin.storage.index.candidate_reader import Match
@@ -106,24 +107,30 @@ class TieredRanker(Ranker):
 TIERED: Final = TieredRanker()
 
 
-@dataclass(slots=True)
 class TierBuilder(PoolBuilder):
     """Gathers the candidates of one tier.
 
-    Attributes:
+    Args:
         within: the only rows of entries that may be candidates; None for all.  Their words and
             vectors are compared then, and no n-grams.
         earlier: the same query's search within fewer rows; what it read is not read again.
     """
 
-    within: Collection[int] | None = None
-    earlier: TierBuilder | None = None
-    near_facts: Scores = field(default_factory=dict)
-    fact_ngrams: Scores = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.earlier is not None:
-            self.similarity = dict(self.earlier.similarity)
+    def __init__(
+        self,
+        search: Search,
+        query: ParsedQuery,
+        settings: Retrieval,
+        *,
+        within: Collection[int] | None = None,
+        earlier: TierBuilder | None = None,
+    ) -> None:
+        super().__init__(search, query, settings)
+        self.within, self.earlier = within, earlier
+        self.near_facts: Scores = {}
+        self.fact_ngrams: Scores = {}
+        if earlier is not None:
+            self.similarity = dict(earlier.similarity)
 
     def match_words(self) -> Match:
         """Look up the query's words in the entries that were not looked at before."""
@@ -142,7 +149,7 @@ class TierBuilder(PoolBuilder):
 
     def match_facts(self) -> Match:
         """Look up the query's words in facts, once."""
-        return self.earlier.fact_words if self.earlier else super(TierBuilder, self).match_facts()
+        return self.earlier.fact_words if self.earlier else super().match_facts()
 
     def match_ngrams(self) -> Scores:
         """Look up the query's n-grams in facts, and in all entries but not in those of a tier."""
@@ -155,19 +162,17 @@ class TierBuilder(PoolBuilder):
 
     def nearest_facts(self) -> Scores:
         """Return the facts nearest to the query, looked up once."""
-        self.near_facts = (
-            self.earlier.near_facts if self.earlier else super(TierBuilder, self).nearest_facts()
-        )
+        self.near_facts = self.earlier.near_facts if self.earlier else super().nearest_facts()
         return self.near_facts
 
     def nearest_entries(self) -> Scores:
         """Return the entries nearest to the query."""
-        if self.vector is None or not self.scopes or self.within is None:
-            return super(TierBuilder, self).nearest_entries()
-        cosines = self.similarities(self.vector, self.within)
+        if self.search.vector is None or not self.scopes or self.within is None:
+            return super().nearest_entries()
+        cosines = self.similarities(self.within)
         near = {row: cosines[row] for row in self.within if row in cosines}
         return {row: near[row] for row in best_rows(near, PIECES) if near[row] >= MIN_COSINE}
 
-    def may_be(self, row: int) -> bool:
-        """Return whether an entry may be a candidate: it is in the tier."""
-        return self.within is None or row in self.within
+    def in_reach(self, rows: Iterable[int]) -> list[int]:
+        """Return those entries' rows that are in the tier."""
+        return [row for row in rows if self.within is None or row in self.within]
