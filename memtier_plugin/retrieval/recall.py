@@ -7,7 +7,7 @@ Each step takes the frozen record of the step before it and returns the next: `Q
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -18,13 +18,13 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.garbage import delayed_collection
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import FOR_PROMPTS, count_tokens
+from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
 from memtier_plugin.core.settings.schema import AgentRights, Settings
 from memtier_plugin.core.times import aware
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
-from memtier_plugin.retrieval.block import BlockPlan, keep_injectable, passage_size
+from memtier_plugin.retrieval.block import BlockPlan, passage_size
 from memtier_plugin.retrieval.contradictions import (
     StatedValue,
     mark_ended,
@@ -75,10 +75,7 @@ class Recaller:
         self._store = actor.store
         self._settings = settings or actor.store.settings
         self._already_shown = AlreadyShown(actor.store, actor.agent)
-        was_injected = self._already_shown.was_injected
-        self._judge = Judge(
-            actor.store, self._settings, self._allowed, self._find_shown, was_injected
-        )
+        self._judge = Judge(actor.store, self._settings, self._already_shown)
         self.journal = RecallJournal(actor, self._already_shown)
         self.subjects = SubjectFinder(actor.store, self.journal)
 
@@ -214,7 +211,10 @@ class Recaller:
         size = self.ranker.size(settings)
         deadline_ms, budget = request.deadline_ms, request.token_budget
         budget = size.token_budget if budget is None else budget
-        judged = text and not self._store.paused and self._judge.applies(request)
+        is_judged = (
+            request.purpose != "search" and settings.retrieval.floor != "off" and self.ranker.merges
+        )
+        has_kinds = text and not self._store.paused and is_judged
         return Query(
             text,
             viewer,
@@ -224,7 +224,10 @@ class Recaller:
             token_budget=budget,
             until=None if deadline_ms is None else started + deadline_ms / 1000,
             by_meaning=by_meaning,
-            kinds=prompt_kinds(text, request.kind) if judged else NO_KINDS,
+            ranker=self.ranker,
+            is_judged=is_judged,
+            guarded=settings.trust.defence,
+            kinds=prompt_kinds(text, request.kind) if has_kinds else NO_KINDS,
         )
 
     # -- search --------------------------------------------------------------------------------
@@ -328,11 +331,11 @@ class Recaller:
     # -- select --------------------------------------------------------------------------------
 
     def _select(self, query: Query, candidates: Candidates) -> Selection:
-        hits = self._allowed(query, candidates.hits)
-        if candidates.by_time and self._judge.applies(query.request):
+        hits = query.keep_allowed(candidates.hits)
+        if candidates.by_time and query.is_judged:
             hits = [hit for hit in hits if hit.evidence is None or hit.evidence.time == 1]
         already_shown: tuple[str, ...] = ()
-        if shown := self._find_shown(query, hits):
+        if shown := self._already_shown.find_shown(query.request, hits):
             if self.ranker.merges:  # and what says the same in another line
                 first = hits[:DEDUPLICATION_WINDOW]
                 shown |= find_copies(first, shown, self._stated_values(hits))
@@ -348,16 +351,6 @@ class Recaller:
 
     def _stated_values(self, hits: Sequence[Hit]) -> dict[str, StatedValue]:
         return stated_values(hits[:CONTRADICTION_WINDOW], self._settings.facts.single_valued)
-
-    def _allowed(self, query: Query, hits: Iterable[Hit]) -> list[Hit]:
-        """Return the hits that may stand in the block, by what the recall is for."""
-        if query.request.purpose not in FOR_PROMPTS:
-            return list(hits)
-        return keep_injectable(hits, guarded=self._settings.trust.defence)
-
-    def _find_shown(self, query: Query, hits: Sequence[Hit]) -> set[str]:
-        request = query.request
-        return self._already_shown.find_shown(request.session_id, request.shown, hits)
 
     def _replacing(self, values: Mapping[str, StatedValue], until: float | None) -> Collection[str]:
         if values:
@@ -403,13 +396,13 @@ class Recaller:
             hits, _ = self._search_index(query, command.text, by_meaning, degradations)
             # Another query's scores cannot be compared with this one's.
             hits = [replace(hit, score=0.0, signals={}) for hit in hits]
-            return self._allowed(query, hits)
+            return query.keep_allowed(hits)
 
         hits, steps = list(routed.lines.hits), list[Step]()
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             pages = PageReader(self._store.reader(), query.viewer)
             hits, steps = follow_up(question, routed.lines.hits, pages, search)
-        shown = self._find_shown(query, hits)
+        shown = self._already_shown.find_shown(query.request, hits)
         hits = [hit for hit in hits if hit.id not in shown]
         ids = {hit.id for hit in candidates.hits}
         return Routed(
@@ -423,7 +416,7 @@ class Recaller:
     # -- pack ----------------------------------------------------------------------------------
 
     def _block(self, query: Query, terms: Mapping[str, float], judged: Judged) -> BlockPlan:
-        k, budget, guarded = query.k, query.token_budget, self._settings.trust.defence
+        k, budget, guarded = query.k, query.token_budget, query.guarded
         if not self.ranker.refines:
             return BlockPlan(judged.hits, k, budget, guarded=guarded)
         most = self._settings.retrieval.passage_tokens
