@@ -6,8 +6,8 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from memtier_papers.hmo import formula
 from memtier_plugin.core.times import from_iso
-from memtier_plugin.priority import formula
 from memtier_plugin.storage.index.priorities import PriorityReader, ScoredEntry
 
 _DAY: Final = timedelta(days=1)
