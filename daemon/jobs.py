@@ -147,11 +147,6 @@ def _run_summaries(memory: MemTier, run: JobRun) -> None:
         _log.info("project %r: %d summaries and timelines", memory.project, written)
 
 
-def _run_attribution(memory: MemTier, run: JobRun) -> None:
-    while memory.logprob_creditor.run(stop=run.stop.is_set).left and not run.stop.is_set():
-        pass
-
-
 def _run_embedding(memory: MemTier, run: JobRun) -> None:
     report = embed_missing(memory, run.stop)
     if report is not None and (report.embedded or report.dropped):
@@ -185,11 +180,6 @@ _SHIPPED: Final = (
     ),
 )
 _SHIPPED_LAST: Final = (  # they use what the others wrote
-    JobSpec(
-        "attribution",
-        lambda settings: "endpoint" if settings.attribution.proxy == "logprob" else None,
-        _run_attribution,
-    ),
     JobSpec(
         "causes",
         lambda settings: "daily" if settings.causes != Causes() else None,

@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from memtier_plugin.ingest.confidences import Confidences
     from memtier_plugin.ingest.recorder import Recorder
     from memtier_plugin.learning.causes import Causes
-    from memtier_plugin.learning.log import LearnLog
     from memtier_plugin.lifecycle.edit import Editor
     from memtier_plugin.lifecycle.history import History
     from memtier_plugin.lifecycle.purge.purge import Purger
-    from memtier_plugin.operations.logprob_credit import LogprobCreditor
     from memtier_plugin.regression.gate import RegressionGate
     from memtier_plugin.retrieval.query import Viewer
     from memtier_plugin.retrieval.recall import Recaller
@@ -130,13 +128,6 @@ class Services(Project):
 
         return Editor(self._actor, self.knowledge.person)
 
-    @cached_property
-    def learned(self) -> LearnLog:
-        """What was learned and put into the project's settings."""
-        from memtier_plugin.learning.log import LearnLog
-
-        return LearnLog(self._actor)
-
     @property
     def regression(self) -> RegressionGate:
         """The gate that tells whether a change makes answers worse."""
@@ -169,13 +160,6 @@ class Services(Project):
         from memtier_plugin.facts.summaries.job import Summariser
 
         return Summariser(self._actor)
-
-    @cached_property
-    def logprob_creditor(self) -> LogprobCreditor:
-        """The job that credits ended runs by a model's log-probabilities."""
-        from memtier_plugin.operations.logprob_credit import LogprobCreditor
-
-        return LogprobCreditor(self._actor)
 
     @cached_property
     def working(self) -> WorkingMemory:

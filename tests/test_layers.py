@@ -66,7 +66,7 @@ PURE = (
     " priority.formula papers.hmo.importance papers.hmo.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
     " papers.tiermem.router_reward"
-    " learning.attribution learning.logprob learning.uplift papers.mem_t.tree_credit"
+    " learning.attribution papers.memtier.logprob learning.uplift papers.mem_t.tree_credit"
     " papers.true_memory.gate"
     " lifecycle.purge.plan mcp.definitions regression.verdict"
     " providers.pricing providers.scoring providers.structured_output"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from memtier_plugin.core.event_payload import EventPayload, StateEvent, optional
@@ -57,18 +56,3 @@ class UpliftEvent(StateEvent):
     high: float = 0.0
     shown: int = 0
     withheld: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttributeEvent(EventPayload):
-    """A model scored the answer of a run with and without each line of its block.
-
-    ``affinities`` holds by item how much likelier the line made each token of the answer, in nats,
-    at least 0; ``problem`` says why the run was not scored.
-    """
-
-    KIND: ClassVar[str] = "attribute"
-
-    model: str
-    affinities: Mapping[str, float] = field(default_factory=dict)
-    problem: str = ""

@@ -73,3 +73,11 @@ def _plain(value: object) -> object:
 @cache
 def _declared(cls: type) -> list[tuple[str, bool]]:
     return [(f.name, "optional" in f.metadata) for f in fields(cls)]
+
+
+@cache
+def plugin_payload(kind: str) -> type[EventPayload] | None:
+    """Return the payload of a kind of event that an installed plugin writes."""
+    from memtier_plugin.core import plugins  # here: few journals have such events
+
+    return plugins.find_event_kinds().get(kind)

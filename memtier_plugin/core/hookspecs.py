@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import pluggy
 
+from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.core.results import Hit, Signal
@@ -170,3 +171,12 @@ def memtier_commands() -> Mapping[str, CommandSpec]:
 @hookspec
 def memtier_jobs() -> Sequence[JobSpec]:
     """Return background jobs to run for every project, after the consolidation."""
+
+
+@hookspec
+def memtier_event_kinds() -> Sequence[type[EventPayload]]:
+    """Return the payloads of the journal events that the plugin writes, each with its ``KIND``.
+
+    Without the plugin such lines are kept, exported and purged like all others; only their fields
+    are not looked at.
+    """

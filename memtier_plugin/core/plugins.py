@@ -27,6 +27,7 @@ import pluggy
 
 from memtier_plugin.core import hookspecs
 from memtier_plugin.core.entry_points import COMMANDS_GROUP, may_be_installed
+from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
     CommandSpec,
@@ -190,6 +191,12 @@ def find_commands() -> dict[str, CommandSpec]:
 def find_jobs() -> list[JobSpec]:
     """Return the background jobs that plugins add."""
     return [job for answer in _extensions().hook.memtier_jobs() for job in answer]
+
+
+def find_event_kinds() -> dict[str, type[EventPayload]]:
+    """Return the payloads of the journal events that plugins write, by kind."""
+    answers = _extensions().hook.memtier_event_kinds()
+    return {payload.KIND: payload for answer in answers for payload in answer}
 
 
 def find_embedder() -> Embedder | None:

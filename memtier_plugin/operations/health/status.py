@@ -245,6 +245,7 @@ def _without_job(settings: Settings) -> Iterator[str]:
 
     jobs = {job.name for job in plugins.find_jobs()}
     asked = {
+        "attribution": ("attribution.proxy", settings.attribution.proxy == "logprob"),
         "gate": ("gate.mode", settings.gate.mode != "off"),
         "priority": ("priority.enabled", settings.priority.enabled),
     }

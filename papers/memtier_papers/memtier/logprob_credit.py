@@ -8,19 +8,20 @@ Where the model is away, the earlier credits stand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
-from memtier_plugin.core.cause_events import AttributeEvent, OutcomeEvent
+from memtier_papers.memtier.logprob import leave_one_out
+from memtier_plugin.core.cause_events import OutcomeEvent
 from memtier_plugin.core.errors import ContextTooLong, EndpointRefused, SettingsError
+from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent
 from memtier_plugin.core.results import Hit
 from memtier_plugin.learning.attribution import normalise_shares
 from memtier_plugin.learning.credit import RunShares
-from memtier_plugin.learning.logprob import leave_one_out
 from memtier_plugin.learning.tool_outcomes import STATED
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.retrieval.block import format_line
@@ -36,6 +37,21 @@ PROXY: Final = "logprob"
 PURPOSE: Final = "attribution"  # of the calls, as the journal names it
 _LINE_CHARS: Final = 1_000  # of a line that a model reads
 _DIGITS: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeEvent(EventPayload):
+    """A model scored the answer of a run with and without each line of its block.
+
+    ``affinities`` holds by item how much likelier the line made each token of the answer, in nats,
+    at least 0; ``problem`` says why the run was not scored.
+    """
+
+    KIND: ClassVar[str] = "attribute"
+
+    model: str
+    affinities: Mapping[str, float] = field(default_factory=dict)
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
