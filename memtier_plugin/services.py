@@ -18,7 +18,7 @@ from memtier_plugin.project import Project
 from memtier_plugin.providers.embedding.query import RemoteEmbedder
 
 if TYPE_CHECKING:
-    from memtier_plugin.answering.tool_search import ToolSearch
+    from memtier_plugin.answering.store_search import StoreSearch
     from memtier_plugin.facts.people import People
     from memtier_plugin.facts.retirement import Retirement
     from memtier_plugin.facts.service import FactService
@@ -70,11 +70,11 @@ class Services(Project):
         """Return this agent as it asks for a sender, with what the project grants it."""
         return self._recaller.viewer(sender, self._clock())
 
-    def search_stores(self, sender: str | None, shown: set[str]) -> ToolSearch:
+    def search_stores(self, sender: str | None, shown: set[str]) -> StoreSearch:
         """Return the searches of single stores for a sender; ``shown`` grows by what they show."""
-        from memtier_plugin.answering.tool_search import ToolSearch
+        from memtier_plugin.answering.store_search import StoreSearch
 
-        return ToolSearch(self.store, self._recaller, self.viewer(sender), shown=shown)
+        return StoreSearch(self.store, self._recaller, self.viewer(sender), shown=shown)
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
         """Record whole sessions, as an import does, many runs at once.

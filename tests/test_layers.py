@@ -60,7 +60,7 @@ LEVEL = {room: number for number, line in enumerate(reversed(ORDER)) for room in
 PURE = (
     "text.* trust.confidences trust.echoes trust.escaping trust.external_text trust.fence"
     " trust.discretion trust.forget_requests trust.origins trust.statements trust.tool_calls"
-    " trust.tool_origins answering.decomposition answering.planning answering.tool_calls"
+    " trust.tool_origins papers.mem_t.decomposition papers.mem_t.planning papers.mem_t.tool_calls"
     " facts.extraction.* facts.verification.*"
     " facts.evolution facts.filters"
     " priority.formula papers.hmo.importance papers.hmo.persona"

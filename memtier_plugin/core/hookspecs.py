@@ -11,6 +11,7 @@ that raises is reported and passed over, and wrappers are not supported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -74,6 +75,25 @@ class JobSpec(NamedTuple):
     name: str
     group: Callable[[Settings], str | None]
     run: Callable[[Any, Any], None]
+
+
+class SearchedAnswer(NamedTuple):
+    """An answer that a plugin searched for.
+
+    Attributes:
+        answer: an `answering.llm.ModelAnswer`; None where nothing was found.
+        why: notes for the route that the answer shows.
+        problem: what it had to do without.
+    """
+
+    answer: Any
+    why: tuple[str, ...] = ()
+    problem: str = ""
+
+
+# Called with an `answering.store_search.StoreSearch`, an `answering.llm.AnsweringModel`, the
+# question and its time.
+AskMode = Callable[[Any, Any, str, datetime], SearchedAnswer]
 
 
 @hookspec(firstresult=True)
@@ -180,3 +200,8 @@ def memtier_event_kinds() -> Sequence[type[EventPayload]]:
     Without the plugin such lines are kept, exported and purged like all others; only their fields
     are not looked at.
     """
+
+
+@hookspec
+def memtier_ask_modes() -> Mapping[str, AskMode]:
+    """Return ways of searching for the answer of a question, by the value of `ask.mode`."""

@@ -30,6 +30,7 @@ from memtier_plugin.core.entry_points import COMMANDS_GROUP, may_be_installed
 from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
+    AskMode,
     CommandSpec,
     Embedder,
     JobSpec,
@@ -197,6 +198,12 @@ def find_event_kinds() -> dict[str, type[EventPayload]]:
     """Return the payloads of the journal events that plugins write, by kind."""
     answers = _extensions().hook.memtier_event_kinds()
     return {payload.KIND: payload for answer in answers for payload in answer}
+
+
+def find_ask_mode(name: str) -> AskMode | None:
+    """Return the way of answering that a plugin brings for a value of `ask.mode`."""
+    answers = _extensions().hook.memtier_ask_modes()
+    return next((modes[name] for modes in answers if name in modes), None)
 
 
 def find_embedder() -> Embedder | None:

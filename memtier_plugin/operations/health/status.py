@@ -83,7 +83,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     report["degraded"] += describe_troubles(store, now)
     if worse := read_baseline(store.project_folder.path).warning:
         report["warnings"].append(worse)
-    report["warnings"] += _without_job(store.settings)
+    report["warnings"] += _without_plugin(store.settings)
     report_limits(store, now, report)
     report["warnings"] += [
         f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
@@ -239,8 +239,8 @@ def describe_missing_vectors(state: EmbeddingState) -> str:
     return f"{state.missing} of {state.items} items have no vector by {state.model} yet{cost}"
 
 
-def _without_job(settings: Settings) -> Iterator[str]:
-    """Name each setting that asks for a job which no installed package provides."""
+def _without_plugin(settings: Settings) -> Iterator[str]:
+    """Name each setting that asks for what no installed package provides."""
     from memtier_plugin.core import plugins
 
     jobs = {job.name for job in plugins.find_jobs()}
@@ -249,9 +249,11 @@ def _without_job(settings: Settings) -> Iterator[str]:
         "gate": ("gate.mode", settings.gate.mode != "off"),
         "priority": ("priority.enabled", settings.priority.enabled),
     }
-    for job, (key, is_on) in asked.items():
-        if is_on and job not in jobs:
-            yield f"{key} is on, but needs a package that is missing: pip install memtier-papers"
+    missing = [key for job, (key, is_on) in asked.items() if is_on and job not in jobs]
+    if (mode := settings.ask.mode) != "pages" and plugins.find_ask_mode(mode) is None:
+        missing.append(f"ask.mode: {mode}")
+    for key in missing:
+        yield f"{key} is on, but needs a package that is missing: pip install memtier-papers"
 
 
 def plugin_errors() -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ from bench.tests.test_bench import locomo
 from bench.tests.test_bench_trees import ASKED
 from memtier_bench.cli.learn_policy import apply_policy
 from memtier_papers.learn_log import LearnLog
+from memtier_papers.mem_t.planner import Weights, read_policy, write_policy
+from memtier_papers.mem_t.planner_gate import check_planner
+from memtier_papers.mem_t.planning import ACTIONS, FEATURES
 from memtier_plugin import MemTier
-from memtier_plugin.answering.planner import Weights, read_policy, write_policy
-from memtier_plugin.answering.planner_gate import check_planner
-from memtier_plugin.answering.planning import ACTIONS, FEATURES
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier as Memory
 from tests.builders import say
