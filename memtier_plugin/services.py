@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.core.errors import EndpointError
@@ -20,13 +20,11 @@ from memtier_plugin.providers.embedding.query import RemoteEmbedder
 if TYPE_CHECKING:
     from memtier_plugin.answering.store_search import StoreSearch
     from memtier_plugin.facts.people import People
-    from memtier_plugin.facts.retirement import Retirement
     from memtier_plugin.facts.service import FactService
     from memtier_plugin.facts.summaries.job import Summariser
     from memtier_plugin.facts.summaries.working import WorkingMemory
     from memtier_plugin.ingest.confidences import Confidences
     from memtier_plugin.ingest.recorder import Recorder
-    from memtier_plugin.learning.causes import Causes
     from memtier_plugin.lifecycle.edit import Editor
     from memtier_plugin.lifecycle.history import History
     from memtier_plugin.lifecycle.purge.purge import Purger
@@ -39,6 +37,17 @@ if TYPE_CHECKING:
 @check_methods
 class Services(Project):
     """The services of one agent in one project; each holds the project's store."""
+
+    if not TYPE_CHECKING:  # a type checker still reports attributes that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a service that a plugin brings."""
+            from memtier_plugin.core import plugins
+
+            if name.startswith("_") or (make := plugins.find_services().get(name)) is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.__dict__[name] = service = make(self)
+            return service
 
     @cached_property
     def _recaller(self) -> Recaller:
@@ -139,20 +148,6 @@ class Services(Project):
     def actor(self) -> Actor:
         """This agent at work on the project, for services that compare two projects."""
         return self._actor
-
-    @cached_property
-    def causes(self) -> Causes:
-        """What lines change in the reward of runs, for the person at the machine."""
-        from memtier_plugin.learning.causes import Causes
-
-        return Causes(self._actor)
-
-    @cached_property
-    def retirement(self) -> Retirement:
-        """The proposals to forget what never helped."""
-        from memtier_plugin.facts.retirement import Retirement
-
-        return Retirement(self._actor)
 
     @cached_property
     def summariser(self) -> Summariser:

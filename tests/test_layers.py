@@ -66,7 +66,7 @@ PURE = (
     " priority.formula papers.hmo.importance papers.hmo.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
     " papers.tiermem.router_reward"
-    " learning.attribution papers.memtier.logprob learning.uplift papers.mem_t.tree_credit"
+    " learning.attribution papers.memtier.logprob papers.memtier.uplift papers.mem_t.tree_credit"
     " papers.true_memory.gate"
     " lifecycle.purge.plan mcp.definitions regression.verdict"
     " providers.pricing providers.scoring providers.structured_output"
@@ -90,7 +90,7 @@ HOMES = {
     "apscheduler": "daemon.*",
     "apsw": "storage.*",
     "autogen_core": "frameworks.autogen",
-    "click": "cli.* bench.cli.*",
+    "click": "cli.* papers.memtier.uplift_command bench.cli.*",
     "crewai": "frameworks.crewai",
     "google": "frameworks.google_adk",
     "huggingface_hub": "providers.embedding.*",
@@ -115,7 +115,7 @@ HOMES = {
     "pluggy": "__init__ core.hookspecs core.plugins",
     "rank_bm25": "retrieval.paper_scorer bench.*",
     "regex": "core.lazy_regex",
-    "rich": "cli.* bench.* tui.*",
+    "rich": "cli.* papers.memtier.uplift_command bench.* tui.*",
     "safetensors": "providers.embedding.*",
     "sqlite_vec": "storage.index.sqlite_vec",
     "Stemmer": "text.tokenizer bench.baselines",

@@ -205,3 +205,8 @@ def memtier_event_kinds() -> Sequence[type[EventPayload]]:
 @hookspec
 def memtier_ask_modes() -> Mapping[str, AskMode]:
     """Return ways of searching for the answer of a question, by the value of `ask.mode`."""
+
+
+@hookspec
+def memtier_services() -> Mapping[str, Callable[[Any], Any]]:
+    """Return services to add to a memory, by the attribute: each is made of it when first used."""

@@ -206,6 +206,12 @@ def find_ask_mode(name: str) -> AskMode | None:
     return next((modes[name] for modes in answers if name in modes), None)
 
 
+def find_services() -> dict[str, Callable[[Any], Any]]:
+    """Return what makes the services that plugins add to a memory, by name."""
+    answers = _extensions().hook.memtier_services()
+    return {name: make for services in answers for name, make in services.items()}
+
+
 def find_embedder() -> Embedder | None:
     """Return the embedder that a plugin brings, if one does."""
     return cast("Embedder | None", _extensions().hook.memtier_embedder())

@@ -246,6 +246,7 @@ def _without_plugin(settings: Settings) -> Iterator[str]:
     jobs = {job.name for job in plugins.find_jobs()}
     asked = {
         "attribution": ("attribution.proxy", settings.attribution.proxy == "logprob"),
+        "causes": ("causes", settings.causes.weigh or settings.causes.propose),
         "gate": ("gate.mode", settings.gate.mode != "off"),
         "priority": ("priority.enabled", settings.priority.enabled),
     }
