@@ -45,7 +45,7 @@ ORDER = """
     operations
     lifecycle answering
     facts
-    learning
+    credit
     regression
     retrieval ingest
     priority telemetry
@@ -66,7 +66,7 @@ PURE = (
     " priority.formula papers.hmo.importance papers.hmo.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
     " papers.tiermem.router_reward"
-    " learning.attribution papers.memtier.logprob papers.memtier.uplift papers.mem_t.tree_credit"
+    " credit.attribution papers.memtier.logprob papers.memtier.uplift papers.mem_t.tree_credit"
     " papers.true_memory.gate"
     " lifecycle.purge.plan mcp.definitions regression.verdict"
     " providers.pricing providers.scoring providers.structured_output"

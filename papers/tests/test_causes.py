@@ -20,7 +20,7 @@ from memtier_plugin.daemon.jobs import jobs_in_group
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier as Memory
 from tests.builders import say, say_each
-from tests.learning.test_credit import QUESTION, run_of
+from tests.credit.test_credit import QUESTION, run_of
 from tests.proofs.checks import content
 
 GOOD = run_of("red barn", "done", exit_code=0)

@@ -22,7 +22,7 @@ from memtier_plugin.daemon.jobs import jobs_in_group
 from memtier_plugin.memory import MemTier as Memory
 from memtier_plugin.providers import endpoint
 from tests.builders import say
-from tests.learning.test_credit import run_of
+from tests.credit.test_credit import run_of
 from tests.loopback import Loopback
 from tests.proofs.checks import content
 

@@ -20,9 +20,9 @@ from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent
 from memtier_plugin.core.results import Hit
-from memtier_plugin.learning.attribution import normalise_shares
-from memtier_plugin.learning.credit import RunShares
-from memtier_plugin.learning.tool_outcomes import STATED
+from memtier_plugin.credit.attribution import normalise_shares
+from memtier_plugin.credit.credit import RunShares
+from memtier_plugin.credit.tool_outcomes import STATED
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.storage.actor import Actor
