@@ -29,8 +29,10 @@ import pluggy
 from memtier_plugin.core import hookspecs
 from memtier_plugin.core.entry_points import COMMANDS_GROUP, may_be_installed
 from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
+    AskMode,
     CommandSpec,
     Embedder,
     JobSpec,
@@ -254,6 +256,24 @@ def find_commands() -> dict[str, CommandSpec]:
 def find_jobs() -> list[JobSpec]:
     """Return the background jobs that plugins add."""
     return [job for answer in _extensions().hook.memtier_jobs() for job in answer]
+
+
+def find_event_kinds() -> dict[str, type[EventPayload]]:
+    """Return the payloads of the journal events that plugins write, by kind."""
+    answers = _extensions().hook.memtier_event_kinds()
+    return {payload.KIND: payload for answer in answers for payload in answer}
+
+
+def find_ask_mode(name: str) -> AskMode | None:
+    """Return the way of answering that a plugin brings for a value of `ask.mode`."""
+    answers = _extensions().hook.memtier_ask_modes()
+    return next((modes[name] for modes in answers if name in modes), None)
+
+
+def find_services() -> dict[str, Callable[[Any], Any]]:
+    """Return what makes the services that plugins add to a memory, by name."""
+    answers = _extensions().hook.memtier_services()
+    return {name: make for services in answers for name, make in services.items()}
 
 
 def find_embedder() -> Embedder | None:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from memtier_plugin import MemTier
+from papers.tests.test_causes import WITHHOLD, history
 from tests.builders import say, write_config
-from tests.learning.test_causes import WITHHOLD, history
 from tests.processes import run_memtier
 
 

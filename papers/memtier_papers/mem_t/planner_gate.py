@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin.answering.planner import (
+from memtier_papers.mem_t.planner import (
     BY_MODEL,
     BY_RULES,
     RulesPlanner,
@@ -21,8 +21,8 @@ from memtier_plugin.answering.planner import (
     Weights,
     read_policy,
 )
-from memtier_plugin.answering.tool_loop import Policy, retrieve
-from memtier_plugin.answering.tool_search import ToolSearch
+from memtier_papers.mem_t.tool_loop import Policy, retrieve
+from memtier_plugin.answering.store_search import StoreSearch
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.results import Depth, Hit, RecallRequest
 from memtier_plugin.regression.gate import GateReport, Progress, RegressionGate, no_progress
@@ -32,10 +32,10 @@ from memtier_plugin.storage.actor import Actor
 
 _PREVIEW: Final = "preview"  # the purpose that is credited to nobody
 
-_MakePolicy = Callable[[ToolSearch], Policy]
+_MakePolicy = Callable[[StoreSearch], Policy]
 
 
-class _QuietSearch(ToolSearch):
+class _QuietSearch(StoreSearch):
     """The searches of a question, of which the journal hears nothing."""
 
     def _recall(self, depth: Depth, query: str) -> Sequence[Hit]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Message, ToolCall
-from memtier_plugin.learning.attribution import (
+from memtier_plugin.credit.attribution import (
     affinity,
     answer_words,
     compute_reward,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.learn_log import LearnLog
 from memtier_plugin import MemTier
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, NotFound, SettingsError
@@ -41,62 +42,66 @@ def opened(home: Path) -> MemTier:
 def test_applied_and_undone_to_the_byte(text: str, tmp_path: Path) -> None:
     """Learned weights hold after they were applied; undone, the file is what it was."""
     with opened(tmp_path) as memory:
-        memory.learned.path.write_text(text)
-        memory.learned.path.chmod(0o600)
-        applied = memory.learned.apply("weights", WEIGHTS, {"words": 1.5, "user": 0.0}, {"gain": 1})
+        learned = LearnLog(memory.actor)
+        learned.path.write_text(text)
+        learned.path.chmod(0o600)
+        applied = learned.apply("weights", WEIGHTS, {"words": 1.5, "user": 0.0}, {"gain": 1})
         weights = load_settings(tmp_path, "p").retrieval.weights
         assert (weights.words, weights.user, weights.grams) == (1.5, 0.0, 1.0)
-        [entry] = memory.learned.entries()
+        [entry] = learned.entries()
         assert entry.event.id == applied and entry.applied
-        memory.learned.revert(applied[-8:])
-        assert memory.learned.path.read_text() == text
-        assert [entry.applied for entry in memory.learned.entries()] == [False, False]
+        learned.revert(applied[-8:])
+        assert learned.path.read_text() == text
+        assert [entry.applied for entry in learned.entries()] == [False, False]
         with pytest.raises(NotFound):
-            memory.learned.revert()
+            learned.revert()
 
 
 @pytest.mark.parametrize("text", [*FILES, "ask:\n  planner: rules\n  pages: 2\n", "ask: {}\n"])
 def test_a_single_setting_is_applied_and_undone_to_the_byte(text: str, tmp_path: Path) -> None:
     """A setting that is no section is put in alone; its neighbours stay."""
     with opened(tmp_path) as memory:
-        memory.learned.path.write_text(text)
-        memory.learned.path.chmod(0o600)
+        learned = LearnLog(memory.actor)
+        learned.path.write_text(text)
+        learned.path.chmod(0o600)
         path = "/a folder/with: a long name/" + 20 * "planner-" + ".json"
         before = load_settings(tmp_path, "p").ask
         try:
-            memory.learned.apply("policy", ("ask", "planner"), path, {})
+            learned.apply("policy", ("ask", "planner"), path, {})
         except SettingsError:
-            assert text == "ask: {}\n" == memory.learned.path.read_text()
+            assert text == "ask: {}\n" == learned.path.read_text()
             return
         after = load_settings(tmp_path, "p").ask
         assert after.planner == path and after.pages == before.pages
-        memory.learned.revert()
-        assert memory.learned.path.read_text() == text
+        learned.revert()
+        assert learned.path.read_text() == text
 
 
 def test_the_newest_is_undone_first(tmp_path: Path) -> None:
     """Of two changes the later is in effect; undone, the earlier is again."""
     with opened(tmp_path) as memory:
-        memory.learned.apply("weights", WEIGHTS, {"words": 1.5}, {})
-        memory.learned.apply("weights", WEIGHTS, {"words": 2.5}, {})
-        assert [entry.applied for entry in memory.learned.entries()] == [True, False]
-        memory.learned.revert()
+        learned = LearnLog(memory.actor)
+        learned.apply("weights", WEIGHTS, {"words": 1.5}, {})
+        learned.apply("weights", WEIGHTS, {"words": 2.5}, {})
+        assert [entry.applied for entry in learned.entries()] == [True, False]
+        learned.revert()
         assert load_settings(tmp_path, "p").retrieval.weights.words == 1.5
-        assert [entry.applied for entry in memory.learned.entries()] == [False, False, True]
+        assert [entry.applied for entry in learned.entries()] == [False, False, True]
 
 
 def test_what_was_edited_since_stays(tmp_path: Path) -> None:
     """Other lines that a person changed stay; weights that a person changed are not undone."""
     with opened(tmp_path) as memory:
-        memory.learned.apply("weights", WEIGHTS, {"words": 1.5}, {})
-        path = memory.learned.path
+        learned = LearnLog(memory.actor)
+        learned.apply("weights", WEIGHTS, {"words": 1.5}, {})
+        path = learned.path
         path.write_text("language: german\n" + path.read_text())
-        memory.learned.revert()
+        learned.revert()
         assert path.read_text() == "language: german\n"
-        memory.learned.apply("weights", WEIGHTS, {"words": 1.5}, {})
+        learned.apply("weights", WEIGHTS, {"words": 1.5}, {})
         path.write_text(path.read_text().replace("1.5", "1.6"))
         with pytest.raises((SettingsError, NotFound)):
-            memory.learned.revert()
+            learned.revert()
         assert "1.6" in path.read_text()
 
 
@@ -112,13 +117,14 @@ def test_what_was_edited_since_stays(tmp_path: Path) -> None:
 def test_a_file_that_is_cut_or_of_another_version(text: str, tmp_path: Path) -> None:
     """A file that is wrong, or cannot be edited safely, is left as it is, with the reason."""
     with opened(tmp_path) as memory:
-        memory.learned.path.write_text(text)
-        memory.learned.path.chmod(0o600)
+        learned = LearnLog(memory.actor)
+        learned.path.write_text(text)
+        learned.path.chmod(0o600)
         try:
-            memory.learned.apply("weights", WEIGHTS, {"words": 1.5}, {})
+            learned.apply("weights", WEIGHTS, {"words": 1.5}, {})
         except SettingsError as error:
-            assert str(memory.learned.path) in str(error)
-            assert memory.learned.path.read_text() == text
+            assert str(learned.path) in str(error)
+            assert learned.path.read_text() == text
         else:
             assert load_settings(tmp_path, "p").retrieval.weights.words == 1.5
 
@@ -148,8 +154,8 @@ def test_an_edit_sets_the_section_alone(lines: list[str], values: dict[str, floa
 def test_two_learners_at_once(tmp_path: Path) -> None:
     """While a process learns from a project, another is refused."""
     refused = pytest.raises(LedgerError, match="another process")
-    with opened(tmp_path) as memory, opened(tmp_path) as other, memory.learned.exclusive():
-        with_lock = other.learned.exclusive()
+    with opened(tmp_path) as memory, opened(tmp_path) as other, LearnLog(memory.actor).exclusive():
+        with_lock = LearnLog(other.actor).exclusive()
         with refused, with_lock:
             pass
 
@@ -160,7 +166,7 @@ def applied_in_child(home: Path, fault: str = "", log: str = "") -> int:
         try:
             fault_injection.arm(fault, log)
             with opened(home) as memory:
-                memory.learned.apply("weights", WEIGHTS, {"words": 1.5}, {})
+                LearnLog(memory.actor).apply("weights", WEIGHTS, {"words": 1.5}, {})
         finally:
             os._exit(0)
     return os.waitpid(child, 0)[1]
@@ -172,8 +178,9 @@ def test_killed_at_each_write(tmp_path: Path) -> None:
     def prepared(name: str) -> Path:
         home = tmp_path / name
         with opened(home) as memory:
-            memory.learned.path.write_text("language: german\n")
-            memory.learned.path.chmod(0o600)
+            learned = LearnLog(memory.actor)
+            learned.path.write_text("language: german\n")
+            learned.path.chmod(0o600)
         return home
 
     log = tmp_path / "points"
@@ -187,11 +194,12 @@ def test_killed_at_each_write(tmp_path: Path) -> None:
         home = prepared(str(number))
         assert applied_in_child(home, point) == signal.SIGKILL
         with opened(home) as memory:
+            learned = LearnLog(memory.actor)
             words = load_settings(home, "p").retrieval.weights.words
-            applied = [entry.applied for entry in memory.learned.entries()]
+            applied = [entry.applied for entry in learned.entries()]
             assert (words, any(applied)) in ((1.0, False), (1.5, True))
             outcomes.add(words)
-            memory.learned.apply("weights", WEIGHTS, {"words": 2.0}, {})
+            learned.apply("weights", WEIGHTS, {"words": 2.0}, {})
             assert load_settings(home, "p").retrieval.weights.words == 2.0
     assert outcomes == {1.0, 1.5}
 
@@ -199,7 +207,7 @@ def test_killed_at_each_write(tmp_path: Path) -> None:
 def test_the_commands(tmp_path: Path) -> None:
     """`memtier learn log` lists what was learned, and `learn revert` undoes it."""
     with opened(tmp_path) as memory:
-        memory.learned.apply("weights", WEIGHTS, {"words": 1.5}, {"gain": 0.1})
+        LearnLog(memory.actor).apply("weights", WEIGHTS, {"words": 1.5}, {"gain": 0.1})
     shared = ("--home", str(tmp_path), "--project", "p")
     assert "weights" in run_memtier("learn", "log", *shared).stdout
     run_memtier("learn", "revert", *shared)

@@ -11,10 +11,11 @@ import pytest
 from bench.tests.test_bench import locomo
 from bench.tests.test_bench_trees import ASKED
 from memtier_bench.cli.learn_policy import apply_policy
+from memtier_papers.learn_log import LearnLog
+from memtier_papers.mem_t.planner import Weights, read_policy, write_policy
+from memtier_papers.mem_t.planner_gate import check_planner
+from memtier_papers.mem_t.planning import ACTIONS, FEATURES
 from memtier_plugin import MemTier
-from memtier_plugin.answering.planner import Weights, read_policy, write_policy
-from memtier_plugin.answering.planner_gate import check_planner
-from memtier_plugin.answering.planning import ACTIONS, FEATURES
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier as Memory
 from tests.builders import say
@@ -66,7 +67,7 @@ def test_learned_on_a_data_set_applied_and_undone(tmp_path: Path) -> None:
     """`learn policy --apply` sets `ask.planner`; `learn revert` takes it out, to the byte."""
     data, home = locomo(tmp_path, *ASKED, samples=2), tmp_path / "home"
     with MemTier.open(home, "p") as memory:
-        path = memory.learned.path
+        path = LearnLog(memory.actor).path
         path.write_text("ask:\n  pages: 2  # few\n")
         path.chmod(0o600)
     scope = ("--home", home, "--project", "p", "learn")
@@ -89,4 +90,4 @@ def test_a_policy_that_the_gate_refuses_is_not_applied(memory: Memory, tmp_path:
     write_policy(path, policy(SUMMARY, END), {})
     refused = apply_policy(memory, {"file": str(path)}, lambda *_: None)
     assert "rules" in refused["why_not"] and "applied" not in refused
-    assert memory.learned.entries() == [] and not memory.learned.path.exists()
+    assert LearnLog(memory.actor).entries() == [] and not LearnLog(memory.actor).path.exists()

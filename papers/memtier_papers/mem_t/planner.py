@@ -13,9 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.answering.decomposition import take_parts
-from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
-from memtier_plugin.answering.planning import (
+from memtier_papers.mem_t.decomposition import take_parts
+from memtier_papers.mem_t.planning import (
     ACTIONS,
     FEATURES,
     PlanState,
@@ -25,8 +24,10 @@ from memtier_plugin.answering.planning import (
     take_apart,
     words_of,
 )
-from memtier_plugin.answering.tool_calls import FINISH, TURNS, render_call
-from memtier_plugin.answering.tool_search import ToolSearch
+from memtier_papers.mem_t.tool_calls import FINISH, render_call
+from memtier_papers.mem_t.tool_loop import ModelPolicy, Policy
+from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
+from memtier_plugin.answering.store_search import TURNS, StoreSearch
 from memtier_plugin.core import checksum
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.json_text import parse_json_text
@@ -100,7 +101,7 @@ class TrainedPlanner:
     """
 
     weights: Weights
-    search: ToolSearch
+    search: StoreSearch
     model: AnsweringModel | None = None
     _state: PlanState | None = None
     _lines: list[ShownLine] = field(default_factory=list)
@@ -151,3 +152,20 @@ class RulesPlanner:
     ) -> ModelAnswer | None:
         """Return the model's answer from all lines shown."""
         return self.model.answer(question, at, findings) if self.model else None
+
+
+def choose_planner(
+    search: StoreSearch, model: AnsweringModel
+) -> tuple[Policy, tuple[str, ...], str]:
+    """Return the policy that `ask.planner` names, a note on it, and why it is another one."""
+    name = search.store.settings.ask.planner
+    if name == BY_MODEL:
+        return ModelPolicy(model), (), ""
+    if name == BY_RULES:
+        return RulesPlanner(model), ("rules planned the searches",), ""
+    try:
+        weights = read_policy(Path(name).expanduser())
+    except SettingsError as error:
+        return ModelPolicy(model), (), f"{error}; the model planned the searches"
+    why = ("a trained policy planned the searches",)
+    return TrainedPlanner(weights, search, model), why, ""

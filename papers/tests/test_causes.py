@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.memtier.plugin import follow_causes
 from memtier_plugin import MemTier
 from memtier_plugin.core.cause_events import OutcomeEvent, UpliftEvent, Withholding
 from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.events import RankedItem, RecallEvent, UncreditEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.daemon.jobs import follow_causes, jobs_in_group
+from memtier_plugin.daemon.jobs import jobs_in_group
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier as Memory
 from tests.builders import say, say_each
-from tests.learning.test_credit import QUESTION, run_of
+from tests.credit.test_credit import QUESTION, run_of
 from tests.proofs.checks import content
 
 GOOD = run_of("red barn", "done", exit_code=0)

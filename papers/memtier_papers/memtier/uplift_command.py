@@ -8,11 +8,13 @@ from typing import Final
 import click
 from rich.console import Group, RenderableType
 
+from memtier_papers.memtier.causes import Causes
+from memtier_papers.memtier.retirement import Retirement
+from memtier_papers.memtier.trials import LineUplift
+from memtier_papers.memtier.uplift import LEAST_RUNS, Uplift
 from memtier_plugin.cli.completion import complete_items
 from memtier_plugin.cli.scope import CliCommand, Scope, limit_option
 from memtier_plugin.cli.views import Document, column_table, one_line, safe_text, short_id
-from memtier_plugin.learning.trials import LineUplift
-from memtier_plugin.learning.uplift import LEAST_RUNS, Uplift
 
 _FIGURES: Final = ("shown", "withheld", "uplift", "95 %")
 
@@ -31,8 +33,8 @@ def uplift(scope: Scope, ids: tuple[str, ...], kind: str | None, limit: int, pro
     """Show which lines help or harm, by runs that went without them."""
     with scope.open() as memory:
         wanted = {memory.knowledge.person.full_id(each) for each in ids}
-        report = memory.causes.uplift()
-        proposed = memory.retirement.propose() if propose else ()
+        report = Causes(memory.actor).uplift()
+        proposed = Retirement(memory.actor).propose() if propose else ()
         withhold = memory.settings.causes.withhold
     lines = [
         line

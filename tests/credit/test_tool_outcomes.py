@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Message, ToolCall
+from memtier_plugin.credit.attribution import compute_reward
+from memtier_plugin.credit.tool_outcomes import judge_calls, judge_outcome
 from memtier_plugin.ingest.messages import parse_messages
-from memtier_plugin.learning.attribution import compute_reward
-from memtier_plugin.learning.tool_outcomes import judge_calls, judge_outcome
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 4'
 JAVASCRIPT = "TypeError: x is undefined\n    at run (/srv/index.js:12:7)\n    at main (a.js:1:1)"

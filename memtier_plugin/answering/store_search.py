@@ -1,4 +1,4 @@
-"""What the tools of multi-turn retrieval find: numbered lines, none of them twice.
+"""Search single stores (turns, facts, experiences, people, summaries), no line shown twice.
 
 Every search is a recall of the asker (journalled, within its rights), or reads the summaries that
 it may see.  After what was searched come the lines of the log that it rests on, as far as they were
@@ -8,12 +8,11 @@ not shown before (Mem-T, section 3.1).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from memtier_plugin.answering.llm import AnswerFinding
-from memtier_plugin.answering.tool_calls import EXPERIENCES, FACTS, PERSONAS, SUMMARY, SearchCall
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Step
 from memtier_plugin.retrieval.block import format_line
@@ -27,6 +26,15 @@ from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.passages import select_passage
 
+SUMMARY, FACTS, EXPERIENCES = "search_summary", "search_facts", "search_experiences"
+PERSONAS, TURNS = "search_personas", "search_turns"
+STORES: Final[Mapping[str, str]] = {
+    name.removeprefix("search_"): name for name in (SUMMARY, FACTS, EXPERIENCES, PERSONAS, TURNS)
+}
+MAX_STEPS: Final = 6  # searches of one question
+DEFAULT_TURNS: Final = 5
+MAX_TURNS: Final = 50  # of one search
+MAX_QUERY_CHARS: Final = 1_000
 NO_RESULTS: Final = "no results"
 SUMMARIES: Final = "summary"
 PROFILES: Final = "profile"  # the shelf of what is known of a person
@@ -36,8 +44,34 @@ _STEP_CHARS: Final = 12_000  # of what one search shows
 _POSTINGS: Final = 2_500  # of summaries
 
 
+@dataclass(frozen=True, slots=True)
+class SearchCall:
+    """A search: its tool, its text, and how many lines it may show."""
+
+    name: str
+    query: str
+    limit: int = DEFAULT_TURNS
+
+
+@dataclass(frozen=True, slots=True)
+class BadCall:
+    """Why a model's call is none; shown to the model, whose step is used."""
+
+    error: str
+
+
+def read_search(name: str, query: Any, limit: Any) -> SearchCall | BadCall:
+    """Read what a model gave to one of the searches."""
+    query = query or ""
+    if not isinstance(query, str) or not (query.strip() or name == SUMMARY):
+        return BadCall(f"{name} needs a text to search for")
+    if type(limit) is not int or not 1 <= limit <= MAX_TURNS:
+        return BadCall(f"the number of lines is a whole number, 1 to {MAX_TURNS}")
+    return SearchCall(name, query.strip()[:MAX_QUERY_CHARS], limit)
+
+
 @dataclass(slots=True)
-class ToolSearch:
+class StoreSearch:
     """The searches of one question, and the lines that they have shown.
 
     Attributes:

@@ -8,20 +8,21 @@ Where the model is away, the earlier credits stand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from memtier_plugin.core.cause_events import AttributeEvent, OutcomeEvent
+from memtier_papers.memtier.logprob import leave_one_out
+from memtier_plugin.core.cause_events import OutcomeEvent
 from memtier_plugin.core.errors import ContextTooLong, EndpointRefused, SettingsError
+from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent
 from memtier_plugin.core.results import Hit
-from memtier_plugin.learning.attribution import normalise_shares
-from memtier_plugin.learning.credit import RunShares
-from memtier_plugin.learning.logprob import leave_one_out
-from memtier_plugin.learning.tool_outcomes import STATED
+from memtier_plugin.credit.attribution import normalise_shares
+from memtier_plugin.credit.credit import RunShares
+from memtier_plugin.credit.tool_outcomes import STATED
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.storage.actor import Actor
@@ -36,6 +37,20 @@ PROXY: Final = "logprob"
 PURPOSE: Final = "attribution"  # of the calls, as the journal names it
 _LINE_CHARS: Final = 1_000  # of a line that a model reads
 _DIGITS: Final = 6
+
+
+class AttributeEvent(EventPayload, frozen=True, kw_only=True):
+    """A model scored the answer of a run with and without each line of its block.
+
+    ``affinities`` holds by item how much likelier the line made each token of the answer, in nats,
+    at least 0; ``problem`` says why the run was not scored.
+    """
+
+    KIND = "attribute"
+
+    model: str
+    affinities: Mapping[str, float] = {}
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

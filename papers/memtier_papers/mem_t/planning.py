@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from memtier_plugin.answering.tool_calls import FACTS, FINISH, PERSONAS, SUMMARY, TURNS
+from memtier_papers.mem_t.tool_calls import FINISH
+from memtier_plugin.answering.store_search import FACTS, PERSONAS, SUMMARY, TURNS
 
 Form = Literal["question", "keywords", "rest", "feedback", "name", ""]
 Tokenize = Callable[[str], Sequence[str]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memtier_plugin.learning.uplift import (
+from memtier_papers.memtier.uplift import (
     LEAST_RUNS,
     Observation,
     Uplift,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.answering.decomposition import MAX_PARTS, take_parts
+from memtier_papers.mem_t.decomposition import MAX_PARTS, take_parts
 
 WORDS = st.lists(st.sampled_from("Ada Ben and or than , the what rye ? in May".split()))  # noqa: SIM905
 

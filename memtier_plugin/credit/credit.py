@@ -10,13 +10,13 @@ from typing import Final
 from memtier_plugin.core.cause_events import OutcomeEvent
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent, Message
-from memtier_plugin.learning.attribution import (
+from memtier_plugin.credit.attribution import (
     Proxy,
     answer_words,
     compute_reward,
     share_reward,
 )
-from memtier_plugin.learning.tool_outcomes import STATED, judge_calls
+from memtier_plugin.credit.tool_outcomes import STATED, judge_calls
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import last_attempts

@@ -1,4 +1,4 @@
-"""The tools of multi-turn retrieval, and how a model's call of one is read.  Pure.
+"""The tools of multi-turn retrieval, and how a model's calls of them are read.  Pure.
 
 Mem-T, section 3.1 (phase II): one call a step, native or as ``<tool_call>`` text; of several calls
 the first counts.
@@ -11,13 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from memtier_plugin.answering.store_search import (
+    DEFAULT_TURNS,
+    EXPERIENCES,
+    FACTS,
+    MAX_TURNS,
+    PERSONAS,
+    SUMMARY,
+    TURNS,
+    BadCall,
+    SearchCall,
+    read_search,
+)
 from memtier_plugin.providers.tool_calls import MARK, decode, written_calls
 
-SUMMARY, FACTS, EXPERIENCES = "search_summary", "search_facts", "search_experiences"
-PERSONAS, TURNS, FINISH = "search_personas", "search_turns", "finish"
-DEFAULT_TURNS: Final = 5
-MAX_TURNS: Final = 50  # of one search
-MAX_QUERY_CHARS: Final = 1_000
+FINISH: Final = "finish"
 _MAX_CHARS: Final = 20_000  # of a model's answer that are read
 _TEXT: Final = {"type": "string"}
 _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -33,9 +41,6 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     EXPERIENCES: ("query",),
     TURNS: ("query",),
     FINISH: ("answer", "cites"),
-}
-STORES: Final[Mapping[str, str]] = {
-    name.removeprefix("search_"): name for name in _PARAMETERS if name != FINISH
 }
 TOOLS: Final = [  # as OpenAI-compatible servers expect them
     {
@@ -54,27 +59,11 @@ TOOLS: Final = [  # as OpenAI-compatible servers expect them
 
 
 @dataclass(frozen=True, slots=True)
-class SearchCall:
-    """A search: its tool, its text, and how many lines it may show."""
-
-    name: str
-    query: str
-    limit: int = DEFAULT_TURNS
-
-
-@dataclass(frozen=True, slots=True)
 class FinishCall:
     """The answer, and the numbers of the lines that it rests on."""
 
     answer: str
     cites: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BadCall:
-    """What is no call, and why: shown to the model, whose step is used."""
-
-    error: str
 
 
 def render_call(name: str, arguments: Any) -> str:
@@ -98,16 +87,6 @@ def parse_call(text: str) -> SearchCall | FinishCall | BadCall:
         return _finish(arguments)
     query = arguments.get("name") or arguments.get("query")
     return read_search(str(name), query, arguments.get("top_k", DEFAULT_TURNS))
-
-
-def read_search(name: str, query: Any, limit: Any) -> SearchCall | BadCall:
-    """Read what a model gave to one of the searches."""
-    query = query or ""
-    if not isinstance(query, str) or not (query.strip() or name == SUMMARY):
-        return BadCall(f"{name} needs a text to search for")
-    if type(limit) is not int or not 1 <= limit <= MAX_TURNS:
-        return BadCall(f"the number of lines is a whole number, 1 to {MAX_TURNS}")
-    return SearchCall(name, query.strip()[:MAX_QUERY_CHARS], limit)
 
 
 def _finish(arguments: Mapping[str, Any]) -> FinishCall | BadCall:

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin import MemTier
-from memtier_plugin.answering.planner import read_policy, write_policy
-from memtier_plugin.answering.planning import (
+from memtier_papers.mem_t.planner import read_policy, write_policy
+from memtier_papers.mem_t.planning import (
     ACTIONS,
     FEATURES,
     MAX_DEPTH,
@@ -28,7 +27,8 @@ from memtier_plugin.answering.planning import (
     take_apart,
     words_of,
 )
-from memtier_plugin.answering.tool_calls import FINISH
+from memtier_papers.mem_t.tool_calls import FINISH
+from memtier_plugin import MemTier
 from memtier_plugin.core import checksum, fault_injection
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.providers.prompt import load_prompt

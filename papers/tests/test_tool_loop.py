@@ -12,17 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.mem_t.tool_calls import FinishCall, parse_call, render_call
 from memtier_plugin import MemTier
 from memtier_plugin.answering.answerer import EXTRACTIVE
-from memtier_plugin.answering.tool_calls import (
-    BadCall,
-    FinishCall,
-    SearchCall,
-    parse_call,
-    render_call,
-)
-from memtier_plugin.answering.tool_loop import MAX_STEPS
-from memtier_plugin.answering.tool_search import NO_RESULTS
+from memtier_plugin.answering.store_search import MAX_STEPS, NO_RESULTS, BadCall, SearchCall
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.providers.prompt import load_prompt
 from tests.loopback import Loopback

@@ -14,14 +14,31 @@ from pathlib import Path
 from typing import Any
 
 from memtier_plugin.core.errors import LedgerError, NotFound, SettingsError
+from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.ids import MIN_ID_END
-from memtier_plugin.core.learning_events import LearnEvent
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.edit import Edit, SectionValues, edit_section, undo_edit
 from memtier_plugin.core.settings.yaml_file import read_config_text
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.actor import Actor
+
+
+class LearnEvent(EventPayload, frozen=True, kw_only=True):
+    """Learned values were put into the project's settings, or (``reverts``) taken out again.
+
+    ``what`` names what was trained ("weights"), ``removed`` and ``inserted`` are the edit of
+    project.yaml, so that it can be undone to the byte, and ``figures`` is why it was applied.
+    """
+
+    KIND = "learn"
+
+    what: str = ""
+    removed: str = ""
+    inserted: str = ""
+    values: Mapping[str, Any] = {}
+    figures: Mapping[str, Any] = {}
+    reverts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

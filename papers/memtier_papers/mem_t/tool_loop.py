@@ -7,14 +7,16 @@ temperature 0 that is told nothing repeats itself until the limit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-from memtier_plugin.answering.llm import AnswerFinding, ModelAnswer
-from memtier_plugin.answering.tool_calls import BadCall, FinishCall, parse_call
-from memtier_plugin.answering.tool_search import ToolSearch
+from memtier_papers.mem_t.tool_calls import TOOLS, FinishCall, parse_call
+from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
+from memtier_plugin.answering.store_search import MAX_STEPS, BadCall, StoreSearch
+from memtier_plugin.providers.prompt import fence_data
 
-MAX_STEPS: Final = 6
+_MAX_CALL_TOKENS: Final = 400
 
 
 class Policy(Protocol):
@@ -34,8 +36,34 @@ class Policy(Protocol):
         """Return an answer from findings; None where there is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelPolicy:
+    """Lets a model choose the next call, and answer."""
+
+    model: AnsweringModel
+
+    def next_call(self, question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
+        """Return the model's next call of a tool, as text."""
+        request = call_request(question, at, transcript, left)
+        return self.model.complete("retrieve", request, _MAX_CALL_TOKENS, tools=TOOLS)
+
+    def answer(
+        self, question: str, at: datetime, findings: Sequence[AnswerFinding]
+    ) -> ModelAnswer | None:
+        """Return the model's answer from findings."""
+        return self.model.answer(question, at, findings)
+
+
+def call_request(question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
+    """Return what a model is asked for its next call of a tool; the prompt is ``retrieve``."""
+    return (
+        f"Question: {question}\nAsked on: {at:%Y-%m-%d}\nSteps left: {left}\n\n"
+        f"{fence_data([*transcript] or ['nothing was searched yet'])}"
+    )
+
+
 def retrieve(
-    policy: Policy, search: ToolSearch, question: str, at: datetime, steps: int = MAX_STEPS
+    policy: Policy, search: StoreSearch, question: str, at: datetime, steps: int = MAX_STEPS
 ) -> ModelAnswer | None:
     """Return the answer of a policy that searched in at most so many steps.
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.memtier.logprob_credit import AttributeEvent, AttributionReport, LogprobCreditor
 from memtier_plugin import MemTier
-from memtier_plugin.core.cause_events import AttributeEvent
 from memtier_plugin.core.errors import (
     CapReached,
     EndpointError,
@@ -20,10 +20,9 @@ from memtier_plugin.core.errors import (
 from memtier_plugin.core.events import ChatEvent, CreditEvent
 from memtier_plugin.daemon.jobs import jobs_in_group
 from memtier_plugin.memory import MemTier as Memory
-from memtier_plugin.operations.logprob_credit import AttributionReport
 from memtier_plugin.providers import endpoint
 from tests.builders import say
-from tests.learning.test_credit import run_of
+from tests.credit.test_credit import run_of
 from tests.loopback import Loopback
 from tests.proofs.checks import content
 
@@ -78,7 +77,7 @@ def test_the_copied_line_gets_the_credit(home: Path, server: Loopback) -> None:
         copied, decoy = say(memory, COPIED).id, say(memory, DECOY).id
         assert run(memory).keys() == {copied, decoy}  # at the end of the run, without a model
         assert server.count("/completions") == 0
-        assert memory.logprob_creditor.run() == AttributionReport(scored=1)
+        assert LogprobCreditor(memory.actor).run() == AttributionReport(scored=1)
         last = {c.item: c.share for c in events(memory, "credit") if c.proxy == "logprob"}
         assert last[copied] > 0.9 > 0.1 > last.get(decoy, 0.0)
         assert weights(memory)[COPIED] == pytest.approx(0.1 * last[copied], rel=1e-3)
@@ -88,7 +87,7 @@ def test_the_copied_line_gets_the_credit(home: Path, server: Loopback) -> None:
         before = content(memory)
         memory.reindex()
         assert content(memory) == before
-        assert memory.logprob_creditor.run() == AttributionReport()  # nothing is due
+        assert LogprobCreditor(memory.actor).run() == AttributionReport()  # nothing is due
         run_again = memory.end_run(GOOD, session_id="of r1", run_id="r1")
         assert "already" in run_again.reason  # a second delivery does not undo it
         assert weights(memory)[COPIED] == pytest.approx(0.1 * last[copied], rel=1e-3)
@@ -99,10 +98,10 @@ def test_a_new_outcome_is_scored_again(home: Path, server: Loopback) -> None:
     with opened(home, server) as memory:
         say(memory, COPIED)
         run(memory)
-        memory.logprob_creditor.run()
+        LogprobCreditor(memory.actor).run()
         memory.end_run(run_of(COPIED, "gone", exit_code=1), session_id="of r1", run_id="r1")
         assert weights(memory)[COPIED] < 0
-        assert memory.logprob_creditor.run().scored == 1
+        assert LogprobCreditor(memory.actor).run().scored == 1
         credits = events(memory, "credit")
         assert [credit.proxy for credit in credits][-1] in (None, "logprob")
         assert weights(memory)[COPIED] == pytest.approx(-0.05)
@@ -128,7 +127,7 @@ def test_without_the_model_the_earlier_credit_stands(
         else:
             server.always(fault)
         with pytest.raises(error) as raised:
-            memory.logprob_creditor.run()
+            LogprobCreditor(memory.actor).run()
         if fault == "mute":
             assert "echo" in str(raised.value) and server.count("/completions") == 1
         assert weights(memory) == before and events(memory, "attribute") == []
@@ -141,9 +140,9 @@ def test_what_one_run_cannot_have_does_not_hold_up_the_others(home: Path, server
         run(memory, "r1")
         run(memory, "r2", run_of(f"{COPIED} {'on and on ' * 300}", "done", exit_code=0))
         server.context = 1_500
-        assert memory.logprob_creditor.run() == AttributionReport(scored=1, skipped=1)
+        assert LogprobCreditor(memory.actor).run() == AttributionReport(scored=1, skipped=1)
         assert sorted(bool(e.problem) for e in events(memory, "attribute")) == [False, True]
-        assert memory.logprob_creditor.run() == AttributionReport()
+        assert LogprobCreditor(memory.actor).run() == AttributionReport()
 
 
 def test_the_budget_holds(home: Path, server: Loopback) -> None:
@@ -152,10 +151,10 @@ def test_the_budget_holds(home: Path, server: Loopback) -> None:
         say(memory, COPIED)
         say(memory, DECOY)
         run(memory, "r1")
-        assert memory.logprob_creditor.run().scored == 1
+        assert LogprobCreditor(memory.actor).run().scored == 1
         run(memory, "r2")
         with pytest.raises(CapReached):
-            memory.logprob_creditor.run()
+            LogprobCreditor(memory.actor).run()
         assert server.count("/completions") == 3
         assert len(events(memory, "attribute")) == 1
         settled = [chat for chat in events(memory, "chat") if chat.settles]
@@ -169,7 +168,7 @@ def test_confidences_and_what_is_forgotten_are_not_sent(home: Path, server: Loop
         kept, gone = say(memory, COPIED), say(memory, DECOY)
         run(memory)
         memory.forget(ids=[gone.id])
-        memory.logprob_creditor.run()
+        LogprobCreditor(memory.actor).run()
         sent = "".join(request["body"]["prompt"] for request in server.requests)
         assert kept.content in sent and DECOY not in sent
         memory.record(
@@ -177,7 +176,7 @@ def test_confidences_and_what_is_forgotten_are_not_sent(home: Path, server: Loop
         )
         before = server.count("/completions")
         run(memory, "r2")
-        assert memory.logprob_creditor.run().skipped == 1
+        assert LogprobCreditor(memory.actor).run().skipped == 1
         assert server.count("/completions") == before
         assert "confidence" in events(memory, "attribute")[-1].problem
 
@@ -189,13 +188,13 @@ def test_nothing_is_asked_by_default(home: Path, server: Loopback) -> None:
         run(memory)
         memory.catch_up()
         assert memory.events(kinds=["outcome"]) == []
-        assert memory.logprob_creditor.run() == AttributionReport()
+        assert LogprobCreditor(memory.actor).run() == AttributionReport()
         assert "attribution" not in jobs_in_group("endpoint", memory.settings)
     with opened(home, server, **{"attribution.model": "none"}) as memory:
         run(memory, "r2")
         assert "attribution" in jobs_in_group("endpoint", memory.settings)
         with pytest.raises(SettingsError, match=r"attribution\.model"):
-            memory.logprob_creditor.run()
+            LogprobCreditor(memory.actor).run()
 
 
 def test_each_agents_runs_stay_its_own(home: Path, server: Loopback) -> None:
@@ -205,7 +204,7 @@ def test_each_agents_runs_stay_its_own(home: Path, server: Loopback) -> None:
         with MemTier.open(home, agent_id="other", settings=mine.settings) as theirs:
             line = say(theirs, COPIED)
             run(theirs)
-        assert mine.logprob_creditor.run().scored == 1
+        assert LogprobCreditor(mine.actor).run().scored == 1
         assert not any(DECOY in request["body"]["prompt"] for request in server.requests)
         mine.catch_up()
         scored = mine.events(kinds=["attribute"])
