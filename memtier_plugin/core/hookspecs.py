@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import pluggy
 
-from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
-from memtier_plugin.core.results import Hit, Signal
-from memtier_plugin.core.settings.schema import Settings
+if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
+    from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
+    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.results import Hit, Signal
+    from memtier_plugin.core.settings.schema import Settings
 
 ENTRY_POINT_GROUP: Final = "memtier"
 

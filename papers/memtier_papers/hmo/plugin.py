@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from memtier_plugin.core.hookspecs import JobSpec, hookimpl
-from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
     from memtier_papers.hmo.job import Prioritiser
+    from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.memory import MemTier
 
 _log = logging.getLogger("memtier")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memtier_plugin.core.hookspecs import JobSpec, hookimpl
-from memtier_plugin.core.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from memtier_plugin.core.settings.schema import Settings
 
 
 @hookimpl
