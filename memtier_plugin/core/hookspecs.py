@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 
 import pluggy
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
     from memtier_plugin.core.event_payload import EventPayload
     from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
     from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
