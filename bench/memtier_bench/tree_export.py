@@ -17,6 +17,7 @@ from memtier_bench.datasets import Conversation
 from memtier_bench.retrieval import RecordedConversation
 from memtier_bench.tree_search import TREES, Call, CallTree, SearchableQuestion, grow_tree
 from memtier_bench.tree_training import first_weights, tree_advantages
+from memtier_papers.mem_t.tool_calls import PROMPTS
 from memtier_papers.mem_t.tree_credit import hindsight_score, select_operations
 from memtier_plugin.answering.llm import call_request
 from memtier_plugin.answering.planning import ACTIONS, MAX_DEPTH
@@ -154,7 +155,7 @@ def _construction_row(fact: Fact, recorded: RecordedConversation) -> Row | None:
     }
     return {
         "messages": [
-            {"role": "system", "content": load_prompt("form").text},
+            {"role": "system", "content": load_prompt("form", PROMPTS).text},
             {"role": "user", "content": fence_data(lines)},
             {"role": "assistant", "content": render_call(kind, arguments)},
         ],
