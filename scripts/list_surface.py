@@ -59,12 +59,12 @@ def _find_readers(path: tuple[str, ...]) -> Iterator[str]:
     """
     words = [word for word in path if word != "*"]
     together = re.compile(r"\.".join(map(re.escape, words[-2:])) + r"\b")
-    found = [name for name, text in _sources().items() if together.search(text)]
+    readers = [name for name, text in _sources().items() if together.search(text)]
     apart = [re.compile(rf"\.{re.escape(word)}\b") for word in (words[0], words[-1])]
-    found = found or [
+    readers = readers or [
         name for name, text in _sources().items() if all(each.search(text) for each in apart)
     ]
-    yield from found or ["memtier_plugin/core/settings/schema.py"]
+    yield from readers or ["memtier_plugin/core/settings/schema.py"]
 
 
 @cache
