@@ -35,6 +35,7 @@ from memtier_plugin.core.hookspecs import (
     CommandSpec,
     Embedder,
     JobSpec,
+    ModelPass,
 )
 
 if TYPE_CHECKING:
@@ -209,6 +210,12 @@ def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
     """Return the facts that plugins find in entries."""
     answers = _extensions().hook.memtier_extract(entries=entries)
     return [draft for drafts in answers for draft in drafts]
+
+
+def find_model_pass(settings: Settings) -> ModelPass | None:
+    """Return how a plugin asks the consolidation's model, if one does."""
+    answer = _extensions().hook.memtier_model_pass(settings=settings)
+    return cast("ModelPass | None", answer)
 
 
 def tell_written(
@@ -422,6 +429,12 @@ def _check_jobs(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[JobSpe
     return jobs
 
 
+def _check_model_pass(answer: Any, _given: Mapping[str, Any]) -> ModelPass:
+    if not isinstance(answer, ModelPass):
+        raise TypeError("a way to ask a model is not a ModelPass (extractor, judge)")
+    return answer
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
     "memtier_commands": _check_commands,
     "memtier_embedder": _check_embedder,
@@ -429,5 +442,6 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
     "memtier_signals": _check_signals,
     "memtier_extract": _check_drafts,
     "memtier_jobs": _check_jobs,
+    "memtier_model_pass": _check_model_pass,
     "memtier_rerank": _check_hits,
 }
