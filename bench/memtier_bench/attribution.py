@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_bench.bigram import score_tokens, tokenize
+from memtier_bench.intervals import wilson_interval
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.synthetic import WordList
 from memtier_bench.tables import Report, ReportTable, Section
@@ -23,7 +24,6 @@ from memtier_papers.memtier.scoring import ScoredText, score_text
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.credit.attribution import affinity
 from memtier_plugin.providers.endpoint import EndpointClient
-from memtier_plugin.regression.intervals import wilson_interval
 from memtier_plugin.text.tokenizer import plain_words
 
 SEED: Final = 42

@@ -22,16 +22,13 @@ from memtier_bench.answers import (
     summarise_answers,
     token_f1,
 )
+from memtier_bench.intervals import bootstrap_interval, wilson_interval
 from memtier_bench.metrics import ndcg_at
 from memtier_bench.reading import Reader
 from memtier_bench.retrieval import run_retrieval
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import EndpointError, Unsupported
-from memtier_plugin.regression.intervals import (
-    bootstrap_interval,
-    paired_difference,
-    wilson_interval,
-)
+from memtier_plugin.regression.intervals import paired_difference
 from tests.loopback import Loopback
 
 FILE = Path(__file__).parents[2] / "tests" / "golden" / "evaluation.json"

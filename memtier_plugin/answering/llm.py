@@ -121,7 +121,7 @@ class AnsweringModel:
         return Route(action=action, doubt=doubt, why=("the model says so",), by=self.model.name)
 
     def suffices(self, question: str, lines: Sequence[Hit]) -> bool:
-        """Tell whether the lines of a tier are enough (HMO, section 3.2).
+        """Return whether the lines of a tier are enough (HMO, section 3.2).
 
         Anything but the word for it means that more is needed, as `NEED_MORE` does.
         """

@@ -177,5 +177,5 @@ def render_finding(finding: AnswerFinding) -> str:
 
 
 def _is_about(hit: Hit, name: str) -> bool:
-    """Tell whether a fact is about the person of this (normalised) name."""
+    """Return whether a fact is about the person of this (normalised) name."""
     return isinstance(hit.item, Fact) and normalise(hit.item.subject)[0] == name

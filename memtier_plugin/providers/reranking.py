@@ -125,21 +125,21 @@ def find_reranker(name: str, endpoints: Mapping[str, Endpoint]) -> Reranker:
     """
     if name.startswith(ENDPOINT_PREFIX):
         title, endpoint, model = resolve_model(name, endpoints, "rerank.model")
-        return _of_endpoint(f"{title}/{model}", endpoint, model)
+        return _endpoint_reranker(f"{title}/{model}", endpoint, model)
     folder = Path(name).expanduser()
     if not folder.is_dir():
         raise SettingsError(
             f"rerank.model is {name!r}: expected 'none', 'endpoint:NAME/MODEL' or the folder of a"
             " cross-encoder (an ONNX model with its tokenizer.json)"
         )
-    return _of_folder(folder.resolve())
+    return _folder_reranker(folder.resolve())
 
 
 @lru_cache(maxsize=8)
-def _of_endpoint(name: str, endpoint: Endpoint, model: str) -> Reranker:
+def _endpoint_reranker(name: str, endpoint: Endpoint, model: str) -> Reranker:
     return Reranker(name, EndpointReranker(endpoint, model))
 
 
 @lru_cache(maxsize=2)  # each is loaded once a process
-def _of_folder(folder: Path) -> Reranker:
+def _folder_reranker(folder: Path) -> Reranker:
     return Reranker(folder.name, CrossEncoder(folder))

@@ -38,8 +38,8 @@ def find_newest_day(memory: MemTier, agent: str | None, *, written: bool = False
     with memory.store.session() as reader:
         times = [
             float(when)
-            for name, what, when in reader.last_activity()
-            if what == "stored" and agent in (None, name)
+            for name, activity, when in reader.last_activity()
+            if activity == "stored" and agent in (None, name)
         ]
     return to_iso(datetime.fromtimestamp(max(times), UTC))[:10] if times else None
 

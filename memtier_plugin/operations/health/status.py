@@ -147,9 +147,9 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     report["index"] |= {**counts, "bytes": store.index_size(), "behind": names}
     if store.settings.priority.enabled:
         report["priority"] = {**reader.priorities.counts()}
-    for agent, what, when in reader.last_activity():
-        name = "last_stored" if what == "stored" else "last_recall"
-        if what == "stored":
+    for agent, activity, when in reader.last_activity():
+        name = "last_stored" if activity == "stored" else "last_recall"
+        if activity == "stored":
             when = to_iso(datetime.fromtimestamp(float(when), UTC))
         report["hooks"].setdefault(agent, {})
         report["agents"].setdefault(agent, {})[name] = when
@@ -170,9 +170,9 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
         report["warnings"].append(
             f"{counts['bad_lines']} ledger lines could not be read: `memtier doctor` names them"
         )
-    for when, path, what in reader.notices():
+    for when, path, change in reader.notices():
         if when >= to_iso(now - NOTICE_PERIOD):
-            report["warnings"].append(f"{when} {path} was {what}")
+            report["warnings"].append(f"{when} {path} was {change}")
 
 
 def _withheld(store: Store, recalls: Sequence[JournalEvent]) -> dict[str, Any] | None:
