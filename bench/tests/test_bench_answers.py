@@ -33,7 +33,7 @@ from tests.loopback import Loopback
 
 FILE = Path(__file__).parents[2] / "tests" / "golden" / "evaluation.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
-MEM_T = json.loads((FILE.parent / "mem_t.json").read_text("utf-8"))
+MEM_T = json.loads((FILE.parents[2] / "papers/tests/golden/mem_t.json").read_text("utf-8"))
 VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
 # Short words of few letters, so that some answers hold each other.
