@@ -257,7 +257,7 @@ class AnsweringModel:
 
 
 def route_request(question: str, facts: Sequence[Hit]) -> str:
-    """Return what a model is asked to route; the prompt is ``route``."""
+    """Return the request to the router; the prompt is ``route``."""
     lines = [
         f"[{number}] {hit_time(hit):%Y-%m-%d} (score {hit.score:.2f}) {hit.text}"
         for number, hit in enumerate(facts[:_MAX_FACTS], 1)

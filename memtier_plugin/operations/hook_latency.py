@@ -58,7 +58,7 @@ def note_waits(home: Path, host: str, waits: Sequence[HookWait], now: datetime) 
 
 
 def add_timing(mark: Mapping[str, Any], ms: int, now: datetime) -> dict[str, Any]:
-    """Add a call to a mark: the milliseconds of the last one, and of the slowest of late."""
+    """Add a call to a mark: the milliseconds of the last call, and of the slowest recent one."""
     timed = {**mark, "last_ms": ms}
     is_old = str(mark.get("slowest_at") or "") < to_iso(now - timedelta(days=SLOWEST_DAYS))
     if is_old or ms >= mark.get("slowest_ms", 0):

@@ -49,7 +49,7 @@ def reserve_nothing(tariff: Tariff, most: Estimate, purpose: str) -> Generator[M
 
 
 class ChatClient(Protocol):
-    """What requests completions: of an endpoint, or of the host's own model."""
+    """A client that requests completions from an endpoint or from the host's own model."""
 
     def warm_up(self) -> None:
         """Prepare for requests, or raise EndpointError where there can be none."""
@@ -180,7 +180,7 @@ class ChatModel:
         purpose: str,
         attempts: int = MAX_ATTEMPTS,
     ) -> T:
-        """Return what a request returns; see `chat` for how its attempts are charged."""
+        """Make a request within the budget; `chat` says how its attempts are charged."""
         self.client.warm_up()  # outside of a request's time, and nothing is reserved without a key
         open_meters: list[Meter] = []  # at most one: what a failed attempt leaves to the next
 

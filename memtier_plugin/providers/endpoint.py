@@ -314,7 +314,7 @@ class EndpointClient:
         attempts: int = 1,
         seconds: float | None = None,
     ) -> T:
-        """Return what a request returns, made with the endpoint's client and a limit in seconds.
+        """Call a function with the endpoint's client and a limit in seconds; return its result.
 
         Raises:
             EndpointRefused: the endpoint rejects this request for good.

@@ -23,7 +23,7 @@ REST_SECONDS: Final = 15.0  # after a failure
 
 
 class RerankModel(Protocol):
-    """What scores texts against a query."""
+    """A model that scores texts against a query."""
 
     def score(self, query: str, texts: Sequence[str], seconds: float) -> Sequence[float]:
         """Return one number a text, the higher the more relevant.
@@ -93,7 +93,7 @@ class Reranker:
 
 
 def to_relevances(scores: Sequence[float]) -> list[float]:
-    """Map scores to [0, 1]: as they are where they lie there, else as the logits that they are."""
+    """Map scores to [0, 1]: unchanged where all lie in it, else as logits."""
     if all(0 <= score <= 1 for score in scores):
         return [*scores]
     return [_sigmoid(score) for score in scores]

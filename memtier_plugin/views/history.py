@@ -75,7 +75,7 @@ class LineChange:
 
 @dataclass(frozen=True, slots=True)
 class LineHistory:
-    """What became of one line; without ``text`` it was forgotten.
+    """The history of one line; without ``text`` it was forgotten.
 
     ``weights`` starts with 0 when the line was written; each list is oldest first.
     """

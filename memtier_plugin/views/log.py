@@ -27,7 +27,7 @@ _LIMIT: Final = 60  # characters shown of a query
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """What a part of the log holds; ``hours`` counts the entries of each UTC hour of the day."""
+    """The counts of a part of the log; ``hours`` has the entries of each UTC hour of the day."""
 
     entries: int
     recalls: int
@@ -90,13 +90,13 @@ def add_headings(lines: Iterator[LogLine], *, written: bool = False) -> Iterator
 
 
 def by_time_said(line: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what sorts lines by when something was said or happened."""
+    """Return a key that sorts lines by the time when something was said or happened."""
     moment = line["observed_at"] if line["kind"] == "entry" else line["timestamp"]
     return str(moment), str(line["id"])
 
 
 def by_id(line: Mapping[str, Any]) -> str:
-    """Return what sorts lines by when they were written."""
+    """Return a key that sorts lines by the time when they were written."""
     return str(line["id"])
 
 

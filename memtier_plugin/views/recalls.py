@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a signal added to a score: weight × value.
+    """The contribution of a signal to a score: weight × value.
 
     Attributes:
         share: of the largest contribution in this recall, from 0 to 1.
@@ -37,7 +37,7 @@ class RankedRow:
 
     Attributes:
         behind: by how much the score of a near miss is below that of the last injected line.
-        recomputed: its signals are of now; the journal keeps the score alone.
+        recomputed: its signals were computed again now; the journal keeps only the score.
         priority: that of an entry, by the importance that was rated.
     """
 
@@ -93,7 +93,7 @@ class RecallView:
 
     @property
     def recomputed(self) -> bool:
-        """Whether signals of near misses are of now."""
+        """Whether the signals of near misses were computed again now."""
         return any(row.recomputed for row in self.near_misses)
 
     def to_json(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def recall_view(document: Document) -> RecallView:
 
 
 def bars_of(row: Document, weights: Mapping[str, float], largest: float) -> Sequence[Bar]:
-    """Return what each signal added to a row's score, the most first, and then what else did.
+    """Return the contributions to a row's score: of each signal, the largest first, then the rest.
 
     Args:
         weights: what each signal counted, by name.

@@ -35,7 +35,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a subject's relation was, oldest first."""
+    """The facts of one relation of a subject, oldest first."""
 
     name: str
     facts: tuple[Held, ...]

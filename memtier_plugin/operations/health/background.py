@@ -104,7 +104,7 @@ def _is_due(
 
 
 def describe_troubles(store: Store, now: datetime) -> list[str]:
-    """Describe what keeps the background from working: failing jobs, a dead daemon, a full disk."""
+    """Describe troubles of the background: failing jobs, a dead daemon, a full disk."""
     background = job_state.read_background(store.project_folder.path)
     troubles = [
         f"{name}: {state.trouble}{_times(state)}"

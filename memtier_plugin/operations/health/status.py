@@ -37,8 +37,8 @@ from memtier_plugin.storage.queued_runs import count_queued_runs
 from memtier_plugin.storage.store import Store
 from memtier_plugin.telemetry.state import describe_export
 
-_RECALLS: Final = 200  # the newest ones, whose injections are summed up
-_RERANKS: Final = 20  # the newest recalls, of which it says how many were not reranked
+_RECALLS: Final = 200  # the newest recalls whose injections are summed up
+_RERANKS: Final = 20  # the newest recalls that are looked through for failures of the reranker
 _STALE_SECONDS: Final = 900.0  # since the last synchronisation with a shared ledger
 _FULL_SHARE: Final = 0.9  # of the token budget, from which a block counts as full
 
@@ -99,7 +99,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
 
 
 def _not_reranked(recalls: Sequence[JournalEvent]) -> Iterator[str]:
-    """Say how many recalls kept the first order although a reranker is configured, and why."""
+    """Describe how many recalls kept the first order although a reranker is configured."""
     labels = [RecallEvent.of(recall).label for recall in recalls]
     if why := [label for label in labels if NOT_RERANKED in label]:
         reason = why[0].partition(NOT_RERANKED)[2].lstrip(": ")
