@@ -19,7 +19,7 @@ from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
 
-Progress = Callable[[int, int], None]
+QuestionProgress = Callable[[int, int], None]
 _PREVIEW: Final = "preview"  # the purpose whose block is a prompt's and is credited to nobody
 
 
@@ -47,7 +47,7 @@ def measure(
     questions: Sequence[Question],
     at: datetime,
     settings: Settings | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: QuestionProgress = lambda done, total: None,
 ) -> list[float]:
     """Return how well each question is answered, in [0, 1], as its own agent and sender ask it.
 

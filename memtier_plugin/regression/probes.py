@@ -32,7 +32,7 @@ MAX_QUERY_WORDS: Final = 4  # of a probe; never more than half of its entry's wo
 _RANKED: Final = 60  # hits that are read for the first ten entries
 _INITIAL_DEPTH: Final = 8  # entries among which a new probe must be found: some slack
 _SESSION_ENTRIES: Final = 64  # of a session, of which some are chosen
-_CHARACTERS: Final = 2_000  # of an entry that are read for its words
+_ENTRY_CHARS: Final = 2_000  # of an entry that are read for its words
 _MAX_SEARCHES: Final = 6  # for each requested probe
 
 
@@ -208,7 +208,7 @@ def _queries(searcher: ProbeSearch, entry: Entry) -> Iterator[str]:
     two are used: with one, chance would decide which of all those entries come first.
     """
     words: dict[str, str] = {}
-    plain = plain_words(entry.content[:_CHARACTERS])
+    plain = plain_words(entry.content[:_ENTRY_CHARS])
     for word, stems in zip(plain, searcher.tokenizer.words_of_each(plain), strict=True):
         if len(stems) == 1:
             words.setdefault(stems[0], word)

@@ -19,7 +19,7 @@ from memtier_plugin.storage.readers import Reader
 Evidence = Literal["credited", "confirmed", "cited", "probe"]
 _READ: Final = 20_000  # newest events of a kind that are read for questions
 _USED_SHARE: Final = 0.8  # of the largest share of a run's credit, from which a line was used
-_CHARACTERS: Final = 2_000  # of a query that the journal keeps
+_QUERY_CHARS: Final = 2_000  # of a query that the journal keeps
 # Of the questions: an item that answers more of them says nothing about any of them.
 _COMMON_SHARE: Final = 0.2
 _COMMON: Final = 5  # questions that one item may answer, however few there are
@@ -127,7 +127,7 @@ def _questions_of_recalls(
             if wanted := shown & {*items}:
                 yield Question(
                     event.id,
-                    recall.query[:_CHARACTERS],
+                    recall.query[:_QUERY_CHARS],
                     frozenset(wanted),
                     event.agent_id,
                     recall.sender,
@@ -143,7 +143,7 @@ def _questions_of_asks(reader: Reader) -> Iterator[Question]:
         if answer.answered and answer.citations and answer.question.strip():
             yield Question(
                 event.id,
-                answer.question[:_CHARACTERS],
+                answer.question[:_QUERY_CHARS],
                 frozenset(answer.citations),
                 event.agent_id,
                 evidence="cited",
