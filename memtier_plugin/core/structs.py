@@ -209,10 +209,12 @@ def _plain(value: object) -> object:
 @cache
 def _dataclass_fields(cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
     names, defaults = cls.__struct_fields__, cls.__struct_defaults__
-    declared = {name: field() for name in names}
+    declared = {name: field() for name in names}  # each its own: they are named below
     for name, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
-        if default is not msgspec.NODEFAULT:
-            declared[name] = field(default_factory=getattr(default, "factory", lambda d=default: d))
+        if factory := getattr(default, "factory", None):
+            declared[name] = field(default_factory=factory)
+        elif default is not msgspec.NODEFAULT:
+            declared[name] = field(default=default)
     made: Any = make_dataclass(
         cls.__name__,
         [(name, Any, each) for name, each in declared.items()],
