@@ -38,14 +38,14 @@ class Stored:
     state: State
 
     def is_confided_to_another(self, agent: str) -> bool:
-        """Tell whether it is an entry that was confided to another agent."""
+        """Return whether it is an entry that was confided to another agent."""
         item = self.item
         if not isinstance(item, Entry) or not (item.private or self.state.private):
             return False
         return item.agent_id != agent
 
 
-class IndexRecords:
+class RecordReader:
     """Records of one project's index, on one thread's connection."""
 
     def __init__(self, connection: apsw.Connection) -> None:

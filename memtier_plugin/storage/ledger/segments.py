@@ -86,7 +86,7 @@ def parse_entries(file: LedgerFile, lines: Iterable[jsonl.LedgerLine]) -> Iterat
 
 
 def adds_only_recalls(file: LedgerFile, mark: jsonl.ReadMark | None) -> bool:
-    """Tell whether a journal has nothing new since a mark but a few recalls and their deliveries.
+    """Return whether a journal has nothing new since a mark but a few recalls and their deliveries.
 
     Raises:
         UnsafePath, LedgerError: the file cannot be read.
