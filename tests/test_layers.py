@@ -123,8 +123,8 @@ HOMES = {
     "textual": "tui.*",
     "tokenizers": "providers.embedding.*",
     "transformers": "providers.embedding.distill",
-    "starlette": "web.*",
-    "uvicorn": "mcp.* web.server",
+    "starlette": "server.http web.*",
+    "uvicorn": "mcp.* server.http web.server",
     "ulid": "core.ids core.records storage.index.items",
     "yaml": "core.settings.* hosts.* bench.judgement bench.languages bench.planted "
     "bench.silence_prompts",

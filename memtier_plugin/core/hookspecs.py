@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 
 import pluggy
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
     from memtier_plugin.core.event_payload import EventPayload
     from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
     from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
@@ -97,6 +97,20 @@ class SearchedAnswer(NamedTuple):
 AskMode = Callable[[Any, Any, str, datetime], SearchedAnswer]
 
 
+class ModelPass(NamedTuple):
+    """How the consolidation asks a chat model.
+
+    Attributes:
+        extractor: makes what extracts claims with a model, in requests of so many tokens
+            (`memtier_plugin.facts.extraction.llm.ChatExtractor`).
+        judge: makes what relates a new fact to known ones by a model
+            (`memtier_plugin.facts.evolution_llm.ChatEvolution`).
+    """
+
+    extractor: Callable[[Any, int], Any]
+    judge: Callable[[Any], Any]
+
+
 @hookspec(firstresult=True)
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
     """Return the text to add before the user's message, or None.
@@ -155,6 +169,11 @@ def memtier_extract(entries: Sequence[Entry]) -> Iterable[FactDraft]:
 
     Called by the consolidation, never on the way to a prompt.
     """
+
+
+@hookspec(firstresult=True)
+def memtier_model_pass(settings: Settings) -> ModelPass | None:
+    """Return how the consolidation is to ask its model, or None for one JSON object a request."""
 
 
 @hookspec(firstresult=True)

@@ -258,6 +258,8 @@ def _unserved_settings(settings: Settings) -> Iterator[str]:
         "ask.hypothetical": settings.ask.hypothetical and not plugins.offers("memtier_expand"),
         "retrieval.weights.surprise": settings.retrieval.weights.surprise
         and not plugins.offers("memtier_pool_signals"),
+        "consolidation.tools": settings.consolidation.tools
+        and plugins.find_model_pass(settings) is None,
     }
     missing = [key for key, is_missing in wanted.items() if is_missing]
     if (mode := settings.ask.mode) != "pages" and plugins.find_ask_mode(mode) is None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.mem_t.formation import PROMPTS, ToolEvolution
+from memtier_plugin.core import plugins
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.facts.evolution_llm import ModelChoice, ToolEvolution
+from memtier_plugin.facts.evolution_llm import ModelChoice
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import load_prompt
@@ -62,8 +64,19 @@ def test_facts_and_personas_are_formed_by_calls(home: Path, server: Loopback) ->
         "The user never eats meat at home.",
     ]
     assert {(each.model, each.prompt_hash) for each in facts} == {
-        ("local/m", load_prompt("form").hash)
+        ("local/m", load_prompt("form", PROMPTS).hash)
     }
+
+
+def test_tool_calls_without_their_package_are_told(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no installed package asks by tool calls, `status` warns that none does."""
+    with MemTier.open(home, "p", settings={"consolidation.tools": True}) as memory:
+        assert not any("consolidation.tools" in line for line in memory.status()["warnings"])
+        monkeypatch.setattr(plugins, "find_model_pass", lambda settings: None)
+        [warning] = [line for line in memory.status()["warnings"] if "consolidation.tools" in line]
+        assert "pip install memtier-papers" in warning
 
 
 def test_words_without_a_call_are_asked_for_once_more(home: Path, server: Loopback) -> None:
