@@ -6,17 +6,16 @@ Made of the document of `MemTier.explain`, which has the journal's figures of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from memtier_plugin.core.structs import Record
 from memtier_plugin.retrieval.contributions import RECOMPUTED
 from memtier_plugin.retrieval.journal import LATE
 
 Document = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Record, frozen=True):
     """The contribution of a signal to a score: weight × value.
 
     Attributes:
@@ -31,8 +30,7 @@ class Bar:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class RankedRow:
+class RankedRow(Record, frozen=True):
     """A line of a recall as it was ranked; without ``text`` it was forgotten, or is another's.
 
     Attributes:
@@ -58,8 +56,7 @@ class RankedRow:
     priority: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class RecallView:
+class RecallView(Record, frozen=True):
     """A recall as a person reads it.
 
     Attributes:
@@ -95,10 +92,6 @@ class RecallView:
     def recomputed(self) -> bool:
         """Whether the signals of near misses were computed again now."""
         return any(row.recomputed for row in self.near_misses)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def recall_view(document: Document) -> RecallView:
