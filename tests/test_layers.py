@@ -49,7 +49,7 @@ ORDER = """
     learning
     regression
     retrieval ingest
-    priority telemetry
+    telemetry
     storage
     providers trust
     text
@@ -64,7 +64,7 @@ PURE = (
     " trust.tool_origins answering.decomposition answering.planning answering.tool_calls"
     " facts.extraction.* facts.verification.*"
     " facts.evolution facts.filters"
-    " priority.formula papers.hmo.importance papers.hmo.persona"
+    " papers.hmo.formula papers.hmo.importance papers.hmo.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
     " papers.tiermem.router_reward"
     " learning.attribution learning.logprob learning.uplift papers.mem_t.tree_credit"
@@ -73,7 +73,7 @@ PURE = (
     " providers.pricing providers.scoring providers.structured_output"
     " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
     " retrieval.non_answers retrieval.pasted_text retrieval.pasted_shapes retrieval.project_names"
-    " retrieval.paper_scorer retrieval.query"
+    " papers.memtier.scorer retrieval.query"
     " retrieval.ranking retrieval.rerank_fusion retrieval.routing retrieval.signals"
     " storage.index.bm25 storage.state telemetry.measures telemetry.prometheus"
     " views.edit_text views.history views.log views.recalls views.sparklines views.timelines"
@@ -114,7 +114,7 @@ HOMES = {
     "psycopg": "storage.shared.postgres.* bench.scratch",
     "pydantic_ai": "frameworks.pydantic_ai",
     "pluggy": "__init__ core.hookspecs core.plugins",
-    "rank_bm25": "retrieval.paper_scorer bench.*",
+    "rank_bm25": "papers.memtier.scorer bench.*",
     "regex": "core.lazy_regex",
     "rich": "cli.* bench.* tui.*",
     "safetensors": "providers.embedding.*",

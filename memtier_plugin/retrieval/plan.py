@@ -16,7 +16,7 @@ from memtier_plugin.retrieval.routing import RoutedHits, asks_several
 from memtier_plugin.retrieval.search import SearchResult
 
 if TYPE_CHECKING:
-    from memtier_plugin.retrieval.hypothetical import Hypothesis
+    from memtier_plugin.retrieval.rankers import Expansion
 
 
 def with_subject(text: str, subject: str) -> str:
@@ -33,7 +33,7 @@ class Query:
         by_meaning: whether vectors are compared, too.
         kinds: what kinds of prompt it is; of a search, none.
         subject: what its session named last, if it only points at that.
-        hypothesis: the made-up answer whose like is searched for, too.
+        expansion: another text that is searched for by its meaning.
     """
 
     text: str
@@ -46,7 +46,7 @@ class Query:
     by_meaning: bool
     kinds: PromptKinds = NO_KINDS
     subject: str = ""
-    hypothesis: Hypothesis | None = None
+    expansion: Expansion | None = None
 
     @property
     def asked(self) -> str:

@@ -1,7 +1,7 @@
 """The priority of a record, the drift of a persona, and the tiers that follow.  Pure.
 
 HMO, section 3. The equations are missing from the published text; these are reconstructed from its
-prose, and `tests/golden/hmo.json` holds their values.
+prose, and `papers/tests/golden/hmo.json` holds their values.
 """
 
 from __future__ import annotations

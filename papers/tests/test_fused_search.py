@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.memtier.scorer import fuse_ranks
+from memtier_papers.true_memory.fused_search import LISTED, WEIGHTS, score_lists
 from memtier_plugin import MemTier
-from memtier_plugin.retrieval.fused_search import LISTED, WEIGHTS, score_lists
-from memtier_plugin.retrieval.paper_scorer import fuse_ranks
 from memtier_plugin.retrieval.query import parse_query
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import say
 
 Day = Callable[..., datetime]
-FILE = Path(__file__).parents[1] / "golden" / "true_memory.json"
+FILE = Path(__file__).parent / "golden" / "true_memory.json"
 GOLDEN = [g for g in json.loads(FILE.read_text("utf-8")) if g["id"].startswith("rrf_")]
 SETTINGS = {"retrieval.profile": "rrf", "embedding.model": "default"}
 TOKENS = Tokenizer("english")

@@ -9,53 +9,45 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from memtier_plugin.core.errors import BadAnswer, CapReached, EndpointError, SettingsError
 from memtier_plugin.core.records import FOR_PROMPTS
 from memtier_plugin.core.results import RecallRequest, Step
-from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.providers.pricing import ASK_PURPOSE
 from memtier_plugin.providers.prompt import fence_data, load_prompt
 from memtier_plugin.providers.structured_output import STRING, object_of, parse_json
 from memtier_plugin.retrieval.query import QueryVector, Viewer
 from memtier_plugin.retrieval.query_vector import embed_query
+from memtier_plugin.retrieval.rankers import Expansion
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
+from memtier_plugin.storage.store import Store
 
 _LINE: Final[Mapping[str, Any]] = object_of("hypothetical", line=STRING)
+SIGNAL: Final = "hypothetical"  # of the likeness to the made-up answer
 _MAX_TOKENS: Final = 150
 _SHARE: Final = 0.5  # of the time left; the search needs the rest
 _CACHED: Final = 16  # questions, as `ask` recalls for one several times
 
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """The vector of a made-up answer, None where there is none, and what it took."""
-
-    vector: QueryVector | None
-    step: Step
-    problems: tuple[str, ...] = ()
+_lines: WeakKeyDictionary[Store, dict[str, str]] = WeakKeyDictionary()
 
 
-@dataclass(slots=True)
 class HypothesisWriter:
-    """Writes made-up answers for one agent; the last ones are remembered."""
+    """Writes made-up answers for one agent; a project's last ones are remembered."""
 
-    actor: Actor
-    settings: Settings
-    _cached: dict[str, str] = field(default_factory=dict)
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self._cached = _lines.setdefault(actor.store, {})
 
     def applies(self, request: RecallRequest) -> bool:
-        """Tell whether a recall gets one: it is asked for, and no prompt waits for it."""
-        ask, profile = self.settings.ask, self.settings.retrieval.profile
-        off = ask.model == "none" or profile == "paper"
-        return (
-            request.purpose not in FOR_PROMPTS and not off and self.actor.store.embedder is not None
-        )
+        """Return whether a recall gets one: it is configured, and no prompt waits for it."""
+        ask = self.actor.store.settings.ask
+        off = not ask.hypothetical or ask.model == "none" or self.actor.store.embedder is None
+        return not off and request.purpose not in FOR_PROMPTS
 
-    def write(self, text: str, viewer: Viewer, until: float | None) -> Hypothesis:
+    def write(self, text: str, viewer: Viewer, until: float | None) -> Expansion:
         """Return the vector of a made-up answer to a question.
 
         Args:
@@ -69,13 +61,14 @@ class HypothesisWriter:
         except (BadAnswer, CapReached, EndpointError, SettingsError) as error:
             problems.append(f"no hypothetical answer: {error}")
         ms = (time.monotonic() - started) * 1000
-        return Hypothesis(vector, Step(name="hypothetical", ms=ms, tokens=tokens), (*problems,))
+        step = Step(name=SIGNAL, ms=ms, tokens=tokens)
+        return Expansion(SIGNAL, vector, step, (*problems,))
 
     def _line(self, text: str, viewer: Viewer, until: float | None) -> tuple[str, int]:
         if text in self._cached:
             return self._cached[text], 0
         budget = ChatBudget(self.actor.store, self.actor.agent, self.actor.clock)
-        chat = budget.chat_model(self.settings.ask.model, key="ask.model")
+        chat = budget.chat_model(self.actor.store.settings.ask.model, key="ask.model")
         assert chat is not None  # `applies`
         seconds = None if until is None else _SHARE * (until - time.monotonic())
         if seconds is not None and seconds <= 0:

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.memtier import scorer as paper_scorer
+from memtier_papers.memtier import search as paper_search
 from memtier_plugin import MemTier
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.core.results import Recall
-from memtier_plugin.retrieval import paper_scorer, paper_search
 
 Day = Callable[..., datetime]
 # A session each: what was said, and the fact that was made of it.  As many as BM25 needs for a

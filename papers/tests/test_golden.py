@@ -13,10 +13,10 @@ import pytest
 from rank_bm25 import BM25Okapi
 
 from memtier_papers.memtier import ppo
+from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.records import JournalEvent, ToolCall
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.learning.attribution import affinity, compute_reward, normalise_shares
-from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.retrieval.block import pack
 from memtier_plugin.retrieval.ranking import decay
 from memtier_plugin.storage.index import bm25

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from memtier_papers.hmo.plugin import prioritiser_of
+from memtier_papers.hmo.tiers import TIERS, TierName
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.tiers import TIERS, TierName
 from tests.builders import MOMENT, START, Clock, say
 from tests.loopback import Loopback
 from tests.proofs.checks import assert_equal_to_rebuild, differences
@@ -48,7 +48,7 @@ def recall_to(
 ) -> Any:
     """Recall from a tier and those before it."""
     recaller = Recaller(memory._actor)
-    recaller.reach = reach
+    recaller.stage = reach
     return recaller.recall(query, RecallRequest(sender=sender, at=START))
 
 

@@ -1,6 +1,6 @@
 """One query ranked as MemTier was published: facts choose sessions, eq. 2 ranks their entries.
 
-`paper_scorer` has the arithmetic (MemTier, section 3.2); here it meets the index.  The variants of
+`scorer` has the arithmetic (MemTier, section 3.2); here it meets the index.  The variants of
 the paper's appendices are settings: Stage 1 by BM25, vectors or both (appendix B), scoping
 (appendix C), normalised BM25 (appendix E).
 """
@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
+from memtier_papers.memtier import scorer
+from memtier_papers.memtier.scorer import Document, Scored
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.retrieval import paper_scorer, ranking
-from memtier_plugin.retrieval.paper_scorer import Document, Scored
+from memtier_plugin.retrieval import ranking
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
@@ -106,12 +107,10 @@ class PaperSearch:
         settings = self._settings
         weights = asdict(settings.paper.weights)
         # Over all candidates, so that a monotonic scale cannot reorder what BM25 alone ranks.
-        scaled = paper_scorer.normalise_scores(
-            [score for _, score in pool], settings.paper.normalise
-        )
-        return paper_scorer.order_scored(
+        scaled = scorer.normalise_scores([score for _, score in pool], settings.paper.normalise)
+        return scorer.order_scored(
             [
-                paper_scorer.score_document(
+                scorer.score_document(
                     document,
                     score,
                     scope,
@@ -135,15 +134,15 @@ class PaperSearch:
         """Return the sessions that the facts choose: by words, by vectors, or by both ranks."""
         how, limit = self._settings.paper.stage_one, self._settings.retrieval.sessions
         if how == "bm25" or similarity is None:
-            return paper_scorer.select_sessions(facts, scores, visible, limit)
+            return scorer.select_sessions(facts, scores, visible, limit)
         rows = self._reader.rows_of(fact.id for fact in facts)
         cosines = similarity([*rows.values()])
         self._vectors += len(cosines)
         near = [cosines.get(rows[fact.id], 0.0) for fact in facts]
         if how == "dense":
-            return paper_scorer.select_sessions(facts, near, visible, limit)
-        lists = [paper_scorer.select_sessions(facts, values, visible) for values in (scores, near)]
-        return tuple(paper_scorer.fuse_ranks(lists))[:limit]
+            return scorer.select_sessions(facts, near, visible, limit)
+        lists = [scorer.select_sessions(facts, values, visible) for values in (scores, near)]
+        return tuple(scorer.fuse_ranks(lists))[:limit]
 
     def _documents(self, rows: Sequence[int]) -> list[Document]:
         documents: list[Document] = []
@@ -176,4 +175,4 @@ class PaperSearch:
 
 
 def _okapi(documents: Sequence[Document], words: Sequence[str]) -> list[float]:
-    return paper_scorer.okapi_scores([document.words for document in documents], words)
+    return scorer.okapi_scores([document.words for document in documents], words)

@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.true_memory.surprise import LEAST, fingerprints, line_surprise
 from memtier_plugin.memory import MemTier
-from memtier_plugin.text.surprise import LEAST, fingerprints, line_surprise
 from tests.builders import START, say, write_config
 from tests.proofs.checks import assert_equal_to_rebuild
 

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from heapq import nlargest
 from typing import Final
 
+from memtier_papers.memtier.scorer import RRF_CONSTANT, fuse_ranks
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.retrieval.paper_scorer import RRF_CONSTANT, fuse_ranks
 from memtier_plugin.retrieval.query import (
     ParsedQuery,
     QueryVector,

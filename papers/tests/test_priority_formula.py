@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.hmo import formula
+from memtier_papers.hmo.formula import assign_tiers, base_priority, drift, priority
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.priority import formula
-from memtier_plugin.priority.formula import assign_tiers, base_priority, drift, priority
 
-FILE = Path(__file__).parents[1] / "golden" / "hmo.json"
+FILE = Path(__file__).parent / "golden" / "hmo.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
