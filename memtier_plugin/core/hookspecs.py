@@ -76,6 +76,26 @@ class JobSpec(NamedTuple):
     run: Callable[[Any, Any], None]
 
 
+class IndexTables(NamedTuple):
+    """Tables of a project's index that a plugin keeps by events of the journal.
+
+    All functions take the connection to the index (an `apsw.Connection`), within a transaction.
+
+    Attributes:
+        name: of the tables as they are; where it is new to an index, they are filled anew.
+        kinds: of the events that they are made of.
+        create: makes those that are missing.
+        clear: empties them.
+        add: folds an event into them; they must not depend on the order of events.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    create: Callable[[Any], None]
+    clear: Callable[[Any], None]
+    add: Callable[[Any, JournalEvent], None]
+
+
 @hookspec(firstresult=True)
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
     """Return the text to add before the user's message, or None.
@@ -223,3 +243,16 @@ def memtier_commands() -> Mapping[str, CommandSpec]:
 @hookspec
 def memtier_jobs() -> Sequence[JobSpec]:
     """Return background jobs to run for every project, after the consolidation."""
+
+
+@hookspec
+def memtier_index_tables() -> Sequence[IndexTables]:
+    """Return tables to keep in the index of every project, by events of the journal.
+
+    Called whenever an index is opened. Read them by `Reader.plugin_tables`.
+    """
+
+
+@hookspec
+def memtier_status(reader: Any, settings: Settings) -> Mapping[str, Any]:
+    """Return what to add to the status of a project, by key; ``reader`` reads its index."""

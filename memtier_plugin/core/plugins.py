@@ -33,6 +33,7 @@ from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
     CommandSpec,
     Embedder,
+    IndexTables,
     JobSpec,
 )
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
@@ -253,6 +254,17 @@ def find_commands() -> dict[str, CommandSpec]:
 def find_jobs() -> list[JobSpec]:
     """Return the background jobs that plugins add."""
     return [job for answer in _extensions().hook.memtier_jobs() for job in answer]
+
+
+def report_status(reader: Any, settings: Settings) -> dict[str, Any]:
+    """Return what plugins add to the status of a project, by key."""
+    answers = _extensions().hook.memtier_status(reader=reader, settings=settings)
+    return {key: value for answer in answers for key, value in answer.items()}
+
+
+def find_index_tables() -> list[IndexTables]:
+    """Return the tables that plugins keep in the index."""
+    return [tables for answer in _extensions().hook.memtier_index_tables() for tables in answer]
 
 
 def find_embedder() -> Embedder | None:

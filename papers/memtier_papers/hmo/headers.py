@@ -7,13 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from memtier_papers.hmo import formula
+from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core.times import from_iso
-<<<<<<< HEAD:memtier_plugin/priority/headers.py
-from memtier_plugin.priority import formula
-from memtier_plugin.storage.index.priorities import PriorityReader, ScoredEntry
-=======
-from memtier_plugin.storage.priority_reader import PriorityReader, ScoredEntry
->>>>>>> 9d74b2984522fe39c1575b5ce7d1779e99cc53c4:papers/memtier_papers/hmo/headers.py
 
 _DAY: Final = timedelta(days=1)
 
