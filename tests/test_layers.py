@@ -154,14 +154,22 @@ VALUES = frozenset(
             "Match",
             "OverviewReader",
             "Page",
-            "PriorityReader",
             "RowLengths",
-            "ScoredEntry",
             "ShelvedFact",
             "VectorCoverage",
         ),
         "SessionSpan",
-        *("Stored", "SHARED", "COVERED_SHARE", "K1", "B", "idf", "saturation", "embed_texts"),
+        *(
+            "Stored",
+            "SHARED",
+            "COVERED_SHARE",
+            "K1",
+            "B",
+            "idf",
+            "saturation",
+            "embed_texts",
+            *("parse_event", "settle_events", "to_utf8", "to_utf8_all"),
+        ),
     }
 )
 LEDGER_PATHS = frozenset({"index_path", "iter_ledger_folders", "make_ledger_folder"})

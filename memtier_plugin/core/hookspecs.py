@@ -111,6 +111,26 @@ class ModelPass(NamedTuple):
     judge: Callable[[Any], Any]
 
 
+class IndexTables(NamedTuple):
+    """Tables of a project's index that a plugin keeps by events of the journal.
+
+    All functions take the connection to the index (an `apsw.Connection`), within a transaction.
+
+    Attributes:
+        name: of the tables as they are; where it is new to an index, they are filled anew.
+        kinds: of the events that they are made of.
+        create: makes those that are missing.
+        clear: empties them.
+        add: folds an event into them; they must not depend on the order of events.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    create: Callable[[Any], None]
+    clear: Callable[[Any], None]
+    add: Callable[[Any, JournalEvent], None]
+
+
 @hookspec(firstresult=True)
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
     """Return the text to add before the user's message, or None.
@@ -275,6 +295,14 @@ def memtier_event_kinds() -> Sequence[type[EventPayload]]:
 
 
 @hookspec
+def memtier_index_tables() -> Sequence[IndexTables]:
+    """Return tables to keep in the index of every project, by events of the journal.
+
+    Called whenever an index is opened. Read them by `Reader.plugin_tables`.
+    """
+
+
+@hookspec
 def memtier_ask_modes() -> Mapping[str, AskMode]:
     """Return ways of searching for the answer of a question, by the value of `ask.mode`."""
 
@@ -282,3 +310,8 @@ def memtier_ask_modes() -> Mapping[str, AskMode]:
 @hookspec
 def memtier_services() -> Mapping[str, Callable[[Any], Any]]:
     """Return services to add to a memory, by the attribute: each is made of it when first used."""
+
+
+@hookspec
+def memtier_status(reader: Any, settings: Settings) -> Mapping[str, Any]:
+    """Return what to add to the status of a project, by key; ``reader`` reads its index."""

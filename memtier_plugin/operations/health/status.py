@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import (
     MemTierError,
     SettingsError,
@@ -145,8 +146,7 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     behind = store.files_behind()
     names = [segment.name for segment in behind]
     report["index"] |= {**counts, "bytes": store.index_size(), "behind": names}
-    if store.settings.priority.enabled:
-        report["priority"] = {**reader.priorities.counts()}
+    report |= plugins.report_status(reader, store.settings)
     for agent, what, when in reader.last_activity():
         name = "last_stored" if what == "stored" else "last_recall"
         if what == "stored":

@@ -14,6 +14,7 @@ from memtier_papers.hmo.headers import priority_of
 from memtier_papers.hmo.importance import rate_by_rules
 from memtier_papers.hmo.persona import OwnWords, Persona, build_persona, persona_of
 from memtier_papers.hmo.rater import ChatRater
+from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core.errors import (
     CapReached,
     EmbeddingUnavailable,
@@ -33,7 +34,6 @@ from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.query import encode_query
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
-from memtier_plugin.storage.index.priorities import PriorityReader, ScoredEntry
 from memtier_plugin.storage.index.records import Stored
 
 MAX_BY_MODEL: Final = 50  # entries of a pass that a model is asked about
@@ -150,7 +150,7 @@ class AudiencePass:
 
     @property
     def _reader(self) -> PriorityReader:
-        return self._store.reader().priorities
+        return self._store.reader().plugin_tables(PriorityReader)
 
     # -- persona -------------------------------------------------------------------------------
 

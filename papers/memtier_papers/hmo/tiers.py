@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, Literal
 
 from memtier_papers.hmo.formula import BUFFER, CACHE, MAX_RECENT
+from memtier_papers.hmo.tables import PriorityReader
 from memtier_plugin.core.results import Evidence, Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval.candidates import MIN_COSINE, PIECES, PoolBuilder, Scores, best_rows
@@ -36,7 +37,7 @@ def tier_rows(
     reader: Reader, scopes: Sequence[int], settings: Settings
 ) -> Iterator[tuple[TierName, Collection[int] | None]]:
     """Yield each tier with the rows of it and those before it; None stands for all."""
-    priorities = reader.priorities
+    priorities = reader.plugin_tables(PriorityReader)
     rows = {
         *priorities.recent_rows(scopes, settings.priority.sessions, MAX_RECENT),
         *priorities.tier_rows(scopes, CACHE),
