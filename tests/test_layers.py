@@ -314,7 +314,6 @@ def test_no_module_imports_itself_through_others() -> None:
         {
             name: {t for t in imports(name) if not t.startswith(":")} - {name, "__init__"}
             for name in FILES
-            if name != "core.records"  # its circle with core.codecs is being mended
         }
     )
     try:

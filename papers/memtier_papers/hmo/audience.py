@@ -9,6 +9,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from memtier_papers.hmo import formula
+from memtier_papers.hmo.events import (
+    Header,
+    ImportanceEvent,
+    PersonaEvent,
+    PrioritiseEvent,
+)
 from memtier_papers.hmo.formula import DEFAULT_IMPORTANCE
 from memtier_papers.hmo.headers import priority_of
 from memtier_papers.hmo.importance import rate_by_rules
@@ -22,12 +28,6 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.core.event_payload import EventPayload
-from memtier_plugin.core.priority_events import (
-    Header,
-    ImportanceEvent,
-    PersonaEvent,
-    PrioritiseEvent,
-)
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, person_audience
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.providers.embedding.quantise import quantise

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import IndexTables, JobSpec, hookimpl
 from memtier_plugin.core.records import JournalEvent
@@ -51,6 +52,14 @@ def memtier_explain(
     return {
         "priorities": describe_priorities(priorities, [*items], recall.agent_id, sender, now, share)
     }
+
+
+@hookimpl
+def memtier_event_kinds() -> Sequence[type[EventPayload]]:
+    """Return the events of ratings, personas and tiers."""
+    from memtier_papers.hmo.events import ImportanceEvent, PersonaEvent, PrioritiseEvent
+
+    return [ImportanceEvent, PersonaEvent, PrioritiseEvent]
 
 
 @hookimpl
