@@ -91,7 +91,7 @@ class PoolBuilder:
         near_entries, near_facts = self.nearest_entries(), self.nearest_facts()
         near_expansion = self._nearest_to_expansion()
         facts = self._link_facts(by_ngrams, near_facts)
-        found = [
+        reached = [
             *best_rows(by_ngrams, _FACTS),
             *best_rows(near_entries | near_facts, _NEAREST),
             *best_rows(near_expansion, _NEAREST),
@@ -100,8 +100,8 @@ class PoolBuilder:
             *self._said_then(),
         ]
         for row in [*facts.kinds][: 2 * _NEAREST]:
-            found += facts.sources.get(row, ())
-        more = [row for row in dict.fromkeys(found) if row not in by_row]
+            reached += facts.sources.get(row, ())
+        more = [row for row in dict.fromkeys(reached) if row not in by_row]
         by_row |= self._by_row(more)
         if self.words.left_out:
             self.postings += self.reader.complete_match(self.words, self.scopes, [*rows, *more])
