@@ -378,14 +378,14 @@ class PoolBuilder:
         around = self.reader.neighbours(reach, self.scopes, gap)
         for row in leading:
             before, after = around[row]
-            own = (row, best[row].length)
+            itself = (row, best[row].length)
             around[row] = (before[:_REACH], after[:_REACH])
-            for side, other in ((before, after), (after, before)):
+            for side, opposite in ((before, after), (after, before)):
                 for index, (neighbour, _) in enumerate(side[:_NEIGHBOURS]):
                     if neighbour in around:
                         continue
                     # The turns around the neighbour, read off the same line of turns.
-                    back = [*reversed(side[:index]), own, *other][:_REACH]
+                    back = [*reversed(side[:index]), itself, *opposite][:_REACH]
                     on = side[index + 1 : index + 1 + _REACH]
                     sides = (on, back) if side is before else (back, on)
                     around[neighbour] = sides

@@ -1,4 +1,4 @@
-"""Leave out of a block what answers nothing, and what says again what stands there.  Pure.
+"""Leave out of a block what answers nothing, and what repeats another line.  Pure.
 
 An earlier question shares more words with a prompt than the statement that answers it.  As a
 weight on all questions that would hurt, as many instructions are put as questions; in a block a
@@ -15,7 +15,7 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.duplicates import find_restated
 from memtier_plugin.retrieval.floor import Judged
-from memtier_plugin.retrieval.replacement import standing_for
+from memtier_plugin.retrieval.replacement import with_evidence_of
 from memtier_plugin.text.speech import only_asks
 from memtier_plugin.text.tokenizer import distinct_tokens, ngrams, plain_words
 from memtier_plugin.text.traits import is_standing_instruction
@@ -61,7 +61,7 @@ def find_non_answers(
 
 
 def _competes(hit: Hit) -> bool:
-    """Tell whether a hit is a statement that may answer what an earlier question asks."""
+    """Return whether a hit is a statement that may answer what an earlier question asks."""
     answers = hit.evidence is None or _has_own_evidence(hit)
     return answers and not missing_statement(hit.item)
 
@@ -72,7 +72,7 @@ def let_replies_answer(hits: Sequence[Hit], no_answers: Sequence[Hit]) -> tuple[
     Args:
         no_answers: the hits that answer nothing, questions among them.
     """
-    asked = {
+    questions = {
         (hit.item.session_id, hit.item.turn): hit
         for hit in no_answers
         if isinstance(hit.item, Entry) and only_asks(hit.text)
@@ -81,9 +81,9 @@ def let_replies_answer(hits: Sequence[Hit], no_answers: Sequence[Hit]) -> tuple[
     def question(hit: Hit) -> Sequence[Hit]:
         item = hit.item
         before = (item.session_id, item.turn - 1) if isinstance(item, Entry) else ("", 0)
-        return [asked[before]] if before in asked else []
+        return [questions[before]] if before in questions else []
 
-    return tuple(standing_for(hit, question(hit)) for hit in hits)
+    return tuple(with_evidence_of(hit, question(hit)) for hit in hits)
 
 
 def keep_answering(judged: Judged) -> Judged:
@@ -124,9 +124,9 @@ def leave_out_restated(judged: Judged, words: Split) -> Judged:
 
 
 def _repeats(question: str, terms: Collection[str], words: Split) -> bool:
-    """Tell whether an earlier question asks about what the prompt is about."""
-    asked = {*words(question)}
-    return bool(asked) and len(asked.intersection(terms)) >= _REPEATED * len(asked)
+    """Return whether an earlier question asks about what the prompt is about."""
+    wanted = {*words(question)}
+    return bool(wanted) and len(wanted.intersection(terms)) >= _REPEATED * len(wanted)
 
 
 def _has_own_evidence(hit: Hit) -> bool:
@@ -135,7 +135,7 @@ def _has_own_evidence(hit: Hit) -> bool:
 
 
 def _lacks_evidence(hit: Hit) -> bool:
-    """Tell whether nothing speaks for a hit but letters that it shares with the query."""
+    """Return whether nothing speaks for a hit but letters that it shares with the query."""
     evidence, item = hit.evidence, hit.item
     is_page = isinstance(item, Fact) and bool(item.shelf)
     if evidence is None or is_page or is_standing_instruction(hit.text):
@@ -150,7 +150,7 @@ def _lacks_evidence(hit: Hit) -> bool:
 
 
 def _resembles(text: str, terms: Collection[str], words: Split) -> bool:
-    """Tell whether a text has a word that is a form of one of the query's.
+    """Return whether a text has a word that is a form of one of the query's.
 
     A typo, an inflection or a compound: most of their n-grams agree, or one ends or begins with
     the other.
@@ -162,10 +162,11 @@ def _resembles(text: str, terms: Collection[str], words: Split) -> bool:
     )
 
 
-def is_similar(word: str, other: str) -> bool:
-    """Tell whether two words, each of some length, are spelt alike."""
-    short, long = sorted((word, other), key=len)
+def is_similar(first: str, second: str) -> bool:
+    """Return whether two words, each of some length, are spelt alike."""
+    short, long = sorted((first, second), key=len)
     if long.startswith(short) or long.endswith(short):
         return True
-    own, others = ngrams(word), ngrams(other)
-    return 2 * len(own & others) >= _SIMILAR * (len(own) + len(others))
+    of_first, of_second = ngrams(first), ngrams(second)
+    shared = len(of_first & of_second)
+    return 2 * shared >= _SIMILAR * (len(of_first) + len(of_second))

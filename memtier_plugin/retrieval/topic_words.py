@@ -1,4 +1,4 @@
-"""Tell which words of a text say what it is about, in its own language.  Pure.
+"""Find the words that say what a text is about, in its language.  Pure.
 
 The index leaves out the function words of English alone.  The idf does not keep those of other
 languages low everywhere: the "你" of a question is rare among lines about others.  As evidence

@@ -13,7 +13,7 @@ _LETTER: Final = regex.compile(r"\p{L}")
 
 
 def is_written_in(text: str, scripts: Sequence[str]) -> bool:
-    """Tell whether nearly all letters of a text belong to some of these scripts.
+    """Return whether nearly all letters of a text belong to some of these scripts.
 
     A term of another script in a sentence does not count, nor does what is no letter.
 

@@ -22,7 +22,7 @@ _LEADS: Final = 3  # words of politeness and openers that may stand before a ver
 
 
 def is_standing_instruction(text: str) -> bool:
-    """Tell whether a user's words give an order that holds for good."""
+    """Return whether a user's words give an order that holds for good."""
     return bool(find_orders(text))
 
 
@@ -69,7 +69,7 @@ def _lasting(language: str) -> Words:
 
 
 def _orders(sentence: str, language: str) -> bool:
-    """Tell whether a clause of a sentence is an order for good."""
+    """Return whether a clause of a sentence is an order for good."""
     # "From now on, when you name things, ..." opens a sentence that is for good as a whole.
     end = Spoken.of(sentence, language).opens("rule_openers")
     is_whole = end is not None and _fold(sentence[:end]).strip() not in lexicon(language).rule_cues
@@ -78,7 +78,7 @@ def _orders(sentence: str, language: str) -> bool:
 
 
 def _is_order(sentence: str, start: int, is_whole: bool, language: str) -> bool:
-    """Tell whether a clause is an order for good: after what leads to it a verb, and its object."""
+    """Return whether a clause is a lasting order: a verb and its object, after any opener."""
     led, rest = is_whole, Spoken.of(sentence[start:], language)
     for _ in range(_LEADS):
         if opens_imperative(rest):
@@ -101,12 +101,12 @@ def _is_order(sentence: str, start: int, is_whole: bool, language: str) -> bool:
 
 
 def opens_imperative(words: Spoken) -> bool:
-    """Tell whether words open like what somebody is told to do."""
+    """Return whether words open like what somebody is told to do."""
     return any(words.opens(name) for name in _IMPERATIVES)
 
 
 def may_be_imperative(word: str, language: str) -> bool:
-    """Tell whether a word may tell somebody what to do: it is of no class that does not."""
+    """Return whether a word may tell somebody what to do: it is of no class that does not."""
     words = lexicon(language)
     if language == "english":
         verbs = irregular_verbs()

@@ -48,7 +48,7 @@ def tier_rows(
 
 
 def is_sufficient(query: QueryEvidence, evidence: Sequence[Evidence]) -> bool:
-    """Tell by rules whether the best hits of a tier, best first, hold what a query needs.
+    """Return by rules whether the best hits of a tier, best first, hold what a query needs.
 
     The best of them must have half of the query's words, and the block be likely to hold what is
     needed, by far more than the floor asks for: a tier is a part of the store, and what is missing
