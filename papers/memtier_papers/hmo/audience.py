@@ -33,8 +33,8 @@ from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.query import encode_query
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
+from memtier_plugin.storage.index.priorities import PriorityReader, ScoredEntry
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.priority_reader import PriorityReader, ScoredEntry
 
 MAX_BY_MODEL: Final = 50  # entries of a pass that a model is asked about
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older entries are rated by rules
