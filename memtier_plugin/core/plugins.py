@@ -198,6 +198,14 @@ def explain_recall(
     return {key: value for answer in answers for key, value in answer.items()}
 
 
+def describe_status(
+    recalls: Sequence[JournalEvent], reader: Any, settings: Settings
+) -> dict[str, Any]:
+    """Return what plugins add to `status`, by key."""
+    answers = _extensions().hook.memtier_status(recalls=recalls, reader=reader, settings=settings)
+    return {key: value for answer in answers for key, value in answer.items()}
+
+
 def explain_absence(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
     """Return why an item has no line in a recall (reason, message), if by a plugin."""
     return cast(

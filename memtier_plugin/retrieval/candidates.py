@@ -7,26 +7,30 @@ large the store is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from memtier_plugin.core.settings.schema import Retrieval
+from memtier_plugin.core import allowance
+from memtier_plugin.core.results import Step
+from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.query import (
     ParsedQuery,
+    QueryVector,
+    Viewer,
     asks_character,
     requested_kinds,
 )
 from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows, lengths_of
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
+from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.text.tokenizer import ngrams
-
-if TYPE_CHECKING:
-    from memtier_plugin.retrieval.search import Search
 
 MIN_COSINE: Final = 0.3  # below it an item is not found by its meaning alone
 FEW: Final = 8  # items, up to which any may answer a question on oneself
@@ -43,6 +47,56 @@ _PER_SPAN: Final = 60  # ... so many rows take part, whatever their words
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
 
 Scores = dict[int, float]  # by row
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """Another text to search for by its meaning, beside the query.
+
+    Attributes:
+        signal: the name of the signal that its likeness gives; its weight is a setting.
+        vector: of the text; None where there is none.
+        step: what it took.
+        problems: why there is none.
+    """
+
+    signal: str
+    vector: QueryVector | None
+    step: Step
+    problems: tuple[str, ...] = ()
+
+
+class SearchView:
+    """What one viewer searches in, and by.
+
+    Attributes:
+        scopes: of the entries in sight.
+        shared: of the facts in sight.
+        vector: the query's, where vectors are compared.
+        expansion: another text to search for.
+    """
+
+    def __init__(
+        self, reader: Reader, settings: Settings, viewer: Viewer, until: float | None
+    ) -> None:
+        self.reader = reader
+        self.settings = settings
+        self.viewer = viewer
+        self.scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+        self.shared = reader.shared_scopes(viewer.people)
+        self.vector: QueryVector | None = None
+        self.expansion: Expansion | None = None
+        self._until = until
+
+    def check(self) -> None:
+        """Stop a ranking that is late.
+
+        Raises:
+            DeadlineExceeded: the deadline has passed.
+        """
+        allowance.require()
+        if self._until is not None and time.monotonic() > self._until:
+            raise DeadlineExceeded("the deadline has passed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +121,7 @@ class PoolBuilder:
         postings, vectors: how many were read so far.
     """
 
-    def __init__(self, search: Search, query: ParsedQuery, settings: Retrieval) -> None:
+    def __init__(self, search: SearchView, query: ParsedQuery, settings: Retrieval) -> None:
         self.search = search
         self.query = query
         self.settings = settings

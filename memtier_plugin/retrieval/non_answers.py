@@ -21,8 +21,8 @@ from memtier_plugin.text.tokenizer import distinct_tokens, ngrams, plain_words
 from memtier_plugin.text.traits import is_standing_instruction
 from memtier_plugin.trust.statements import missing_statement
 
-CONSIDERED: Final = 40  # hits that are looked at: more never come into a block
-MIN_COSINE: Final = 0.25  # below it meaning is no evidence
+_JUDGED: Final = 40  # hits that are looked at: more never come into a block
+_LEAST_COSINE: Final = 0.25  # below it meaning is no evidence
 _REPEATED: Final = 0.6  # of a question's words that the prompt has, for it to repeat the prompt
 _SIMILAR: Final = 0.65  # of the n-grams of two words (Dice), for one to be a form of the other
 _MIN_LETTERS: Final = 5  # of a word that others are compared with
@@ -48,14 +48,14 @@ def find_non_answers(
     """
     reasons: dict[str, str] = {}
     questions: list[Hit] = []
-    for hit in hits[:CONSIDERED]:
+    for hit in hits[:_JUDGED]:
         missing = missing_statement(hit.item)
         if missing == "receipt":
             reasons[hit.id] = missing
         elif missing == "question":
             questions.append(hit)
     repeated = (h for h in questions if all_questions or _repeats(h.text, terms, words))
-    if questions and (all_questions or any(map(_competes, (*hits, *rivals)[: 2 * CONSIDERED]))):
+    if questions and (all_questions or any(map(_competes, (*hits, *rivals)[: 2 * _JUDGED]))):
         reasons.update((hit.id, "question") for hit in repeated)
     return reasons
 
@@ -103,7 +103,7 @@ def leave_out_letters(judged: Judged, terms: Collection[str], words: Split) -> J
 
     Not so a hit that has a form of one of its words: a typo, an inflection, a compound.
     """
-    weak = [hit for hit in judged.hits[:CONSIDERED] if _lacks_evidence(hit)]
+    weak = [hit for hit in judged.hits[:_JUDGED] if _lacks_evidence(hit)]
     left_out = {hit.id: "letters" for hit in weak if not _resembles(hit.text, terms, words)}
     if not left_out:
         return judged
@@ -114,7 +114,7 @@ def leave_out_letters(judged: Judged, terms: Collection[str], words: Split) -> J
 
 def leave_out_restated(judged: Judged, words: Split) -> Judged:
     """Return what was judged with nothing said twice; what stays has the better of both places."""
-    restated = find_restated(judged.hits[:CONSIDERED], words)
+    restated = find_restated(judged.hits[:_JUDGED], words)
     if not restated:
         return judged
     by_id = {hit.id: hit for hit in judged.hits}
@@ -131,7 +131,7 @@ def _repeats(question: str, terms: Collection[str], words: Split) -> bool:
 
 def _has_own_evidence(hit: Hit) -> bool:
     evidence = hit.evidence
-    return evidence is not None and (evidence.own_coverage > 0 or evidence.cosine >= MIN_COSINE)
+    return evidence is not None and (evidence.own_coverage > 0 or evidence.cosine >= _LEAST_COSINE)
 
 
 def _lacks_evidence(hit: Hit) -> bool:
@@ -144,7 +144,7 @@ def _lacks_evidence(hit: Hit) -> bool:
         evidence.coverage
         or evidence.time
         or evidence.speaker
-        or evidence.cosine >= MIN_COSINE
+        or evidence.cosine >= _LEAST_COSINE
         or hit.signals.get("source")
     )
 

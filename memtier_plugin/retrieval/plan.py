@@ -17,7 +17,8 @@ from memtier_plugin.retrieval.routing import RoutedHits, asks_several
 from memtier_plugin.retrieval.search import SearchResult
 
 if TYPE_CHECKING:
-    from memtier_plugin.retrieval.rankers import Expansion, Ranker
+    from memtier_plugin.retrieval.candidates import Expansion
+    from memtier_plugin.retrieval.search import Ranker
 
 
 def with_subject(text: str, subject: str) -> str:

@@ -284,9 +284,9 @@ class _Reading:
         after = self._after(self._start, "general_openers")
         words = lexicon(self.language)
         first_person = words.first_person | words.first_possessive
-        return after is not None and not words.unspaced and not any(
-            unit in first_person for unit in self.units[after:]
-        )  # fmt: skip
+        if after is None or words.unspaced:
+            return False
+        return first_person.isdisjoint(self.units[after:])
 
     @cached_property
     def follow_up(self) -> float:

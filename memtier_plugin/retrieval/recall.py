@@ -25,6 +25,7 @@ from memtier_plugin.core.times import aware
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
 from memtier_plugin.retrieval.block import BlockPlan, passage_size
+from memtier_plugin.retrieval.candidates import Expansion
 from memtier_plugin.retrieval.contradictions import (
     StatedValue,
     mark_ended,
@@ -44,11 +45,16 @@ from memtier_plugin.retrieval.project_names import read_project_names, without_n
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, Viewer, clean_query
 from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
-from memtier_plugin.retrieval.rankers import Expansion, Ranker, find_ranker
 from memtier_plugin.retrieval.replacement import mark_replaced
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
-from memtier_plugin.retrieval.search import Search, SearchResult, plugin_signals
+from memtier_plugin.retrieval.search import (
+    Ranker,
+    Search,
+    SearchResult,
+    find_ranker,
+    plugin_signals,
+)
 from memtier_plugin.retrieval.session_lines import refresh_for
 from memtier_plugin.retrieval.standing import own_orders
 from memtier_plugin.retrieval.subject import SubjectFinder

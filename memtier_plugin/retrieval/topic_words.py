@@ -16,7 +16,7 @@ from memtier_plugin.retrieval.prompt_words import (
     tokenize,
     vocabulary,
 )
-from memtier_plugin.text.lexicon import Words, lexicon
+from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.tokenizer import Tokenizer
 
 
@@ -64,7 +64,7 @@ def count_content(text: str) -> tuple[int, list[str]]:
 
 
 @cache
-def _empty_words(language: str) -> Words:
+def _empty_words(language: str) -> frozenset[str]:
     words = lexicon(language)
     if language == "english":  # the index has hardly any others
         return words.query_words

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memtier_papers.hmo.job import Prioritiser
     from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.memory import MemTier
-    from memtier_plugin.retrieval.rankers import Ranker
+    from memtier_plugin.retrieval.search import Ranker
 
 _log = logging.getLogger("memtier")
 
@@ -51,6 +51,14 @@ def memtier_explain(
             reader.priorities, [*items], recall.agent_id, sender, now, share
         )
     }
+
+
+@hookimpl
+def memtier_status(
+    recalls: Sequence[JournalEvent], reader: Any, settings: Settings
+) -> Mapping[str, Any]:
+    """Return how many entries were rated, and how many are in cache and buffer."""
+    return {"priority": {**reader.priorities.counts()}} if settings.priority.enabled else {}
 
 
 def prioritiser_of(memory: MemTier) -> Prioritiser:

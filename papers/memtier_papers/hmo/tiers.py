@@ -20,8 +20,7 @@ from memtier_plugin.retrieval.candidates import MIN_COSINE, PIECES, PoolBuilder,
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import CONSIDERED, block_probability
 from memtier_plugin.retrieval.query import ParsedQuery
-from memtier_plugin.retrieval.rankers import Ranker
-from memtier_plugin.retrieval.search import Search, SearchResult
+from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from memtier_plugin.storage.index.candidate_reader import Match
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
