@@ -96,11 +96,7 @@ def test_hooks_are_documented_and_typed() -> None:
     """Every hook has a docstring, and a type for each argument and for what it returns."""
     relay = plugins.manager().hook
     names = [name for name in vars(relay) if not name.startswith("_")]
-<<<<<<< HEAD
     assert len(names) == 24
-=======
-    assert len(names) == 18
->>>>>>> 0585f390d3771c353f56385a86f15ab2742bb9db
     for name in names:
         spec = getattr(hookspecs, name)
         signature = inspect.signature(spec)
