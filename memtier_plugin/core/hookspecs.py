@@ -208,7 +208,7 @@ def memtier_rerank(
 
 @hookspec(firstresult=True)
 def memtier_ranker(profile: str) -> Any | None:
-    """Return the ranker (`memtier_plugin.retrieval.rankers.Ranker`) of a profile, or None.
+    """Return the ranker (`memtier_plugin.retrieval.search.Ranker`) of a profile, or None.
 
     ``profile`` is `retrieval.profile`, or `retrieval.search` with the default profile.  Nobody is
     asked where both are as by default.
@@ -219,7 +219,7 @@ def memtier_ranker(profile: str) -> Any | None:
 def memtier_expand(
     actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
 ) -> Any | None:
-    """Return another text to search for (`memtier_plugin.retrieval.rankers.Expansion`), or None.
+    """Return another text to search for (`memtier_plugin.retrieval.candidates.Expansion`), or None.
 
     ``until`` is the recall's deadline, a value of ``time.monotonic()``.
     """
@@ -256,6 +256,16 @@ def memtier_explain(
 @hookspec(firstresult=True)
 def memtier_why(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
     """Return why an item has no line in a recall, as a reason and a message, or None."""
+
+
+@hookspec
+def memtier_status(
+    recalls: Sequence[JournalEvent], reader: Any, settings: Settings
+) -> Mapping[str, Any]:
+    """Return what to add to `status`, by key.
+
+    ``recalls`` are the newest events of recalls.
+    """
 
 
 @hookspec
@@ -310,8 +320,3 @@ def memtier_ask_modes() -> Mapping[str, AskMode]:
 @hookspec
 def memtier_services() -> Mapping[str, Callable[[Any], Any]]:
     """Return services to add to a memory, by the attribute: each is made of it when first used."""
-
-
-@hookspec
-def memtier_status(reader: Any, settings: Settings) -> Mapping[str, Any]:
-    """Return what to add to the status of a project, by key; ``reader`` reads its index."""

@@ -199,6 +199,14 @@ def explain_recall(
     return {key: value for answer in answers for key, value in answer.items()}
 
 
+def describe_status(
+    recalls: Sequence[JournalEvent], reader: Any, settings: Settings
+) -> dict[str, Any]:
+    """Return what plugins add to `status`, by key."""
+    answers = _extensions().hook.memtier_status(recalls=recalls, reader=reader, settings=settings)
+    return {key: value for answer in answers for key, value in answer.items()}
+
+
 def explain_absence(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
     """Return why an item has no line in a recall (reason, message), if by a plugin."""
     return cast(
@@ -283,12 +291,6 @@ def find_services() -> dict[str, Callable[[Any], Any]]:
     """Return what makes the services that plugins add to a memory, by name."""
     answers = _extensions().hook.memtier_services()
     return {name: make for services in answers for name, make in services.items()}
-
-
-def report_status(reader: Any, settings: Settings) -> dict[str, Any]:
-    """Return what plugins add to the status of a project, by key."""
-    answers = _extensions().hook.memtier_status(reader=reader, settings=settings)
-    return {key: value for answer in answers for key, value in answer.items()}
 
 
 def find_index_tables() -> list[IndexTables]:

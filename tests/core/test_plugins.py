@@ -20,8 +20,7 @@ from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.rankers import Ranker
-from memtier_plugin.retrieval.search import Search, SearchResult
+from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from tests.builders import say_each, write_config
 from tests.processes import child_environment, run_in_fork, run_python
 

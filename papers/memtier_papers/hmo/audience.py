@@ -316,6 +316,6 @@ class AudiencePass:
 
 
 def _is_open(stored: Stored) -> bool:
-    """Tell whether an item may be part of a persona: neither withdrawn nor a confidence."""
+    """Return whether an item may be part of a persona: neither withdrawn nor a confidence."""
     item, state = stored.item, stored.state
     return not (state.withdrawn or state.private or (isinstance(item, Entry) and item.private))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memtier_papers.hmo.job import Prioritiser
     from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.memory import MemTier
-    from memtier_plugin.retrieval.rankers import Ranker
+    from memtier_plugin.retrieval.search import Ranker
 
 _log = logging.getLogger("memtier")
 
@@ -71,8 +71,10 @@ def memtier_index_tables() -> Sequence[IndexTables]:
 
 
 @hookimpl
-def memtier_status(reader: Any, settings: Settings) -> Mapping[str, Any]:
-    """Return how many entries were rated, and how many are in each tier."""
+def memtier_status(
+    recalls: Sequence[JournalEvent], reader: Any, settings: Settings
+) -> Mapping[str, Any]:
+    """Return how many entries were rated, and how many are in cache and buffer."""
     if not settings.priority.enabled:
         return {}
     from memtier_papers.hmo.tables import PriorityReader

@@ -21,8 +21,7 @@ from memtier_plugin.retrieval.candidates import MIN_COSINE, PIECES, PoolBuilder,
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import CONSIDERED, block_probability
 from memtier_plugin.retrieval.query import ParsedQuery
-from memtier_plugin.retrieval.rankers import Ranker
-from memtier_plugin.retrieval.search import Search, SearchResult
+from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from memtier_plugin.storage.index.candidate_reader import Match
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
@@ -49,7 +48,7 @@ def tier_rows(
 
 
 def is_sufficient(query: QueryEvidence, evidence: Sequence[Evidence]) -> bool:
-    """Tell by rules whether the best hits of a tier, best first, hold what a query needs.
+    """Return by rules whether the best hits of a tier, best first, hold what a query needs.
 
     The best of them must have half of the query's words, and the block be likely to hold what is
     needed, by far more than the floor asks for: a tier is a part of the store, and what is missing
