@@ -20,8 +20,7 @@ from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.regression.questions import Question
 from memtier_plugin.retrieval.query import QueryVector, Viewer
-from memtier_plugin.retrieval.rankers import find_ranker
-from memtier_plugin.retrieval.search import Search
+from memtier_plugin.retrieval.search import Search, find_ranker
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import plain_words

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import (
     MemTierError,
     SettingsError,
@@ -145,8 +146,6 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     behind = store.files_behind()
     names = [segment.name for segment in behind]
     report["index"] |= {**counts, "bytes": store.index_size(), "behind": names}
-    if store.settings.priority.enabled:
-        report["priority"] = {**reader.priorities.counts()}
     for agent, activity, when in reader.last_activity():
         name = "last_stored" if activity == "stored" else "last_recall"
         if activity == "stored":
@@ -156,7 +155,7 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     recalls = reader.events(["recall"], newest=_RECALLS)
     for agent, injected in _injected(recalls).items():
         report["agents"].setdefault(agent, {})["injected"] = injected
-    report["causes"] = _withheld(store, recalls)
+    report |= plugins.describe_status(recalls, reader, store.settings)
     report["degraded"] += _not_reranked(recalls[:_RERANKS])
     report |= report_facts(store, now)
     if behind:
@@ -173,18 +172,6 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     for when, path, change in reader.notices():
         if when >= to_iso(now - NOTICE_PERIOD):
             report["warnings"].append(f"{when} {path} was {change}")
-
-
-def _withheld(store: Store, recalls: Sequence[JournalEvent]) -> dict[str, Any] | None:
-    """Return how many of the newest recalls might have withheld a line, and how many did."""
-    lotteries = [recall.withheld for recall in map(RecallEvent.of, recalls) if recall.withheld]
-    if not lotteries and not store.settings.causes.withhold:
-        return None
-    return {
-        "withhold": store.settings.causes.withhold,
-        "recalls": len(lotteries),
-        "withheld": sum(lottery.item is not None for lottery in lotteries),
-    }
 
 
 def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
@@ -241,8 +228,7 @@ def describe_missing_vectors(state: EmbeddingState) -> str:
 
 def _unserved_settings(settings: Settings) -> Iterator[str]:
     """Name each setting that asks for what no installed package provides."""
-    from memtier_plugin.core import plugins
-    from memtier_plugin.retrieval.rankers import find_ranker
+    from memtier_plugin.retrieval.search import find_ranker
 
     try:
         find_ranker(settings)
@@ -270,6 +256,4 @@ def _unserved_settings(settings: Settings) -> Iterator[str]:
 
 def plugin_errors() -> list[dict[str, Any]]:
     """Return the failures of plugins in this process, as JSON."""
-    from memtier_plugin.core import plugins
-
     return [asdict(error) for error in plugins.load_errors()]
