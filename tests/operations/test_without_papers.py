@@ -12,7 +12,7 @@ import pluggy
 import pytest
 
 from memtier_plugin import MemTier
-from memtier_plugin.core import event_payload, hookspecs, plugins
+from memtier_plugin.core import events, hookspecs, plugins
 from memtier_plugin.core.events import payload_of
 from memtier_plugin.core.records import decode_event
 from memtier_plugin.providers.prompt import load_prompt
@@ -30,9 +30,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in plugins.SHIPPED_PLUGINS:
         manager.register(import_module(name), name)
     monkeypatch.setattr(plugins, "_extensions", lambda: manager)
-    event_payload.plugin_payload.cache_clear()
+    events.plugin_payload.cache_clear()
     yield
-    event_payload.plugin_payload.cache_clear()
+    events.plugin_payload.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["attribute", "learn"])
