@@ -1,8 +1,8 @@
 """Read and edit JSON as people write it: with comments, trailing commas, bare and quoted keys.
 
 OpenClaw reads JSON5, VS Code and others JSON with comments.  An edit changes the text of what
-differs and nothing else.  (No package does: `json-five`, which keeps comments, installs over the
-module of `json5`, on which Jupyter rests.)
+differs and nothing else.  No package does: `json-five` keeps comments but adds no keys, and
+installs over the module of `json5`, on which Jupyter rests; `jsonc-edit` starts a Node process.
 """
 
 from __future__ import annotations
