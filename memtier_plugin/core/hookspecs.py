@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 
 import pluggy
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
+    from memtier_plugin.core.event_payload import EventPayload
     from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
     from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
     from memtier_plugin.core.results import Hit, RecallRequest, Signal
@@ -75,6 +76,39 @@ class JobSpec(NamedTuple):
     name: str
     group: Callable[[Settings], str | None]
     run: Callable[[Any, Any], None]
+
+
+class SearchedAnswer(NamedTuple):
+    """An answer that a plugin searched for.
+
+    Attributes:
+        answer: an `answering.llm.ModelAnswer`; None where nothing was found.
+        why: notes for the route that the answer shows.
+        problem: what it had to do without.
+    """
+
+    answer: Any
+    why: tuple[str, ...] = ()
+    problem: str = ""
+
+
+# Called with an `answering.store_search.StoreSearch`, an `answering.llm.AnsweringModel`, the
+# question and its time.
+AskMode = Callable[[Any, Any, str, datetime], SearchedAnswer]
+
+
+class ModelPass(NamedTuple):
+    """How the consolidation asks a chat model.
+
+    Attributes:
+        extractor: makes what extracts claims with a model, in requests of so many tokens
+            (`memtier_plugin.facts.extraction.llm.ChatExtractor`).
+        judge: makes what relates a new fact to known ones by a model
+            (`memtier_plugin.facts.evolution_llm.ChatEvolution`).
+    """
+
+    extractor: Callable[[Any, int], Any]
+    judge: Callable[[Any], Any]
 
 
 @hookspec(firstresult=True)
@@ -135,6 +169,11 @@ def memtier_extract(entries: Sequence[Entry]) -> Iterable[FactDraft]:
 
     Called by the consolidation, never on the way to a prompt.
     """
+
+
+@hookspec(firstresult=True)
+def memtier_model_pass(settings: Settings) -> ModelPass | None:
+    """Return how the consolidation is to ask its model, or None for one JSON object a request."""
 
 
 @hookspec(firstresult=True)
@@ -224,3 +263,22 @@ def memtier_commands() -> Mapping[str, CommandSpec]:
 @hookspec
 def memtier_jobs() -> Sequence[JobSpec]:
     """Return background jobs to run for every project, after the consolidation."""
+
+
+@hookspec
+def memtier_event_kinds() -> Sequence[type[EventPayload]]:
+    """Return the payloads of the journal events that the plugin writes, each with its ``KIND``.
+
+    Without the plugin such lines are kept, exported and purged like all others; only their fields
+    are not looked at.
+    """
+
+
+@hookspec
+def memtier_ask_modes() -> Mapping[str, AskMode]:
+    """Return ways of searching for the answer of a question, by the value of `ask.mode`."""
+
+
+@hookspec
+def memtier_services() -> Mapping[str, Callable[[Any], Any]]:
+    """Return services to add to a memory, by the attribute: each is made of it when first used."""

@@ -31,12 +31,15 @@ from memtier_plugin.core.entry_points import COMMANDS_GROUP, find_entry_points, 
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
+    AskMode,
     CommandSpec,
     Embedder,
     JobSpec,
+    ModelPass,
 )
 
 if TYPE_CHECKING:
+    from memtier_plugin.core.event_payload import EventPayload
     from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
     from memtier_plugin.core.results import Hit, RecallRequest, Signal
     from memtier_plugin.core.settings.schema import Settings
@@ -209,6 +212,12 @@ def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
     return [draft for drafts in answers for draft in drafts]
 
 
+def find_model_pass(settings: Settings) -> ModelPass | None:
+    """Return how a plugin asks the consolidation's model, if one does."""
+    answer = _extensions().hook.memtier_model_pass(settings=settings)
+    return cast("ModelPass | None", answer)
+
+
 def tell_written(
     home: Path,
     project: str,
@@ -255,6 +264,24 @@ def find_commands() -> dict[str, CommandSpec]:
 def find_jobs() -> list[JobSpec]:
     """Return the background jobs that plugins add."""
     return [job for answer in _extensions().hook.memtier_jobs() for job in answer]
+
+
+def find_event_kinds() -> dict[str, type[EventPayload]]:
+    """Return the payloads of the journal events that plugins write, by kind."""
+    answers = _extensions().hook.memtier_event_kinds()
+    return {payload.KIND: payload for answer in answers for payload in answer}
+
+
+def find_ask_mode(name: str) -> AskMode | None:
+    """Return the way of answering that a plugin brings for a value of `ask.mode`."""
+    answers = _extensions().hook.memtier_ask_modes()
+    return next((modes[name] for modes in answers if name in modes), None)
+
+
+def find_services() -> dict[str, Callable[[Any], Any]]:
+    """Return what makes the services that plugins add to a memory, by name."""
+    answers = _extensions().hook.memtier_services()
+    return {name: make for services in answers for name, make in services.items()}
 
 
 def find_embedder() -> Embedder | None:
@@ -362,8 +389,8 @@ def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Sign
 
 
 def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[FactDraft]:
-    from memtier_plugin.core.records import FactDraft
-    from memtier_plugin.core.structs import check_fields  # here: hosts import this without msgspec
+    from memtier_plugin.core.records import FactDraft  # here: hosts import this without msgspec
+    from memtier_plugin.core.structs import check_fields
 
     drafts = list(answer)
     for draft in drafts:
@@ -402,6 +429,12 @@ def _check_jobs(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[JobSpe
     return jobs
 
 
+def _check_model_pass(answer: Any, _given: Mapping[str, Any]) -> ModelPass:
+    if not isinstance(answer, ModelPass):
+        raise TypeError("a way to ask a model is not a ModelPass (extractor, judge)")
+    return answer
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
     "memtier_commands": _check_commands,
     "memtier_embedder": _check_embedder,
@@ -409,5 +442,6 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
     "memtier_signals": _check_signals,
     "memtier_extract": _check_drafts,
     "memtier_jobs": _check_jobs,
+    "memtier_model_pass": _check_model_pass,
     "memtier_rerank": _check_hits,
 }
