@@ -93,7 +93,7 @@ def run_child(
 
 
 def is_at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
-    """Tell whether nothing was written since these jobs last succeeded, so that they can wait.
+    """Return whether nothing was written since these jobs last succeeded, so that they can wait.
 
     Compares file times only, as it runs in processes that serve recalls.
     """

@@ -31,7 +31,7 @@ def acquire(home: Path, project: str) -> int | None:
 
 
 def is_held(home: Path, project: str) -> bool:
-    """Tell whether any process is the project's daemon now."""
+    """Return whether any process is the project's daemon now."""
     fd = acquire(home, project)
     if fd is not None:
         release(fd)
@@ -39,7 +39,7 @@ def is_held(home: Path, project: str) -> bool:
 
 
 def is_still_ours(fd: int, home: Path, project: str) -> bool:
-    """Tell whether the lock is on the current file: the folder may have been replaced."""
+    """Return whether the lock is on the current file: the folder may have been replaced."""
     path = home / "projects" / encode_file_name(project) / LOCK_NAME
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())

@@ -71,8 +71,8 @@ class CodingAgentTranslator:
         if name == "prompt":
             query = user_words(str(events[0].get("prompt") or ""), self._host) if events else ""
             since = self._compactions.last_compaction(session)
-            asked = PromptEvent(prompt=query, visible_since=since, keeps_injected=True)
-            return HookCall("before_prompt_build", run, asked) if query.strip() else None
+            prompt = PromptEvent(prompt=query, visible_since=since, keeps_injected=True)
+            return HookCall("before_prompt_build", run, prompt) if query.strip() else None
         compacted = name == "compaction" or (
             name == "session_start" and events and events[0].get("source") in _FORGETTING
         )
@@ -125,8 +125,8 @@ def _tool_messages(
 ) -> Iterator[Payload]:
     key = str(event.get("tool_use_id") or f"call-{number}")  # Gemini gives its calls no id
     name = _OWN_SERVER.sub("", str(event["tool_name"]))
-    asked = event.get("tool_input") or {}
-    arguments = asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)
+    given = event.get("tool_input") or {}
+    arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
     call = {"id": key, "name": name, "arguments": arguments}
     yield {"role": "assistant", "content": "", "tool_calls": [call]}
     result = _result_text(event)

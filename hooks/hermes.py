@@ -109,7 +109,7 @@ class Provider:
     # -- what Hermes asks first ------------------------------------------------------------------
 
     def is_available(self) -> bool:
-        """Tell whether MemTier is set up or selected, without starting anything.
+        """Return whether MemTier is set up or selected, without starting anything.
 
         A command that is missing for now does not make the provider unavailable: runs wait on disk
         for it, each turn's log has a warning, and Hermes would silently go without memory.
@@ -167,9 +167,9 @@ class Provider:
             return ""
         context = {**self._context, "run_id": self._runs.get(query)}
         started, answered = time.monotonic(), False
-        asked = self._payload("prefetch", {"query": query, "acknowledges": True}, context)
+        request = self._payload("prefetch", {"query": query, "acknowledges": True}, context)
         try:
-            answer = self._resident.call("hook", asked, PROMPT_SECONDS) or {}
+            answer = self._resident.call("hook", request, PROMPT_SECONDS) or {}
             answered = True
         except MemTierError as error:
             self._warn(self._describe_failure(error))
@@ -179,7 +179,7 @@ class Provider:
         self._troubled = False
         if answer.get("warning"):
             self._warn(answer["warning"])
-        self._resident.acknowledge(asked, answer)
+        self._resident.acknowledge(request, answer)
         return str(answer.get("prepend_context") or "")
 
     def sync_turn(
@@ -354,7 +354,7 @@ class Provider:
         return {name: value for name, value in fields.items() if value}
 
     def is_of(self, session: object) -> bool:
-        """Tell whether a session is this one, and not a sub-agent's, say."""
+        """Return whether a session is this one, and not a sub-agent's, say."""
         return session == self._context.get("session_id")
 
     def note_tool(self, details: Payload) -> None:

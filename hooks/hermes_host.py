@@ -24,7 +24,7 @@ class Listener(Protocol):
         """Return the fields of the chat that it serves; of a terminal only the platform."""
 
     def is_of(self, session: object) -> bool:
-        """Tell whether it serves a session."""
+        """Return whether it serves a session."""
 
     def note_tool(self, details: Payload) -> None:
         """Keep a tool call as it happens."""
@@ -61,12 +61,12 @@ def attach(provider: Listener) -> None:
 
 
 def is_attached() -> bool:
-    """Tell whether Hermes' own plugin interface was reached."""
+    """Return whether Hermes' own plugin interface was reached."""
     return bool(_contexts)
 
 
 def is_selected() -> bool:
-    """Tell whether Hermes' configuration names this provider."""
+    """Return whether Hermes' configuration names this provider."""
     with suppress(Exception):  # Hermes' internals may change
         return bool(import_module("plugins.memory")._get_active_memory_provider() == NAME)
     return False

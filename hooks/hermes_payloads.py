@@ -71,10 +71,10 @@ class HermesTranslator:
             query = user_words(str(event.get("query") or ""), HOST)
             # A Hermes prompt holds the whole session, injected blocks included.
             since = self._compactions.last_compaction(run.session_id or "")
-            asked = PromptEvent(
+            prompt = PromptEvent(
                 prompt=query, visible_since=since, keeps_injected=True, caution=_CAUTION
             )
-            return HookCall("before_prompt_build", run, asked) if query else None
+            return HookCall("before_prompt_build", run, prompt) if query else None
         if name in ("sync_turn", "unfinished_turn"):
             return _end_call("agent_end", event, run, failed=bool(event.get("failed")))
         if name == "on_pre_compress":
@@ -170,18 +170,18 @@ def _with_outcomes(
     messages: Sequence[Payload], live: Mapping[str, Payload], local: Sequence[str]
 ) -> Iterator[Payload]:
     """Yield messages; results of tools with how they fared and whether strangers wrote them."""
-    asked: dict[str, tuple[str, str]] = {}  # by the call's id: the tool and its arguments
+    calls: dict[str, tuple[str, str]] = {}  # by the call's id: the tool and its arguments
     for message in messages:
         if message.get("role") == "user":
             yield _spoken_or_system(message)
             continue
         if message.get("role") != "tool":
-            asked |= calls_by_id(message.get("tool_calls"))
+            calls |= calls_by_id(message.get("tool_calls"))
             yield message
             continue
         key = str(message.get("tool_call_id"))
         result = flatten_content(message.get("content"))
-        name, arguments = asked.get(key, (str(message.get("name") or ""), ""))
+        name, arguments = calls.get(key, (str(message.get("name") or ""), ""))
         outcome = _tool_outcome(result, live.get(key))
         yield {**message, **outcome, "origin": _origin(name, arguments, result, local)}
 
@@ -215,10 +215,10 @@ def _split_turn(messages: Sequence[Payload], user: str) -> tuple[list[Payload], 
     """Return the messages before a turn, and those of the turn."""
     spoken = [m for m in messages if m.get("role") in ("user", "assistant", "tool")]
     spoken = [m for m in spoken if not flatten_content(m.get("content")).startswith(_SUMMARIES)]
-    asked = [index for index, message in enumerate(spoken) if message["role"] == "user"]
-    starts = [index for index in asked if _spoken_or_system(spoken[index])["role"] == "user"]
-    mine = [index for index in asked if user and _is_same_text(spoken[index], user)]
-    start = (mine or starts or asked or [0])[-1]
+    prompts = [index for index, message in enumerate(spoken) if message["role"] == "user"]
+    starts = [index for index in prompts if _spoken_or_system(spoken[index])["role"] == "user"]
+    mine = [index for index in prompts if user and _is_same_text(spoken[index], user)]
+    start = (mine or starts or prompts or [0])[-1]
     return spoken[:start], spoken[start:]
 
 
@@ -240,11 +240,11 @@ def _is_same_text(message: Payload, user: str) -> bool:
 
 def _live_call_messages(key: str, call: Payload, local: Sequence[str]) -> Iterator[Payload]:
     name = str(call.get("tool_name") or "tool")
-    asked = {"id": key, "name": name, "arguments": str(call.get("args") or "")}
-    yield {"role": "assistant", "content": "", "tool_calls": [asked]}
+    request = {"id": key, "name": name, "arguments": str(call.get("args") or "")}
+    yield {"role": "assistant", "content": "", "tool_calls": [request]}
     result = str(call.get("result") or "")
     answer = {"role": "tool", "name": name, "tool_call_id": key, "content": result}
-    origin = _origin(name, asked["arguments"], result, local)
+    origin = _origin(name, request["arguments"], result, local)
     yield {**answer, **_tool_outcome(result, call), "origin": origin}
 
 

@@ -72,8 +72,10 @@ def save_config(values: Mapping[str, Any], hermes_home: str) -> None:
 
 def _command() -> list[str]:
     """Return the command that runs `memtier`: this checkout's, one on PATH, or install.sh's."""
-    own = str(Path(__file__).resolve().parents[1] / ".venv" / "bin")
-    path = os.pathsep.join([own, os.environ.get("PATH", ""), str(Path.home() / ".local" / "bin")])
+    checkout = str(Path(__file__).resolve().parents[1] / ".venv" / "bin")
+    path = os.pathsep.join(
+        [checkout, os.environ.get("PATH", ""), str(Path.home() / ".local" / "bin")]
+    )
     return [shutil.which("memtier", path=path) or "memtier"]
 
 

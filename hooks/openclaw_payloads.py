@@ -153,7 +153,7 @@ class Conversations:
                 drop_oldest(self._unprompted, MAX_KEPT)
 
     def is_unprompted(self, run: str | None) -> bool:
-        """Tell whether no person asked for a run."""
+        """Return whether no person asked for a run."""
         return run in self._unprompted
 
     def _begin_session(self, key: str, now: datetime) -> None:
@@ -276,7 +276,7 @@ def _sender_of(context: Payload, key: str) -> str | None:
 
 
 def _between_sessions(context: Payload, run: str | None) -> bool:
-    """Tell whether a turn was requested by another session rather than by a person."""
+    """Return whether a turn was requested by another session rather than by a person."""
     return is_marked(context) or (run or "").startswith("announce:")
 
 
@@ -376,7 +376,7 @@ def _to_openai(
     messages: Sequence[Payload], local: Sequence[str], *, between: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield messages in OpenAI's format, which `parse_messages` reads."""
-    asked: dict[str, tuple[str, str]] = {}  # by the call's id: the tool and its arguments
+    known: dict[str, tuple[str, str]] = {}  # by the call's id: the tool and its arguments
     for message in messages:
         content, when = message.get("content"), message.get("timestamp")
         if message["role"] == "user":
@@ -395,7 +395,7 @@ def _to_openai(
                 for part in parts
                 if isinstance(part, Mapping) and part.get("type") == "toolCall"
             ]
-            asked |= calls_by_id(calls)
+            known |= calls_by_id(calls)
             spoken = [part for part in parts if _is_spoken(part)] if parts else content
             yield {"role": "assistant", "content": spoken, "tool_calls": calls, "timestamp": when}
         else:
@@ -406,13 +406,13 @@ def _to_openai(
                 "content": content,
                 "timestamp": when,
                 **_tool_outcome(message),
-                "origin": _origin(message, asked, local),
+                "origin": _origin(message, known, local),
             }
 
 
-def _origin(result: Payload, asked: Mapping[str, tuple[str, str]], local: Sequence[str]) -> Origin:
+def _origin(result: Payload, calls: Mapping[str, tuple[str, str]], local: Sequence[str]) -> Origin:
     """Return the origin of a tool's result: the machine's, or strangers'."""
-    name, arguments = asked.get(str(result.get("toolCallId")), ("", ""))
+    name, arguments = calls.get(str(result.get("toolCallId")), ("", ""))
     details = result.get("details")
     external = brings_external_text(
         name or str(result.get("toolName") or ""),

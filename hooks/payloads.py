@@ -22,15 +22,15 @@ def text_or_none(value: object) -> str | None:
 
 def calls_by_id(calls: object) -> dict[str, tuple[str, str]]:
     """Return, by each call's id, the tool that it names and its arguments as JSON."""
-    asked = {}
+    by_id = {}
     for call in calls if isinstance(calls, list | tuple) else ():
         function = call.get("function") or call if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             arguments = function.get("arguments") or ""
             if not isinstance(arguments, str):
                 arguments = json.dumps(arguments, ensure_ascii=False, default=str)
-            asked[str(call.get("id"))] = str(function.get("name") or ""), arguments
-    return asked
+            by_id[str(call.get("id"))] = str(function.get("name") or ""), arguments
+    return by_id
 
 
 def local_tools(context: RunContext) -> tuple[str, ...]:

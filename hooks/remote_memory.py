@@ -59,9 +59,9 @@ class RemoteMemory:
 
     def of(self, project: str, agent: str | None = None) -> Self:
         """Return the memory of another project, or of another agent, over the same connections."""
-        other = copy(self)
-        other.project, other.agent = project, agent or self.agent
-        return other
+        memory = copy(self)
+        memory.project, memory.agent = project, agent or self.agent
+        return memory
 
     def __enter__(self) -> Self:
         return self

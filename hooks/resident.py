@@ -145,13 +145,13 @@ class ResidentClient:
         self._failures = 0
         return answer
 
-    def acknowledge(self, asked: Payload, answer: Payload) -> None:
+    def acknowledge(self, request: Payload, answer: Payload) -> None:
         """Tell the resident that the host has the block of an answer; nobody waits.
 
         Args:
-            asked: the parameters of the request, which say whose memory it was.
+            request: the parameters of the request, which say whose memory it was.
         """
-        scope = {name: value for name, value in asked.items() if name in _SCOPE}
+        scope = {name: value for name, value in request.items() if name in _SCOPE}
         if recall := answer.get("recall_id"):
             self.tell("acknowledge", {**scope, "recall_id": recall})
 
@@ -297,13 +297,13 @@ class ResidentClient:
         if not self._lock.acquire(timeout=max(0.0, until - time.monotonic())):
             raise ResidentUnreachable("the resident is still being started")
         try:
-            asked = None
+            ended = None
             while self._link is None or not self._link.alive:
                 owner = find_owner(self.home)
                 if owner and owner.is_outdated:
-                    if owner.pid != asked:
+                    if owner.pid != ended:
                         owner.send(signal.SIGTERM)
-                    asked = owner.pid
+                    ended = owner.pid
                 elif link := self._connect_socket():
                     self._link = link
                     break

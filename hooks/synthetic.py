@@ -56,7 +56,7 @@ _MAX_NOTES: Final = 8  # notes before one message
 
 
 def is_marked(message: Mapping[str, Any]) -> bool:
-    """Tell whether a host's message, or a turn's context, says that no person is behind it."""
+    """Return whether a host's message, or a turn's context, says that no person is behind it."""
     origin = message.get("provenance") or message.get("inputProvenance")
     kind = origin.get("kind") if isinstance(origin, Mapping) else None
     if kind is not None:
@@ -65,12 +65,12 @@ def is_marked(message: Mapping[str, Any]) -> bool:
 
 
 def is_continuation(text: str) -> bool:
-    """Tell whether a host's message goes on with a turn, instead of beginning one."""
+    """Return whether a host's message goes on with a turn, instead of beginning one."""
     return text.startswith(_CONTINUATIONS)
 
 
 def is_report(text: str) -> bool:
-    """Tell whether a host's message brings what another session said, and may have read."""
+    """Return whether a host's message brings what another session said, and may have read."""
     return bool(_REPORT.search(text))
 
 

@@ -183,15 +183,15 @@ def _forget(memory: MemTier, arguments: Payload, context: RunContext) -> dict[st
     if not isinstance(ids, list) or not all(isinstance(item_id, str) for item_id in ids) or not ids:
         raise ValueError("ids is a list of ids")
     items = [_resolve_item(memory, item_id, context.sender).item for item_id in ids]
-    asked = memory.knowledge.user_asks_to_forget(context.session_id)
-    own = [item.id for item in items if _is_own(memory, item, context.sender, asked=asked)]
-    others = [item for item in items if item.id not in own]
+    requested = memory.knowledge.user_asks_to_forget(context.session_id)
+    mine = [item.id for item in items if _is_own(memory, item, context.sender, requested=requested)]
+    others = [item for item in items if item.id not in mine]
     if lines := [item.id for item in others if isinstance(item, Entry)]:
         raise NotFound(
             f"{lines[0]} is another's line, or the user's, who did not ask for it; a person can "
             "hide it: `memtier forget`"
         )
-    removed = memory.forget(ids=own, sender=context.sender)
+    removed = memory.forget(ids=mine, sender=context.sender)
     parts = [f"Forgotten: {len(removed.ids)} lines, {len(removed.facts)} facts."]
     if others:
         waiting = memory.knowledge.propose_forget([item.id for item in others])
@@ -204,8 +204,8 @@ def _forget(memory: MemTier, arguments: Payload, context: RunContext) -> dict[st
     return _answer(" ".join(parts), ids=removed.ids)
 
 
-def _is_own(memory: MemTier, item: Entry | Fact, sender: str | None, *, asked: bool) -> bool:
-    """Tell whether a model may hide an item: an entry of this agent and sender, or on such alone.
+def _is_own(memory: MemTier, item: Entry | Fact, sender: str | None, *, requested: bool) -> bool:
+    """Return whether a model may hide an item: an entry of this agent and sender, or on such alone.
 
     What the user said is hidden only where the user asked for it.
     """
@@ -214,7 +214,7 @@ def _is_own(memory: MemTier, item: Entry | Fact, sender: str | None, *, asked: b
         return False
 
     def may_hide(line: Entry) -> bool:
-        return asker.hears(line) and (asked or line.role != "user")
+        return asker.hears(line) and (requested or line.role != "user")
 
     if isinstance(item, Entry):
         return may_hide(item)
@@ -260,8 +260,8 @@ def _only_visible(memory: MemTier, stored: Iterable[Stored], sender: str | None)
         ]
     if viewer.read_all:
         return items
-    own = [i for i in items if viewer.may_see(i.item)]
-    return [i for i in own if isinstance(i.item, Fact) or i.item.retrievable]
+    visible = [i for i in items if viewer.may_see(i.item)]
+    return [i for i in visible if isinstance(i.item, Fact) or i.item.retrievable]
 
 
 TOOLS: Final[Mapping[str, Callable[[MemTier, Payload, RunContext], dict[str, Any]]]] = {
@@ -313,12 +313,12 @@ def _explain_hit(hit: Mapping[str, Any]) -> str:
 
 def _status(memory: MemTier, _arguments: Payload, context: RunContext) -> dict[str, Any]:
     report = memory.status()
-    own = report["agents"].get(context.agent_id, {})
+    last = report["agents"].get(context.agent_id, {})
     lines = [
         f"project {report['project']} in {report['home']}, agent {context.agent_id}",
         f"{report['entries']} lines, {report['facts']} facts, "
         f"{sum(report['review'].values())} waiting for review (`memtier review`)",
-        *(f"{name.replace('_', ' ')}: {when}" for name, when in own.items()),
+        *(f"{name.replace('_', ' ')}: {when}" for name, when in last.items()),
         *(["paused: nothing is recorded or recalled"] if report["paused"] else []),
         *(f"degraded: {why}" for why in report["degraded"]),
         *(f"warning: {why}" for why in report["warnings"]),

@@ -54,10 +54,10 @@ class MemTierHooks:
         messages = [*(output.messages or ())]
         starts = [at for at, each in enumerate(messages) if each.get("role") == "user"]
         answers = messages[starts[0] + 1 :] if starts else []
-        asked = {"role": "user", "content": context.task.description}
+        prompt = {"role": "user", "content": context.task.description}
         if not any(each.get("content") == output.raw for each in answers):
             answers.append({"role": "assistant", "content": output.raw})
-        self._conversations.end([asked, *answers], turn)
+        self._conversations.end([prompt, *answers], turn)
 
 
 def _put(message: Any, block: str) -> Any:

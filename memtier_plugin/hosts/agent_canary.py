@@ -8,9 +8,7 @@ user's own home.  The agent itself is not run: it needs an account.
 from __future__ import annotations
 
 import json
-import secrets
 import shlex
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -19,14 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.paths import encode_file_name
 from memtier_plugin.hosts.agent_events import EVENTS, agent_of
-from memtier_plugin.hosts.canary import QUESTION, CanaryResult
+from memtier_plugin.hosts.canary import QUESTION, CanaryProject, CanaryResult
 from memtier_plugin.hosts.coding_agents import read_hooks, read_server
 from memtier_plugin.hosts.conversation import STEP_SECONDS, Ask, converse
-from memtier_plugin.memory import MemTier
 
-_REMOVALS: Final = 10  # half a second apart
 _VERSION: Final = "2025-11-25"
 _FOUND: Final = (
     "the server finds a planted line; without hooks nothing is recalled or recorded unasked"
@@ -38,39 +33,25 @@ _PROVEN: Final = "the server and a prompt's hook find a planted line, and a turn
 def run_agent_canary(host: str, home: Path) -> CanaryResult:
     """Search by the server, then recall and record by the hooks, as the agent would."""
     started = time.monotonic()
-    project = f"canary-{secrets.token_hex(4)}"
-    word, answer = f"zwq{secrets.token_hex(5)}", f"Noted as {secrets.token_hex(5)}."
+    project = CanaryProject(agent_of(host), home)
     proof = CanaryResult(host=host, ran=True, ok=True, what=_PROVEN if host in EVENTS else _FOUND)
     try:
-        with MemTier.open(home, project, agent_of(host)) as memory:
-            memory.record(
-                [{"role": "user", "content": f"The canary's word is {word}."}],
-                session_id="canary",
-            )
+        project.plant()
         hooks = read_hooks(host)
-        with converse(_of_project(read_server(host), project)) as ask:
-            problem = _search(ask, word)  # the agent's server runs while its hooks do
+        with converse(_with_project(read_server(host), project.name)) as ask:
+            problem = _search(ask, project.word)  # the agent's server runs while its hooks do
             if hooks and not problem:
-                problem = _take_a_turn(hooks, host, home, project, word, answer)
+                problem = _take_turn(hooks, host, project)
         if problem:
             proof = replace(proof, ok=False, what=problem, remedy=_REMEDY)
     except (OSError, ValueError, KeyError, MemTierError) as error:
         proof = replace(proof, ok=False, what=f"{type(error).__name__}: {error}")
     finally:
-        _remove_project(home / "projects" / encode_file_name(project))
+        project.remove()
     return replace(proof, seconds=round(time.monotonic() - started, 1))
 
 
-def _remove_project(folder: Path) -> None:
-    """Remove the project for good: the resident may write a last note of it meanwhile."""
-    for _ in range(_REMOVALS):
-        shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(0.5)
-        if not folder.exists():
-            return
-
-
-def _of_project(command: Sequence[str], project: str) -> list[str]:
+def _with_project(command: Sequence[str], project: str) -> list[str]:
     """Return a command of ours with another project."""
     at = command.index("--project") + 1
     return [*command[:at], project, *command[at + 1 :]]
@@ -92,26 +73,19 @@ def _search(ask: Ask, word: str) -> str:
     return ""
 
 
-def _take_a_turn(
-    hooks: Mapping[str, Sequence[str]],
-    host: str,
-    home: Path,
-    project: str,
-    word: str,
-    answer: str,
-) -> str:
+def _take_turn(hooks: Mapping[str, Sequence[str]], host: str, project: CanaryProject) -> str:
     """Run the hooks of a turn; return what is wrong, or nothing."""
     names = {kind: event for event, kind in EVENTS[host].items()}
 
     def run(kind: str, **fields: str) -> str:
         event = {
-            "session_id": project,
-            "cwd": str(home),
+            "session_id": project.name,
+            "cwd": str(project.home),
             "hook_event_name": names[kind],
             "prompt": QUESTION,
             **fields,
         }
-        command = _of_project(shlex.split(hooks[names[kind]][0]), project)
+        command = _with_project(shlex.split(hooks[names[kind]][0]), project.name)
         done = subprocess.run(
             command,
             input=json.dumps(event),
@@ -123,11 +97,9 @@ def _take_a_turn(
         return done.stdout + done.stderr
 
     printed = run("prompt")
-    if word not in printed:
+    if project.word not in printed:
         return f"a prompt's hook does not bring the planted line: {printed[-300:]}"
-    run("turn_end", last_assistant_message=answer, prompt_response=answer)
-    (home / "queue" / "turns" / host / f"{project}.jsonl").unlink(missing_ok=True)
-    with MemTier.open(home, project, agent_of(host)) as memory:
-        if not any(answer in entry.content for entry in memory.entries()):
-            return "a turn's hooks ran, but the turn is not in the ledger"
-    return ""
+    run("turn_end", last_assistant_message=project.answer, prompt_response=project.answer)
+    queue = project.home / "queue" / "turns" / host
+    (queue / f"{project.name}.jsonl").unlink(missing_ok=True)
+    return "" if project.has_answer() else "a turn's hooks ran, but the turn is not in the ledger"

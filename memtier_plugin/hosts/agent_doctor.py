@@ -61,11 +61,11 @@ def ask_codex() -> HealthFinding:
             if not hook["enabled"] or hook["trustStatus"] not in ("trusted", "managed")
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        what = f"codex could not be asked whether it trusts the hooks of MemTier ({error!r:.80})"
-        return HealthFinding("warn", what, where, trusting)
+        message = f"codex could not be asked whether it trusts the hooks of MemTier ({error!r:.80})"
+        return HealthFinding("warn", message, where, trusting)
     if left_out or not ours:
-        what = f"codex runs no hook of MemTier at {', '.join(left_out) or 'any event'}"
-        return HealthFinding("error", f"{what}: they are not trusted", where, trusting)
+        message = f"codex runs no hook of MemTier at {', '.join(left_out) or 'any event'}"
+        return HealthFinding("error", f"{message}: they are not trusted", where, trusting)
     return HealthFinding("ok", "codex trusts the hooks of MemTier", where)
 
 
@@ -84,14 +84,14 @@ def _check_agent(host: str, home: Path, where: str) -> Iterator[HealthFinding]:
         except (OSError, ValueError, KeyError, TypeError):
             hooks = {}
         if missing := [event for event in EVENTS[host] if not hooks.get(event)]:
-            what = f"{host} runs no hook of MemTier at {', '.join(missing)}"
-            yield HealthFinding("error", what, path, again)
+            message = f"{host} runs no hook of MemTier at {', '.join(missing)}"
+            yield HealthFinding("error", message, path, again)
         if many := [event for event, ours in hooks.items() if len(ours) > 1]:
-            what = f"{host} runs several hooks of MemTier at {', '.join(many)}"
-            yield HealthFinding("warn", what, path, again)
+            message = f"{host} runs several hooks of MemTier at {', '.join(many)}"
+            yield HealthFinding("warn", message, path, again)
         if hooks and host == "claude-code" and _has_plugin(path):
-            what = "claude-code has MemTier's plugin too: it runs every hook twice"
-            yield HealthFinding("warn", what, path, "claude plugin uninstall memtier")
+            message = "claude-code has MemTier's plugin too: it runs every hook twice"
+            yield HealthFinding("warn", message, path, "claude plugin uninstall memtier")
         for line in {line for ours in hooks.values() for line in ours}:
             commands.setdefault(tuple(_launcher(shlex.split(line))), path)
     for command, file in commands.items():
@@ -117,7 +117,7 @@ def _is_set_up(host: str) -> bool:
 
 
 def _has_plugin(settings: str) -> bool:
-    """Tell whether Claude Code's settings enable the plugin that this repository has."""
+    """Return whether Claude Code's settings enable the plugin that this repository has."""
     enabled = section(read_json(Path(settings)), "enabledPlugins")
     return any(on is True and name.startswith("memtier@") for name, on in enabled.items())
 

@@ -31,6 +31,7 @@ TURN_TIMEOUT: Final = 240.0  # for the host's one turn; a cold start took 74
 STORED_TIMEOUT: Final = 20.0  # for the run to appear in the ledger after that
 QUESTION: Final = "What is the canary's word?"
 AGENTS: Final = {"openclaw": "openclaw.main", "hermes": "hermes.default"}
+_REMOVALS: Final = 10  # half a second apart
 _MAX_OUTPUT_CHARS: Final = 1500  # characters of the host's output that are shown
 
 
@@ -51,16 +52,50 @@ class CanaryResult:
 
 
 @dataclass(slots=True)
-class _CanaryRun:
-    """One canary run: its folder, its project and its random words."""
+class CanaryProject:
+    """The temporary project of a canary, with its random words."""
 
-    host: str
+    agent: str
     home: Path
-    top: Path
-    url: str
-    project: str = field(default_factory=lambda: f"canary-{secrets.token_hex(4)}")
+    name: str = field(default_factory=lambda: f"canary-{secrets.token_hex(4)}")
     word: str = field(default_factory=lambda: f"zwq{secrets.token_hex(5)}")
     answer: str = field(default_factory=lambda: f"Noted as {secrets.token_hex(5)}.")
+
+    def plant(self) -> None:
+        """Record the line that has to be recalled."""
+        line = {"role": "user", "content": f"The canary's word is {self.word}."}
+        with MemTier.open(self.home, self.name, self.agent) as memory:
+            memory.record([line], session_id="canary")
+
+    def has_answer(self, seconds: float = 0.0) -> bool:
+        """Return whether the answer of the model is in the ledger, at least after some seconds."""
+        until = time.monotonic() + seconds
+        while True:
+            with MemTier.open(self.home, self.name, self.agent) as memory:
+                if any(self.answer in entry.content for entry in memory.entries(agent=self.agent)):
+                    return True
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.2)
+
+    def remove(self) -> None:
+        """Remove the project for good: a resident may write a last note of it meanwhile."""
+        folder = self.home / "projects" / encode_file_name(self.name)
+        for _ in range(_REMOVALS):
+            shutil.rmtree(folder, ignore_errors=True)
+            time.sleep(0.5)
+            if not folder.exists():
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The turn of a host: its project, the folder of its state, and its model's address."""
+
+    host: str
+    project: CanaryProject
+    top: Path
+    url: str
 
 
 def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryResult:
@@ -77,27 +112,24 @@ def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryRe
     started = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="memtier-canary-", ignore_cleanup_errors=True) as top,
-        CanaryModel(lambda _: CanaryReply(text=scene.answer)) as model,
+        CanaryModel(lambda _: CanaryReply(text=project.answer)) as model,
     ):
-        scene = _CanaryRun(host, home, Path(top), model.base_url)
+        project = CanaryProject(AGENTS[host], home)
+        turn = _Turn(host, project, Path(top), model.base_url)
         try:
-            code, output = _run_turn(binary, scene, seconds)
-            proof = _judge(scene, model, code, output)
+            project.plant()
+            code, output = _run(binary, turn, seconds)
+            proof = _judge(turn, model, code, output)
         finally:
-            shutil.rmtree(home / "projects" / encode_file_name(scene.project), ignore_errors=True)
+            project.remove()
     return replace(proof, seconds=round(time.monotonic() - started, 1))
 
 
-def _run_turn(binary: str, scene: _CanaryRun, seconds: float) -> tuple[int | None, str]:
-    """Plant the line and run the host's turn; return its exit code (None: timed out) and output."""
-    with MemTier.open(scene.home, scene.project, AGENTS[scene.host]) as memory:
-        memory.record(
-            [{"role": "user", "content": f"The canary's word is {scene.word}."}],
-            session_id="canary",
-        )
-    setting = _openclaw_invocation if scene.host == "openclaw" else _hermes_invocation
-    arguments, environment = setting(scene)
-    work = scene.top / "work"
+def _run(binary: str, turn: _Turn, seconds: float) -> tuple[int | None, str]:
+    """Run the host's turn; return its exit code (None: timed out) and output."""
+    prepare = _openclaw_invocation if turn.host == "openclaw" else _hermes_invocation
+    arguments, environment = prepare(turn)
+    work = turn.top / "work"
     work.mkdir(exist_ok=True)
     try:
         done = subprocess.run(
@@ -117,19 +149,13 @@ def _run_turn(binary: str, scene: _CanaryRun, seconds: float) -> tuple[int | Non
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
-def _judge(scene: _CanaryRun, model: CanaryModel, code: int | None, output: str) -> CanaryResult:
+def _judge(turn: _Turn, model: CanaryModel, code: int | None, output: str) -> CanaryResult:
     """Judge how far the turn got, and what to do about it."""
-    host = scene.host
+    host = turn.host
 
-    def failed(what: str, remedy: str) -> CanaryResult:
-        return CanaryResult(
-            host=host,
-            ran=True,
-            ok=False,
-            what=what,
-            remedy=remedy,
-            said=output[-_MAX_OUTPUT_CHARS:],
-        )
+    def failed(problem: str, remedy: str) -> CanaryResult:
+        end = output[-_MAX_OUTPUT_CHARS:]
+        return CanaryResult(host=host, ran=True, ok=False, what=problem, remedy=remedy, said=end)
 
     check = "`memtier doctor` names what keeps the hooks from running"
     if not model.requests:
@@ -138,12 +164,12 @@ def _judge(scene: _CanaryRun, model: CanaryModel, code: int | None, output: str)
             f"{host} {how} and asked no model",
             f"run {host} once by hand; its output below names the problem",
         )
-    asked = json.dumps(model.requests, ensure_ascii=False)
-    if scene.word not in asked:
+    requests = json.dumps(model.requests, ensure_ascii=False)
+    if turn.project.word not in requests:
         return failed(f"{host} asked the model, but the planted line was not in the request", check)
-    if FENCE not in asked:
+    if FENCE not in requests:
         return failed("the planted line reached the model some other way than recall", check)
-    if not _is_stored(scene):
+    if not turn.project.has_answer(STORED_TIMEOUT):
         return failed("the line was recalled, but the turn is not in the ledger", check)
     return CanaryResult(
         host=host,
@@ -153,28 +179,16 @@ def _judge(scene: _CanaryRun, model: CanaryModel, code: int | None, output: str)
     )
 
 
-def _is_stored(scene: _CanaryRun) -> bool:
-    until = time.monotonic() + STORED_TIMEOUT
-    while True:
-        with MemTier.open(scene.home, scene.project, AGENTS[scene.host]) as memory:
-            entries = memory.entries(agent=AGENTS[scene.host])
-            if any(scene.answer in entry.content for entry in entries):
-                return True
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.2)
-
-
 # -- the hosts ----------------------------------------------------------------------------------
 
 
-def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str]]:
+def _openclaw_invocation(turn: _Turn) -> tuple[list[str], Mapping[str, str]]:
     theirs = parse_json(install.openclaw_config_path().read_text("utf-8"))
     plugins = theirs["plugins"]
     plugins["entries"] = {
         "memtier": plugins["entries"]["memtier"]
     }  # other plugins have keys and state
-    plugins["entries"]["memtier"]["config"]["project"] = scene.project
+    plugins["entries"]["memtier"]["config"]["project"] = turn.project.name
     plugins["entries"]["memtier"]["config"].pop("hostModel", None)  # the model is scripted
     paths = plugins["load"]["paths"]
     if not any(map(install.leads_to_plugin, paths)):  # OpenClaw has it in a folder of its own
@@ -189,7 +203,7 @@ def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str
         "maxTokens": 4096,
     }
     provider = {
-        "baseUrl": scene.url,
+        "baseUrl": turn.url,
         "apiKey": "none",
         "api": "openai-completions",
         "models": [model],
@@ -199,29 +213,29 @@ def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str
         "models": {"mode": "replace", "providers": {"memtier-canary": provider}},
         "agents": {
             "defaults": {
-                "workspace": str(scene.top / "work"),
+                "workspace": str(turn.top / "work"),
                 "skipBootstrap": True,
                 "model": {"primary": f"memtier-canary/{MODEL}"},
             }
         },
         "plugins": plugins,
     }
-    path = scene.top / "openclaw.json"
+    path = turn.top / "openclaw.json"
     path.write_text(json.dumps(config), "utf-8")
-    state = {"OPENCLAW_CONFIG_PATH": str(path), "OPENCLAW_STATE_DIR": str(scene.top / "state")}
+    state = {"OPENCLAW_CONFIG_PATH": str(path), "OPENCLAW_STATE_DIR": str(turn.top / "state")}
     arguments = ["agent", "--local", "--agent", "main", "--message", QUESTION, "--json"]
     return arguments, {**os.environ, **state}
 
 
-def _hermes_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str]]:
+def _hermes_invocation(turn: _Turn) -> tuple[list[str], Mapping[str, str]]:
     import yaml
 
-    theirs, ours = install.hermes_home(), scene.top / "hermes"
+    theirs, ours = install.hermes_home(), turn.top / "hermes"
     shutil.copytree(theirs / "plugins" / "memtier", ours / "plugins" / "memtier")
     plugin_config = json.loads((theirs / "memtier.json").read_text("utf-8"))
     plugin_config.pop("host_model", None)  # the model is scripted
     (ours / "memtier.json").write_text(
-        json.dumps({**plugin_config, "project": scene.project}), "utf-8"
+        json.dumps({**plugin_config, "project": turn.project.name}), "utf-8"
     )
     with suppress(OSError):
         memory = (yaml.safe_load((theirs / "config.yaml").read_text("utf-8")) or {}).get("memory")
@@ -229,7 +243,7 @@ def _hermes_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str]]
         "model": {
             "default": MODEL,
             "provider": "custom",
-            "base_url": scene.url,
+            "base_url": turn.url,
             "api_key": "none",
             "context_length": 131_072,
         },

@@ -112,13 +112,13 @@ class _CanaryHandler(BaseHTTPRequestHandler):
         self._event({"choices": [], "usage": reply.usage})
         self.wfile.write(b"data: [DONE]\n\n")
 
-    def _event(self, what: Mapping[str, Any]) -> None:
-        event = {**_RESPONSE_HEAD, "object": "chat.completion.chunk", **what}
+    def _event(self, fields: Mapping[str, Any]) -> None:
+        event = {**_RESPONSE_HEAD, "object": "chat.completion.chunk", **fields}
         self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
         self.wfile.flush()
 
-    def _json(self, status: int, what: Mapping[str, Any]) -> None:
-        data = json.dumps(what).encode()
+    def _json(self, status: int, document: Mapping[str, Any]) -> None:
+        data = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))

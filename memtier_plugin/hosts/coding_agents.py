@@ -97,7 +97,7 @@ def find_files(host: str) -> AgentFiles:
 
 
 def is_config(path: Path) -> bool:
-    """Tell whether a file is one that `plan_files` writes."""
+    """Return whether a file is one that `plan_files` writes."""
     return any(path in (f.servers, f.hooks) for f in map(find_files, CODING_AGENTS))
 
 
@@ -253,6 +253,6 @@ def _remove_hooks(hooks: dict[str, Any], host: str) -> None:
 
 
 def is_ours(command: Any, host: str) -> bool:
-    """Tell whether a hook of an agent's runs MemTier."""
+    """Return whether a hook of an agent's runs MemTier."""
     text = command.get("command") if isinstance(command, Mapping) else None
     return isinstance(text, str) and "memtier" in text and text.endswith(f" hook {host}")

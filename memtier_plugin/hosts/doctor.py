@@ -110,8 +110,8 @@ def _check_openclaw_plugin(
     if entry.get("enabled") is False:
         yield _error("OpenClaw does not load MemTier: it is switched off there", where, again)
     if slot != "memtier":
-        other = f"{slot} has it" if slot else "nothing has it"
-        yield _error(f"OpenClaw's memory slot is not MemTier's: {other}", where, again)
+        holder = f"{slot} has it" if slot else "nothing has it"
+        yield _error(f"OpenClaw's memory slot is not MemTier's: {holder}", where, again)
     if hooks.get("allowConversationAccess") is not True:
         yield _error(
             "OpenClaw drops before_prompt_build and agent_end: "
@@ -189,9 +189,9 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
         return
     findings: list[HealthFinding] = []
     if provider != "memtier":
-        other = f"it is {provider!r}" if provider else "there is none"
+        selected = f"it is {provider!r}" if provider else "there is none"
         findings.append(
-            _error(f"Hermes' memory provider is not MemTier: {other}", str(path), again)
+            _error(f"Hermes' memory provider is not MemTier: {selected}", str(path), again)
         )
     entry = plugin / "__init__.py"
     if not entry.is_file():
@@ -268,9 +268,9 @@ def _check_queue(home: Path) -> Iterator[HealthFinding]:
         )
 
 
-def _error(what: str, where: str, remedy: str) -> HealthFinding:
-    return HealthFinding("error", what, where, remedy)
+def _error(message: str, where: str, remedy: str) -> HealthFinding:
+    return HealthFinding("error", message, where, remedy)
 
 
-def _warn(what: str, where: str, remedy: str) -> HealthFinding:
-    return HealthFinding("warn", what, where, remedy)
+def _warn(message: str, where: str, remedy: str) -> HealthFinding:
+    return HealthFinding("warn", message, where, remedy)

@@ -29,7 +29,7 @@ def settings_path(home: Path, project: str) -> Path:
 
 
 def is_consented(home: Path, project: str) -> bool:
-    """Tell whether a project's settings select the host's model.
+    """Return whether a project's settings select the host's model.
 
     Raises:
         SettingsError: the settings are not valid.

@@ -216,7 +216,7 @@ def read_plugin_manifest(folder: Path) -> dict[str, Any]:
 
 
 def leads_to_plugin(path: object) -> bool:
-    """Tell whether a path in OpenClaw's configuration leads to a plugin of ours, or did."""
+    """Return whether a path in OpenClaw's configuration leads to a plugin of ours, or did."""
     folder = Path(str(path)).expanduser()
     named = folder.parts[-2:] == ("hooks", "openclaw")
     return named or read_plugin_manifest(folder).get("id") == "memtier"
@@ -231,11 +231,11 @@ def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange
     if "memtier" in plugins.get("deny", ()):
         raise SettingsError(f"{path}: plugins.deny names memtier; take it out first")
     load = open_section(plugins, "load", path)
-    own = openclaw_plugin_folder()
+    shipped = openclaw_plugin_folder()
     load["paths"] = [p for p in load.get("paths", ()) if not leads_to_plugin(p)]
     # A second copy would stand beside one that `openclaw plugins install` made.
-    if read_plugin_manifest(openclaw_copy()) != read_plugin_manifest(own):
-        load["paths"].append(str(own))
+    if read_plugin_manifest(openclaw_copy()) != read_plugin_manifest(shipped):
+        load["paths"].append(str(shipped))
     open_section(plugins, "slots", path)["memory"] = "memtier"
     entry = open_section(open_section(plugins, "entries", path), "memtier", path)
     entry["enabled"] = True

@@ -1,8 +1,8 @@
 """Read and edit JSON as people write it: with comments, trailing commas, bare and quoted keys.
 
 OpenClaw reads JSON5, VS Code and others JSON with comments.  An edit changes the text of what
-differs and nothing else.  (No package does: `json-five`, which keeps comments, installs over the
-module of `json5`, on which Jupyter rests.)
+differs and nothing else.  No package does: `json-five` keeps comments but adds no keys, and
+installs over the module of `json5`, on which Jupyter rests; `jsonc-edit` starts a Node process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Node:
 
 
 def is_plain_json(text: str) -> bool:
-    """Tell whether any program reads a text as JSON."""
+    """Return whether any program reads a text as JSON."""
     try:
         parse_json_text(text)
     except ValueError:
@@ -220,7 +220,7 @@ def _find_edit(text: str, node: _Node, wanted: Any) -> _Edit | None:
         if len(old) == len(wanted):
             pairs = zip(node.inner, wanted, strict=True)
             return next(filter(None, (_find_edit(text, i, value) for (_, i), value in pairs)))
-    return node.start, node.end, _dump(text, wanted, _indent_at(text, node.start))
+    return node.start, node.end, _dump_value(text, wanted, _indent_at(text, node.start))
 
 
 def _delete(text: str, node: _Node, number: int) -> _Edit:
@@ -253,7 +253,7 @@ def _insert(text: str, node: _Node, label: str, value: Any) -> _Edit:
         gap = ", " if node.inner else ""
         return at, node.comma or at, gap + label + json.dumps(value, ensure_ascii=False)
     indent = _indent_at(text, node.inner[0][0]) if node.inner else outer + _step(text)
-    line = _newline(text) + indent + label + _dump(text, value, indent)
+    line = _newline(text) + indent + label + _dump_value(text, value, indent)
     if not node.inner:
         end = node.end - 1
         at = len(text[:end].rstrip())
@@ -267,7 +267,7 @@ def _insert(text: str, node: _Node, label: str, value: Any) -> _Edit:
     return last, at, between + line + "," if node.comma else f",{between}{line}"
 
 
-def _dump(text: str, value: Any, indent: str) -> str:
+def _dump_value(text: str, value: Any, indent: str) -> str:
     plain = json.dumps(value, indent=_step(text) if "\n" in text else None, ensure_ascii=False)
     return plain.replace("\n", _newline(text) + indent)
 

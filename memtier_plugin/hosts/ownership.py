@@ -106,10 +106,10 @@ def ask_hermes(home: Path) -> Iterator[HealthFinding]:
     if answer is None:
         yield _not_asked("Hermes", where, "hermes memory status")
     elif answer.get("provider") != _OURS:
-        other = answer.get("provider") or "none"
+        loaded = answer.get("provider") or "none"
         yield HealthFinding(
             "error",
-            f"the memory that Hermes loads is {other}",
+            f"the memory that Hermes loads is {loaded}",
             where,
             "memtier install hermes",
         )
@@ -155,10 +155,10 @@ def _judge_tools(
     """
     wrong = {tool: owners.get(tool) for tool in TOOLS if owners.get(tool) != _OURS}
     for tool, owner in wrong.items():
-        what = f"belongs to {owner}" if owner else "is not offered to the model"
+        state = f"belongs to {owner}" if owner else "is not offered to the model"
         yield HealthFinding(
             "error",
-            f"{tool} {what} in {host}, says {by}",
+            f"{tool} {state} in {host}, says {by}",
             where,
             f"switch off what else offers it, or permit it there; then restart {host}",
         )
@@ -183,8 +183,8 @@ def _openclaw_environment(path: Path, top: Path) -> dict[str, str]:
         plugins["load"] = {**(load if isinstance(load, dict) else {}), "paths": paths}
     config = {"plugins": plugins, "logging": {"file": str(top / "openclaw.log")}}
     (top / "openclaw.json").write_text(json.dumps(config), "utf-8")
-    own = {"OPENCLAW_CONFIG_PATH": top / "openclaw.json", "OPENCLAW_STATE_DIR": top / "state"}
-    return {**os.environ, **{name: str(value) for name, value in own.items()}}
+    isolated = {"OPENCLAW_CONFIG_PATH": top / "openclaw.json", "OPENCLAW_STATE_DIR": top / "state"}
+    return {**os.environ, **{name: str(value) for name, value in isolated.items()}}
 
 
 def _hermes_environment(home: Path, top: Path) -> dict[str, str]:
@@ -198,7 +198,7 @@ def _hermes_environment(home: Path, top: Path) -> dict[str, str]:
 
 
 def _listens(config: Mapping[str, Any]) -> bool:
-    """Tell whether something listens where a configuration puts the Gateway."""
+    """Return whether something listens where a configuration puts the Gateway."""
     gateway = config.get("gateway")
     port = gateway.get("port") if isinstance(gateway, Mapping) else None
     try:

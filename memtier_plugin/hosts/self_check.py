@@ -71,8 +71,8 @@ def _tried(
     try:
         return [*check()]
     except Exception as error:  # whatever a broken installation raises
-        what = f"{name}: {type(error).__name__}: {error}"
-        return [HealthFinding("error", what, sys.executable, remedy)]
+        message = f"{name}: {type(error).__name__}: {error}"
+        return [HealthFinding("error", message, sys.executable, remedy)]
 
 
 def _check_engine() -> Iterator[HealthFinding]:
@@ -101,8 +101,10 @@ def _check_packages() -> Iterator[HealthFinding]:
         else:
             wanted = [module for package in packages for module in modules[_key(package)]]
             problem = _import_all(wanted)
-            what = f"{name}: {problem or ', '.join(packages)}"
-            yield HealthFinding("error" if problem else "ok", what, sys.prefix, problem and _AGAIN)
+            message = f"{name}: {problem or ', '.join(packages)}"
+            yield HealthFinding(
+                "error" if problem else "ok", message, sys.prefix, problem and _AGAIN
+            )
     if absent:
         yield HealthFinding("ok", f"extras not installed: {', '.join(absent)}")
 
@@ -154,8 +156,8 @@ def _check_memory(home: Path) -> Iterator[HealthFinding]:
     if LINE not in [hit.item.content for hit in recall.hits if hasattr(hit.item, "content")]:
         raise MemTierError(f"the recall ({recall.label}) does not find what was written")
     level, remedy = ("ok", "") if recall.label == "hybrid" else ("warn", _AGAIN)
-    what = f"a line was written and recalled ({recall.label})"
-    yield HealthFinding("ok" if level == "ok" else "warn", what, "", remedy)
+    message = f"a line was written and recalled ({recall.label})"
+    yield HealthFinding("ok" if level == "ok" else "warn", message, "", remedy)
 
 
 def _check_resident(home: Path) -> Iterator[HealthFinding]:

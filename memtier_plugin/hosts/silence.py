@@ -59,8 +59,10 @@ def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
         used = last_use(host)
         if used and used > since + SILENCE:
             silent = f"last called MemTier on {called:%Y-%m-%d}" if called else "never called it"
-            what = f"{host} {silent} and was used on {used:%Y-%m-%d}: nothing of it is remembered"
-            yield HealthFinding("error", what, str(top), f"memtier install {host}")
+            message = (
+                f"{host} {silent} and was used on {used:%Y-%m-%d}: nothing of it is remembered"
+            )
+            yield HealthFinding("error", message, str(top), f"memtier install {host}")
 
 
 def _installed_at(home: Path) -> datetime | None:

@@ -1,7 +1,8 @@
 """Set one value of a section in a YAML file, leaving every other byte unchanged.
 
 The text is edited in place, so that comments, order and style survive; the result is parsed again
-and refused unless it holds exactly the intended values.
+and refused unless it holds exactly the intended values.  ruamel.yaml's round trip rewrites lines
+that are not edited: spaces, indents, the width of lists in braces.
 """
 
 from __future__ import annotations

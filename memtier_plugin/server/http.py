@@ -179,6 +179,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         forget = {"note_token": lambda: self._silent.pop(connection, None)}
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does not here
         try:
             _, protocol = await loop.connect_accepted_socket(
                 lambda: _Connection(self._config, self._state, forget),

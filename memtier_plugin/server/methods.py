@@ -57,6 +57,35 @@ class _Scope(TypedDict, total=False):
     agent: str
 
 
+class _HostScope(TypedDict, total=False):
+    """The same where a context says it, too: they fill in what the context leaves out.
+
+    ``host`` is given where the context is in the form of that host.
+    """
+
+    host: str | None
+    home: str | None
+    project: str | None
+    agent: str | None
+
+
+class _RunOptions(TypedDict, total=False):
+    """The parameters of messages that are recorded."""
+
+    run_id: str | None
+    sender: str | None
+    observed_at: datetime | None
+    parent: str | None
+    private: bool
+
+
+class _EndOptions(_RunOptions, total=False):
+    """The parameters of a run that has ended."""
+
+    recall_ids: list[Any] | None
+    error: str | None
+
+
 class Methods:
     """The methods by name.
 
@@ -197,43 +226,26 @@ class Methods:
         name: str,
         context: dict[str, Any],
         arguments: dict[str, Any] | None = None,
-        host: str | None = None,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str | None = None,
+        **scope: Unpack[_HostScope],
     ) -> Any:
         """Call a memory tool as a model does; the answer has a text for it."""
-        run = self._run_context(f"the context of {name}", context, host, home, project, agent)
+        run = self._run_context(f"the context of {name}", context, **scope)
         from memtier_plugin.hooks.tools import call_tool
 
         return call_tool(name, arguments or {}, run)
 
-    def command(
-        self,
-        text: str,
-        context: dict[str, Any],
-        host: str | None = None,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str | None = None,
-    ) -> Any:
+    def command(self, text: str, context: dict[str, Any], **scope: Unpack[_HostScope]) -> Any:
         """Answer what a person typed after `/memtier` in a host's chat; never for a model."""
-        run = self._run_context("the command's context", context, host, home, project, agent)
+        run = self._run_context("the command's context", context, **scope)
         from memtier_plugin.hooks.chat_commands import answer_command
 
         return {"text": answer_command(text, run)}
 
     def acknowledge(
-        self,
-        recall_id: str,
-        context: dict[str, Any],
-        host: str | None = None,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str | None = None,
+        self, recall_id: str, context: dict[str, Any], **scope: Unpack[_HostScope]
     ) -> None:
         """Take note that a prompt has the block that was offered to it, as its host promised."""
-        run = self._run_context("the context of acknowledge", context, host, home, project, agent)
+        run = self._run_context("the context of acknowledge", context, **scope)
         with memory_pool.use(run) as memory:
             memory.acknowledge(recall_id, sender=run.sender)
 
@@ -241,10 +253,10 @@ class Methods:
         self,
         name: str,
         context: dict[str, Any],
-        host: str | None,
-        home: str | None,
-        project: str | None,
-        agent: str | None,
+        host: str | None = None,
+        home: str | None = None,
+        project: str | None = None,
+        agent: str | None = None,
     ) -> RunContext:
         """Return the context of a call in a host's form or in our own, counted as served."""
         base = RunContext(agent_id=agent or "main", home=home or self._home, project=project)
@@ -303,57 +315,31 @@ class Methods:
         self,
         messages: list[Any],
         session_id: str,
-        run_id: str | None = None,
-        sender: str | None = None,
-        observed_at: datetime | None = None,
-        parent: str | None = None,
-        private: bool = False,
-        **scope: Unpack[_Scope],
+        home: str | None = None,
+        project: str | None = None,
+        agent: str = "main",
+        **options: Unpack[_RunOptions],
     ) -> Any:
         """Record messages and return the entries that are new."""
-        with self._memory(session_id, **scope) as memory:
-            entries = memory.record(
-                messages,
-                session_id=session_id,
-                run_id=run_id,
-                sender=sender,
-                observed_at=observed_at,
-                parent=parent,
-                private=private,
-            )
-        ignored = unknown_keys(messages)
-        return {
-            "entries": to_jsonable(entries),
-            **({"ignored_keys": [*ignored]} if ignored else {}),
-        }
+        with self._memory(session_id, home, project, agent) as memory:
+            entries = memory.record(messages, session_id=session_id, **options)
+        answer = {"entries": to_jsonable(entries)}
+        if ignored := unknown_keys(messages):
+            answer["ignored_keys"] = [*ignored]
+        return answer
 
     def end_run(
         self,
         messages: list[Any],
         session_id: str,
-        run_id: str | None = None,
-        recall_ids: list[Any] | None = None,
-        sender: str | None = None,
-        observed_at: datetime | None = None,
-        parent: str | None = None,
-        error: str | None = None,
-        private: bool = False,
-        **scope: Unpack[_Scope],
+        home: str | None = None,
+        project: str | None = None,
+        agent: str = "main",
+        **options: Unpack[_EndOptions],
     ) -> Any:
         """Record a finished run and credit what was injected into it."""
-        with self._memory(session_id, **scope) as memory:
-            result = memory.end_run(
-                messages,
-                session_id=session_id,
-                run_id=run_id,
-                recall_ids=recall_ids,
-                sender=sender,
-                observed_at=observed_at,
-                parent=parent,
-                error=error,
-                private=private,
-            )
-        return to_jsonable(result)
+        with self._memory(session_id, home, project, agent) as memory:
+            return to_jsonable(memory.end_run(messages, session_id=session_id, **options))
 
     def remember(
         self,
@@ -455,7 +441,7 @@ class Methods:
             return to_jsonable(memory.status())
 
     def offers(self, project: str) -> dict[str, Any]:
-        """Tell which host that runs offers its own model for a project."""
+        """Return which host that runs offers its own model for a project."""
         connection, key = self.host_models.find(project)
         return {"host": connection.offers[key]}
 

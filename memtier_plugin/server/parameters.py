@@ -84,13 +84,13 @@ def _longest_text(value: Any) -> int:
     """Return the characters of the longest text in a JSON value."""
     longest, left = 0, [value]
     while left:
-        part = left.pop()
-        if isinstance(part, str):
-            longest = max(longest, len(part))
-        elif isinstance(part, dict):
-            left += [*part, *part.values()]
-        elif isinstance(part, list):
-            left += part
+        item = left.pop()
+        if isinstance(item, str):
+            longest = max(longest, len(item))
+        elif isinstance(item, dict):
+            left += [*item, *item.values()]
+        elif isinstance(item, list):
+            left += item
     return longest
 
 
@@ -159,14 +159,14 @@ def parse_time(name: str, text: str | None) -> datetime | None:
 
 
 def is_deeper(value: Any, most: int) -> bool:
-    """Tell whether a JSON value is nested deeper than that."""
+    """Return whether a JSON value is nested deeper than that."""
     level = [value]
     for _ in range(most + 1):
         level = [
-            part
+            inner
             for each in level
             if isinstance(each, dict | list)
-            for part in (each.values() if isinstance(each, dict) else each)
+            for inner in (each.values() if isinstance(each, dict) else each)
         ]
         if not level:
             return False

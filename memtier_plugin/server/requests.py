@@ -73,7 +73,7 @@ def check_body_size(data: bytes | bytearray) -> None:
 
 
 def only_reads(request: Any) -> bool:
-    """Tell whether nobody misses the work on a request where its answer cannot be sent."""
+    """Return whether nobody misses the work on a request where its answer cannot be sent."""
     return isinstance(request, dict) and request.get("method") in _READING
 
 

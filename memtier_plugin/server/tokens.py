@@ -49,18 +49,18 @@ class Grant:
     expires: str | None = None
 
     def reaches(self, project: str) -> bool:
-        """Tell whether a project is granted."""
+        """Return whether a project is granted."""
         return any(
             project.startswith(name[:-1]) if name.endswith("*") else project == name
             for name in self.projects
         )
 
     def covers(self, agent: str) -> bool:
-        """Tell whether an agent may be spoken for."""
+        """Return whether an agent may be spoken for."""
         return self.agent is None or agent == self.agent or agent.startswith(f"{self.agent}.")
 
     def is_over(self, now: datetime) -> bool:
-        """Tell whether it has expired."""
+        """Return whether it has expired."""
         return self.expires is not None and now >= from_iso(self.expires)
 
     def only_project(self) -> str | None:

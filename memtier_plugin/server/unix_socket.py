@@ -131,7 +131,7 @@ class SocketListener:
 
 
 def _is_same_user(connection: socket.socket) -> bool:
-    """Tell whether a connection is of the user whose home this is."""
+    """Return whether a connection is of the user whose home this is."""
     try:
         user = peer_uid(connection)
     except OSError as error:

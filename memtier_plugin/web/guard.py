@@ -114,7 +114,7 @@ class Guard:
         return answer
 
     def _is_known(self, headers: Headers) -> bool:
-        """Tell whether a request has our cookie, or the token as a bearer (as Prometheus sends)."""
+        """Return whether a request has our cookie, or the token as a bearer, as Prometheus does."""
         jar = SimpleCookie()
         try:
             jar.load(headers.get("cookie", ""))

@@ -85,11 +85,11 @@ class RecallPages(PagePart):
         agent = form.get("agent", self._agent)
         if agent and agent not in self._agents():
             raise NotFound(f"there is no agent {agent!r} in this project")
-        own = self._memory.actor
-        actor = replace(own, agent=agent or own.agent, everybody=not agent)
+        viewer = self._memory.actor
+        actor = replace(viewer, agent=agent or viewer.agent, everybody=not agent)
         if as_of := form.text("as_of"):
             moment, history = (
-                parse_moment(as_of, own.clock()),
+                parse_moment(as_of, viewer.clock()),
                 History(actor, self._memory.knowledge.person),
             )
             recall = history.recall(query, moment, sender=sender, purpose="preview")

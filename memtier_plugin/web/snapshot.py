@@ -122,7 +122,7 @@ def _absolute(link: str, address: str) -> str:
 
 
 def _is_kept(link: str) -> bool:
-    """Tell whether a page is of the file: it only reads, and no other shows more of the same."""
+    """Return whether a page is of the file: it only reads, and no other shows more of the same."""
     path, query = urlsplit(link).path, parse_qs(urlsplit(link).query)
     return ("/" + path.split("/")[1]) in _KEPT and not _NARROWED & query.keys()
 
