@@ -32,7 +32,7 @@ _NAME: Final = re.compile(
     r"(?P<op>[ \t]{0,8}"
     r"(?::[ \t]?[A-Za-z_.]{1,20}(?:[ \t]?\|[ \t]?None)?[ \t]?=|:=|=>|={1,3}|:(?!:))"
     r"[ \t]{0,8}\**(?:\r?\n[ \t]+(?=[\"']))?|(?i:(?: (?:for|to|of|on) [^\n.:=]{1,40}?)?"
-    r" (?:is|was|is now|will be):? |['’]s |(?<=['’])s )"
+    r" (?:is|was|is now|will be):?(?: |\r?\n)|['’]s |(?<=['’])s )"
     r"|(?<=[Ss])et to |>(?=[^<\s]{1,200}</)|[ \t]{1,4})"
 )
 _NAMED: Final = re.compile(rf"(?i){_PASSWORD}|{_KEYISH}")

@@ -27,14 +27,26 @@ from memtier_plugin.trust.secret_values import (
 )
 from memtier_plugin.trust.text_views import matches_in_steps
 
-_HINTS: Final = ("key", "auth", "pass", "pw", "psk", "sign", "salt", "seal", "token", "secret")
+_HINTS: Final = (
+    "key",
+    "auth",
+    "pass",
+    "pw",
+    "psk",
+    "sign",
+    "salt",
+    "seal",
+    "token",
+    "secret",
+    "session",
+)
 _HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль", "密码")
 _PAIR: Final = re.compile(
     r"(?<![\w.$/-])(?P<name>[A-Za-z_][\w.-]{1,79}+)\\?[\"'`]?\]?"
     r"(?:[ \t]{0,8}(?P<op>=>|[?:]{0,3}=(?![=>])|:(?![:/]))[ \t]{0,8}"
     r"|(?P<comma>[\"'],[ \t]{0,4})(?=[\"']))"
     r"(?:\\?(?P<quote>[\"'`])(?P<quoted>(?:(?!\\?(?P=quote))[^\n]){1,512})"
-    r"|(?P<bare>[^\s\"'`,;&<>{}]{1,512}))"
+    r"|(?!\w{2,40}=[^=\s])(?P<bare>[^\s\"'`,;&<>{}]{1,512}))"
 )
 _LISTED: Final = re.compile(  # name: X, value: Y, as in lists of variables and attributes
     r"(?i)\b(?:name|key|id)[ \t]{0,2}[:=][ \t]{0,2}[\"']?(?P<name>[A-Za-z_][\w.-]{1,79}+)[\"']?,?"
@@ -111,6 +123,8 @@ def _is_held(kind: str, value: str, quoted: bool, match: re.Match[str], text: st
         return False
     if is_drawn(value, hexadecimal=len(match["name"]) > len("keys")) or _is_basic(value):
         return True
+    if quoted and len(value) >= 24 and " " not in value and len(_classes(value)) == 4:
+        return True  # the keys and salts of some frameworks have signs, too
     if is_uuid(value):  # the keys of some services are
         return kind == "secret" or match["name"].isupper()
     if match["name"].lower().endswith("auth") and (pair := _USER_PAIR.match(value)):
@@ -127,6 +141,12 @@ def _is_held(kind: str, value: str, quoted: bool, match: re.Match[str], text: st
     if is_made_up(value) and not REFERENCE.match(value):
         return True
     return (is_made_up(value) or (value.isalpha() and len(value) > 5)) and _in_file(text, match)
+
+
+def _classes(value: str) -> set[str]:
+    return {
+        "a" if c.islower() else "A" if c.isupper() else "0" if c.isdigit() else "!" for c in value
+    }
 
 
 def _is_mixed(word: str) -> bool:

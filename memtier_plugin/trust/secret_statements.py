@@ -54,8 +54,9 @@ _NO_VALUES: Final = (TEMPLATE, NAMED_REFERENCE, _QUANTITY, _ADDRESS)
 _KEY_HINTS: Final = ("key", "seed", "secret", "token", "schlüssel", "clé", "clave", "ключ", "密钥")
 _KEY_IS: Final = (  # the key of anything is ...
     r"(?<!\bpublic )(?<!\bpub )(?<!publique )(?<![-_\w])"
-    r"(?:key|seed|secret|token|\w{0,12}schlüssel|clé|clave|ключ|密钥)(?![-_\w])"
-    r"(?:[ \t]+[^\s.:=,;!?]{1,30}){0,6}?(?:[ \t]+(?:is|ist|lautet|est|es|это)"
+    r"(?:(?P<secret>secret|token)|key|seed|\w{0,12}schlüssel|clé|clave|ключ|密钥)(?![-_\w])"
+    r"(?:[ \t]+(?!hash|digest|sha|md5|id\b)[^\s.:=,;!?]{1,30}){0,6}?"
+    r"(?:[ \t]+(?:is|ist|lautet|est|es|это)"
     r"|[ \t]?[:=是]|[ \t]+[—-])"
     r"[ \t]{0,3}[\"'`]?(?P<value>[\w+/=.~-]{16,200})"
 )
@@ -68,8 +69,12 @@ _TELLING: Final = re.compile(r"[^\w\s./,:;()'’-]|\d")
 _PASSWORD: Final = r"passw(?:or)?ds?|pass ?phrase|pass ?code"
 _ASIDE: Final = 100  # characters on each side of a name, in its sentence
 _SENTENCE_END: Final = re.compile(r"[.!][\s]|[\n。！]")  # a question may be answered
-_TOKEN: Final = re.compile(r"[!-~]{6,64}")
-_NO_PASSWORD: Final = re.compile(r"[-.#]|[^/@\[\](){}\\=:;,<>|~]*[/@\[\](){}\\=:;,<>|~]")
+_TOKEN: Final = re.compile(r"[^\s\"'`“”„«»‘’]{6,64}")
+_ASCII_TOKEN: Final = re.compile(r"[!-~]{6,64}")
+_STRONG: Final = re.compile(r"(?!\w+#\d+\Z)(?=\D*\d)[^\s#$]*[^\W\d_]{2}[!#$%&*+?^][^\s]*\Z")
+_NO_PASSWORD: Final = re.compile(
+    r"[-.#]|[0-9a-f]{7,}\Z|[^/@\[\](){}\\=:;,<>|~]*[/@\[\](){}\\=:;,<>|~]"
+)
 
 
 _FLAGS: Final = re.IGNORECASE | re.MULTILINE
@@ -101,7 +106,7 @@ def _drawn(text: str, lower: str) -> Iterator[Span]:
     if any(hint in lower for hint in _KEY_HINTS):
         for match in matches_in_steps(compiled(_KEY_IS, re.IGNORECASE), text):
             value = match["value"].rstrip(_TAIL)
-            if is_drawn(value, hexadecimal=False):
+            if is_drawn(value, hexadecimal=bool(match["secret"])):
                 yield match.start("value"), match.start("value") + len(value), "secret"
 
 
@@ -149,6 +154,10 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
 def _made_up(text: str, language: _Language) -> Iterator[Span]:
     """Yield what is said to be a password without "is", if it can hardly be anything else."""
     for match in matches_in_steps(compiled(language.loose, _FLAGS), text):
+        default = (match["default"] or "").rstrip(_TAIL)  # of a user that many systems have
+        if default and _is_made_up(default) and not _NO_PASSWORD.match(default):
+            start = match.start("default")
+            yield start, start + len(default), "password"
         if match["phrase"] and is_phrase(match["phrase"]):
             yield *match.span("phrase"), "password"
         for group in ("old", "new", "paired"):
@@ -161,18 +170,24 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
 
 def _beside(text: str, language: _Language) -> Iterator[Span]:
     """Yield the words of a sentence about a password that can hardly be anything else."""
-    done = 0
+    read = {True: 0, False: 0}  # how far, beside names of users and of passwords
     for name in matches_in_steps(compiled(language.around, re.IGNORECASE), text):
-        begin, end = max(done, name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
+        user = bool(name["pair"])
+        begin, end = max(read[user], name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
         ends = [mark.end() for mark in _SENTENCE_END.finditer(text, begin, name.start())]
         stop = _SENTENCE_END.search(text, name.end(), end)
-        done = stop.end() if stop else end
-        for token in _TOKEN.finditer(text, max([begin, *ends]), done):
+        read[user] = stop.end() if stop else end
+        tokens = _ASCII_TOKEN if language.cjk else _TOKEN
+        for token in tokens.finditer(text, max([begin, *ends]), read[user]):
             value = token[0].strip(_TAIL)
             start = token.start() + token[0].index(value)
-            telling = _TELLING.search(value) and not _NO_PASSWORD.match(value)
-            telling = telling and not token[0].endswith("]")  # the id of a line that was shown
-            if telling and _is_made_up(value) and not REFERENCE.match(value):
+            if not (_STRONG.match(value) if user else _TELLING.search(value)):
+                continue
+            if _NO_PASSWORD.match(value) and (user or not text[name.end() : start].isspace()):
+                continue
+            if token[0].endswith("]"):  # the id of a line that was shown
+                continue
+            if _is_made_up(value) and not REFERENCE.match(value):
                 yield start, start + len(value), "password"
 
 
@@ -278,9 +293,11 @@ def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
     source = (
         rf"{stop}(?:{names})(?:{gap}{change}{open_}(?P<new>{value})"
         rf"|{gap}[ \t]?[:：][ \t]*{phrase})"
-        rf"|{stop}(?:{row['pair']}){gap}[ \t]*[:：]?{space}{_WORD}(?:[ \t]?[/|][ \t]?|:)"
+        rf"|{stop}(?:{row['pair']}){gap}[ \t]*[:：]?{space}{_WORD}(?:[ \t]?[/|]{{1,2}}[ \t]?|:)"
         rf"(?P<paired>{value})"
+        rf"|{stop}(?:admin|root)[ \t]?[/|]{{1,2}}[ \t]?(?P<default>{value})"
     )
     stated = row.get("password", _PASSWORD)
-    around = rf"(?<![A-Za-z0-9_-])(?:{stated}|{row['enter']})(?![A-Za-z0-9_-])"
+    names = rf"{stated}|{row['enter']}|(?P<pair>{row['pair']})"
+    around = rf"(?<![A-Za-z0-9_-])(?:{names})(?![A-Za-z0-9_-])"
     return source, around

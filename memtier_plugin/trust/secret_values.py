@@ -95,15 +95,15 @@ def is_term(value: str) -> bool:
     return _TERM.match(value) is not None
 
 
-def is_phrase(value: str) -> bool:
+def is_phrase(value: str, *, most: int = 10) -> bool:
     """Tell whether words were put together as a pass phrase: small, and joined by no grammar."""
     # Few texts have such a row, so the words of languages are not loaded for all.
     from memtier_plugin.text.lexicon import LANGUAGES, lexicon
 
     words = value.split()
     return (
-        2 < len(words) < 11
-        and all(word.isalpha() and word.islower() for word in words)
+        2 < len(words) <= most
+        and all(word.isalpha() and word == word.lower() for word in words)
         and not any(
             word in lexicon(language).stop_words for language in LANGUAGES for word in words
         )

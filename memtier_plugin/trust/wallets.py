@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from memtier_plugin.trust.secret_formats import DATA, Span
+from memtier_plugin.trust.secret_values import is_phrase
 
 _SHORTEST = 12  # words of a phrase
 _DISTINCT = 2 / 3  # of them; a phrase is drawn at random
@@ -22,8 +23,8 @@ _ANNOUNCED = re.compile(
     r"(?i:\b(?:(?:seed|recovery|backup|mnemonic|secret recovery)[ -]?(?:phrase|words?)|mnemonic"
     r"|seed|wiederherstellungsphrase|frase semilla|phrase de récupération|frase di recupero"
     r"|frase de recuperação)|助记词|シードフレーズ|니모닉|сид-фраза)"
-    r"[^\w\n:=]{0,4}(?:\b(?:is|are|ist|lautet|es|est|è|é)\b)?[ ]?[:=：]\s{0,4}"
-    r"(?P<secret>(?:[^\W\d_]{3,12}[ ,]{1,2}){11,23}[^\W\d_]{3,12})(?![^\W\d_])"
+    r"[^\n:=：]{0,40}[:=：]\s{0,4}"
+    r"(?P<secret>(?:[^\W\d_]{1,12}[ ,]{1,2}){11,23}[^\W\d_]{1,12})(?![^\W\d_])"
 )
 
 
@@ -39,7 +40,8 @@ def find_seed_phrases(text: str, lower: str) -> Iterator[Span]:
         return
     if any(hint in lower for hint in _HINTS):
         for match in _ANNOUNCED.finditer(text):
-            yield *match.span("secret"), "seed-phrase"
+            if is_phrase(match["secret"].replace(",", " "), most=24):
+                yield *match.span("secret"), "seed-phrase"
     if _has_row([*_words(lower)]):
         yield from _rows(text)
 
