@@ -1,7 +1,7 @@
-"""Find what opens something: PINs, the codes of doors and alarms, recovery codes, secret answers.
+"""Find PINs, access codes of doors and alarms, recovery codes and answers to security questions.
 
-A number is a code by what its clause says: a name of such a number, or a name of codes in general
-and what has one, in any order, in the words of any language (`data/secret-words.json`).
+A number is a code if its clause names one ("PIN"), or has a word for codes in general together with
+a lock or a device, in any order and any language (`data/secret-words.json`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def find_codes(text: str, lower: str) -> Iterator[Span]:
 
 
 def _codes(text: str) -> Iterator[Span]:
-    """Yield the numbers of whose clause the words before them say that they are codes."""
+    """Yield the numbers that the words of their clause make codes."""
     read = _Names(text)
     for number in matches_in_steps(_NUMBER, text):
         code = _CODE.match(number[0])
@@ -113,7 +113,7 @@ class _Names:
 
 
 def _kind(names: list[re.Match[str]], *, opens: bool = False) -> str:
-    """Return what the names of a clause speak of: a PIN, a code of something, or nothing."""
+    """Return the kind that the names in a clause make of a number: "pin", `ACCESS_CODE` or ""."""
     kinds = {name.lastgroup for name in names}
     if "pin" in kinds:
         return "pin"
@@ -130,12 +130,12 @@ def _is_long(code: str) -> bool:
 
 
 def _is_before(text: str, begin: int, end: int) -> re.Match[str] | None:
-    """Return the verb or the sign that stands right before a number."""
+    """Return the verb or sign right before a number."""
     return _is().search(text, max(begin, end - _VERB), end)
 
 
 def _listed(text: str, at: int) -> Iterator[Span]:
-    """Yield the recovery codes that stand behind their name, one after the other."""
+    """Yield the recovery codes listed after their name."""
     if lead := _lead().match(text, at):
         at = lead.end()
     form = ""
@@ -153,7 +153,7 @@ def _form(value: str) -> str:
 
 
 def _answered(text: str, at: int) -> Iterator[Span]:
-    """Yield what is said to answer a secret question."""
+    """Yield the stated answer to a security question."""
     lead = _lead().match(text, at)
     answer = _ANSWER.match(text, lead.end() if lead else at)
     if answer is None:
@@ -199,7 +199,7 @@ def _of() -> re.Pattern[str]:
 
 @cache
 def _is() -> re.Pattern[str]:
-    """Return what stands between the name of a code and the code."""
+    """Match what may stand between the name of a code and the code."""
     opens = rf"\b(?P<opens>{_any_of('opens')})"
     return re.compile(
         rf"(?:(?:(?<![^\W_])|(?=[{_CJK}-\uffff]))(?:{_START}(?:{_verbs()})|{opens})|[=:—–-])"
@@ -210,13 +210,13 @@ def _is() -> re.Pattern[str]:
 
 @cache
 def _ahead() -> re.Pattern[str]:
-    """Return what stands between a code and its name: 4471 is the code of ..."""
+    """Match what may stand between a code and its name: 4471 is the code of ..."""
     return re.compile(rf"[ \t]+(?:{_any_of('verb')}){_STOP}", re.IGNORECASE)
 
 
 @cache
 def _lead() -> re.Pattern[str]:
-    """Return what stands between a name and the first of what it names."""
+    """Match what may stand between a name and the first value after it."""
     return re.compile(
         rf"(?:[ \t]*\([^)\n]{{1,40}}\))?[^\n.:=\d]{{0,40}}?(?:{_START}(?:{_verbs()})\b|[=:—–\n])",
         re.IGNORECASE,

@@ -27,7 +27,7 @@ from memtier_plugin.trust.secret_values import (
 )
 from memtier_plugin.trust.text_views import matches_in_steps
 
-_HINTS: Final = (
+_SETTING_HINTS: Final = (
     "key",
     "auth",
     "pass",
@@ -40,7 +40,7 @@ _HINTS: Final = (
     "secret",
     "session",
 )
-_HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль", "密码")
+_SETTING_HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль", "密码")
 _PAIR: Final = re.compile(
     r"(?<![\w.$/-])(?P<name>[A-Za-z_][\w.-]{1,79}+)\\?[\"'`]?\]?"
     r"(?:[ \t]{0,8}(?P<op>=>|[?:]{0,3}=(?![=>])|:(?![:/]))[ \t]{0,8}"
@@ -82,7 +82,7 @@ def find_settings(text: str, lower: str) -> Iterator[Span]:
     """Yield the values of settings that hold a secret; ``lower`` is the lower case."""
     if "kind" in text and "Secret" in text:
         yield from _secret_object(text)
-    if not any(hint in lower for hint in (*_HINTS, *_HINTS_MORE)):
+    if not any(hint in lower for hint in (*_SETTING_HINTS, *_SETTING_HINTS_MORE)):
         return
     for pattern in (_PAIR, _LISTED, _GIVEN, _LINE):
         for match in matches_in_steps(pattern, text):
@@ -154,7 +154,7 @@ def _is_mixed(word: str) -> bool:
 
 
 def _is_basic(value: str) -> bool:
-    """Tell whether a value is the base64 of user and password."""
+    """Return whether a value is the base64 of user and password."""
     if len(value) < 12 or len(value) % 4 or not re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", value):
         return False
     try:
@@ -165,7 +165,7 @@ def _is_basic(value: str) -> bool:
 
 
 def _in_file(text: str, match: re.Match[str]) -> bool:
-    """Tell whether a pair, and what stands around it, are the settings of a file."""
+    """Return whether a pair, and what stands around it, are the settings of a file."""
     before = text[max(0, match.start() - _AROUND) : match.start()].split("\n")
     after = text[match.end() : match.end() + _AROUND].split("\n")
     line = before[-1] + match[0] + after[0]
