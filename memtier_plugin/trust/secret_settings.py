@@ -44,7 +44,7 @@ _SETTING_HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль"
 _PAIR: Final = re.compile(
     r"(?<![\w.$/-])(?P<name>[A-Za-z_][\w.-]{1,79}+)\\?[\"'`]?\]?"
     r"(?:[ \t]{0,8}(?P<op>=>|[?:]{0,3}=(?![=>])|:(?![:/]))[ \t]{0,8}"
-    r"|(?P<comma>[\"'],[ \t]{0,4})(?=[\"']))"
+    r"|[ \t]{1,4}(?=[\"'])|(?P<comma>[\"'],[ \t]{0,4})(?=[\"']))"
     r"(?:\\?(?P<quote>[\"'`])(?P<quoted>(?:(?!\\?(?P=quote))[^\n]){1,512})"
     r"|(?!\w{2,40}=[^=\s])(?P<bare>[^\s\"'`,;&<>{}]{1,512}))"
 )
@@ -70,6 +70,7 @@ _ENTRY: Final = re.compile(
     r"(?m)^(?P<indent>[ \t]*)(?:(?P<block>data|stringData):[ \t]*$"
     r"|(?P<name>[\w.-]{1,253}):[ \t]+[\"']?(?P<value>[^\s\"'#|>][^\s\"']*))"
 )
+_GLUED: Final = ("passwd", "password", "pw")  # "bindpw"
 _PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CONFIG_LINE: Final = re.compile(
     r"[ \t>|+-]*+(?:(?:export|set|ENV|ARG)[ \t]+)?[\"']?[A-Za-z_][\w.-]*[\"']?[ \t]*(?:=|:)"
@@ -105,7 +106,7 @@ def name_kind(name: str) -> str:
         parts.pop()
     if not parts or not known["public"].isdisjoint(parts):
         return ""
-    if parts[-1] in known["passwords"]:
+    if parts[-1] in known["passwords"] or parts[-1].endswith(_GLUED):
         return "password"
     if parts[-1] in known["secrets"] or parts[-2:] in (["secret", "key"], ["access", "key"]):
         return "secret"

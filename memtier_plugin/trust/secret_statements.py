@@ -302,5 +302,5 @@ def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
     )
     stated = row.get("password", _PASSWORD)
     names = rf"{stated}|{row['enter']}|(?P<pair>{row['pair']})"
-    around = rf"(?<![A-Za-z0-9_-])(?:{names})(?![A-Za-z0-9_-])"
+    around = names if cjk else rf"(?<![A-Za-z0-9_-])(?:{names})(?![A-Za-z0-9_-])"
     return source, around
