@@ -44,7 +44,9 @@ from tests.processes import run_memtier
 GOLDEN = {
     case["id"]: case
     for case in json.loads(
-        (Path(__file__).parents[2] / "tests" / "golden" / "tiermem_router.json").read_text("utf-8")
+        (Path(__file__).parents[2] / "papers/tests/golden" / "tiermem_router.json").read_text(
+            "utf-8"
+        )
     )
 }
 

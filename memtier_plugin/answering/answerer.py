@@ -51,7 +51,6 @@ from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.reranking import NOT_RERANKED, order_pages
-from memtier_plugin.retrieval.tiers import TIERS, TierName
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.pages import Page
@@ -279,14 +278,13 @@ class Answerer:
         )
 
     def _search_log(self, inquiry: _Inquiry, model: AnsweringModel) -> Recall:
-        """Search the log; tier by tier, if it is so configured, until the model has enough."""
-        if not self._store.settings.retrieval.is_tiered:
-            return self._recall(inquiry, "raw", inquiry.text)
-        for tier in TIERS:
-            recall = self._recall(inquiry, "raw", inquiry.text, reach=tier)
-            if tier != TIERS[-1] and model.suffices(inquiry.text, recall.injected):
-                break
-        return recall
+        """Search the log; stage by stage, if its ranker has stages, until the model has enough."""
+        *first, last = self._recaller.ranker.stages or (None,)
+        for stage in first:
+            recall = self._recall(inquiry, "raw", inquiry.text, stage=stage)
+            if model.suffices(inquiry.text, recall.injected):
+                return recall
+        return self._recall(inquiry, "raw", inquiry.text, stage=last)
 
     def _quote_uncited(
         self, inquiry: _Inquiry, model: AnsweringModel, reply: ModelAnswer | None
@@ -414,7 +412,7 @@ class Answerer:
         *,
         purpose: Purpose = "ask",
         by_meaning: bool = True,
-        reach: TierName | None = None,
+        stage: str | None = None,
     ) -> Recall:
         started = time.monotonic()
         viewer = inquiry.viewer
@@ -426,13 +424,14 @@ class Answerer:
             depth=depth,
             purpose=purpose,
         )
-        recaller = Recaller(self._actor) if reach else self._recaller
-        recaller.reach = reach
+        recaller = Recaller(self._actor) if stage else self._recaller
+        recaller.stage = stage
         text = inquiry.question if own else text
-        recall = recaller.recall(text, request, by_meaning=by_meaning, hypothetical=own)
+        recall = recaller.recall(text, request, by_meaning=by_meaning, expands=own)
         ms = (time.monotonic() - started) * 1000
         read = recall.postings + recall.vectors
-        tokens = sum(step.tokens for step in recall.steps if step.name == "hypothetical")
+        # Of models that expanded the query; those of the block are no cost.
+        tokens = sum(step.tokens for step in recall.steps if step.name != "pack")
         inquiry.steps.append(Step(name=f"recall {depth}", ms=ms, tokens=tokens, read=read))
         return recall
 

@@ -93,7 +93,7 @@ class ToolSearch:
 
     def _recall(self, depth: Depth, query: str) -> Sequence[Hit]:
         request = RecallRequest(sender=self.viewer.sender, at=self.viewer.at, depth=depth)
-        return self.recaller.recall(query, request, hypothetical=False).hits
+        return self.recaller.recall(query, request, expands=False).hits
 
     def _shelved(self, reader: Reader, shelf: str, query: str) -> list[Hit]:
         """Return what shares most with a query on a shelf; without a query the newest."""

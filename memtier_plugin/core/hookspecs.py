@@ -11,15 +11,17 @@ that raises is reported and passed over, and wrappers are not supported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import pluggy
 
-from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
-from memtier_plugin.core.results import Hit, Signal
-from memtier_plugin.core.settings.schema import Settings
+if TYPE_CHECKING:
+    from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
+    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.results import Hit, RecallRequest, Signal
+    from memtier_plugin.core.settings.schema import Settings
 
 ENTRY_POINT_GROUP: Final = "memtier"
 
@@ -162,6 +164,58 @@ def memtier_rerank(
 
     Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``.
     """
+
+
+@hookspec(firstresult=True)
+def memtier_ranker(profile: str) -> Any | None:
+    """Return the ranker (`memtier_plugin.retrieval.rankers.Ranker`) of a profile, or None.
+
+    ``profile`` is `retrieval.profile`, or `retrieval.search` with the default profile.  Nobody is
+    asked where both are as by default.
+    """
+
+
+@hookspec(firstresult=True)
+def memtier_expand(
+    actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
+) -> Any | None:
+    """Return another text to search for (`memtier_plugin.retrieval.rankers.Expansion`), or None.
+
+    ``until`` is the recall's deadline, a value of ``time.monotonic()``.
+    """
+
+
+@hookspec
+def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any, Any], Any]]:
+    """Return signals that are in use, by the name of their weight in `retrieval.weights`.
+
+    Each is a function of the candidates (`memtier_plugin.retrieval.signals.Pool`), an index reader
+    and the scopes of the entries in sight; it returns one value in [0, 1] for every candidate.
+    """
+
+
+@hookspec(firstresult=True)
+def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | None:
+    """Fill the block of a recall's plan otherwise than by rank, or return None.
+
+    Returns the injected hits, the block's text, and what the journal keeps of it
+    (`memtier_plugin.core.cause_events.Withholding`) or None.
+    """
+
+
+@hookspec
+def memtier_explain(
+    recall: JournalEvent, items: Mapping[str, Any], reader: Any, settings: Settings, now: datetime
+) -> Mapping[str, Any]:
+    """Return what to add to `explain` of a recall, by key.
+
+    ``items`` are those that the recall's event names, as stored, by id.
+    """
+
+
+@hookspec(firstresult=True)
+def memtier_why(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
+    """Return why an item has no line in a recall, as a reason and a message, or None."""
 
 
 @hookspec

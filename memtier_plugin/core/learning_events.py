@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
-from memtier_plugin.core.event_payload import EventPayload, optional
+from memtier_plugin.core.event_payload import EventPayload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnEvent(EventPayload):
+class LearnEvent(EventPayload, frozen=True, kw_only=True):
     """What was learned was put into the project's settings, or (``reverts``) taken out again.
 
     ``what`` names what was trained ("weights"), ``removed`` and ``inserted`` are the edit of
     project.yaml, so that it can be undone to the byte, and ``figures`` is why it was applied.
     """
 
-    KIND: ClassVar[str] = "learn"
+    KIND = "learn"
 
     what: str = ""
     removed: str = ""
     inserted: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    figures: Mapping[str, Any] = field(default_factory=dict)
-    reverts: str | None = optional()
+    values: Mapping[str, Any] = {}
+    figures: Mapping[str, Any] = {}
+    reverts: str | None = None

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ import pluggy
 
 from memtier_plugin.core import hookspecs
 from memtier_plugin.core.entry_points import COMMANDS_GROUP, may_be_installed
+from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
     CommandSpec,
@@ -35,8 +37,9 @@ from memtier_plugin.core.hookspecs import (
     ModelPass,
 )
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
-from memtier_plugin.core.results import Hit, Signal
+from memtier_plugin.core.results import Hit, RecallRequest, Signal
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.structs import check_fields
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
 HOST_HANDLERS: Final = (
@@ -137,6 +140,67 @@ def collect_signals(query: str, items: Sequence[Entry | Fact]) -> list[Signal]:
     """Return the plugins' ranking signals, each with one value for every item."""
     answers = _extensions().hook.memtier_signals(query=query, items=items)
     return [signal for answer in answers for signal in answer]
+
+
+def offers(hook: str) -> bool:
+    """Return whether a plugin implements a hook."""
+    return bool(getattr(_extensions().hook, hook).get_hookimpls())
+
+
+def find_ranker(profile: str) -> Any:
+    """Return the ranker that a plugin has for a profile.
+
+    Raises:
+        SettingsError: no plugin has one.
+    """
+    ranker = _extensions().hook.memtier_ranker(profile=profile)
+    if ranker is None:
+        raise SettingsError(
+            f"no installed package ranks by {profile!r} (retrieval.profile or retrieval.search): "
+            "run `pip install memtier-papers`, or set retrieval.profile: recall_first and "
+            "retrieval.search: flat"
+        )
+    return ranker
+
+
+def expand_query(
+    actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
+) -> Any:
+    """Return another text to search for beside a query, from the first plugin that has one."""
+    return _extensions().hook.memtier_expand(
+        actor=actor, text=text, request=request, viewer=viewer, until=until
+    )
+
+
+def find_pool_signals(settings: Settings) -> dict[str, Callable[[Any, Any, Any], Sequence[float]]]:
+    """Return the signals that plugins add to the table of those of candidates, by name."""
+    answers = _extensions().hook.memtier_pool_signals(settings=settings)
+    return {name: signal for answer in answers for name, signal in answer.items()}
+
+
+def pack_block(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any:
+    """Return the block of a plan as the first plugin fills it that does; else None."""
+    return _extensions().hook.memtier_pack(
+        plan=plan, recall_id=recall_id, actor=actor, journal=journal
+    )
+
+
+def explain_recall(
+    recall: JournalEvent, items: Mapping[str, Any], reader: Any, settings: Settings, now: datetime
+) -> dict[str, Any]:
+    """Return what plugins add to `explain` of a recall, by key."""
+    answers = _extensions().hook.memtier_explain(
+        recall=recall, items=items, reader=reader, settings=settings, now=now
+    )
+    return {key: value for answer in answers for key, value in answer.items()}
+
+
+def explain_absence(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
+    """Return why an item has no line in a recall (reason, message), if by a plugin."""
+    return cast(
+        "tuple[str, str] | None",
+        _extensions().hook.memtier_why(recall=recall, item_id=item_id),
+    )
 
 
 def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
@@ -305,8 +369,6 @@ def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Sign
 
 
 def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[FactDraft]:
-    from memtier_plugin.core.codecs import check_fields  # here: hosts import this without msgspec
-
     drafts = list(answer)
     for draft in drafts:
         if not isinstance(draft, FactDraft):

@@ -18,7 +18,7 @@ from memtier_plugin.core.records import Fact
 from memtier_plugin.facts.filters import is_essential
 from memtier_plugin.facts.forget_proposals import propose_forget
 from memtier_plugin.learning.trials import report_uplift
-from memtier_plugin.retrieval.withholding import is_standing
+from memtier_plugin.retrieval.standing import is_standing
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader

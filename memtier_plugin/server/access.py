@@ -18,7 +18,7 @@ from memtier_plugin.core.host import RunContext
 from memtier_plugin.server.parameters import BadParams
 from memtier_plugin.server.tokens import Grant
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.membership import shared_name
+from memtier_plugin.storage.shared.marker import shared_name
 
 # Not `offers` and `complete`, which are for this home's own jobs.
 METHODS: Final = frozenset(

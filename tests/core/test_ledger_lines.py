@@ -24,7 +24,6 @@ from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin import MemTier
 from memtier_plugin.core.cause_events import UpliftEvent
 from memtier_plugin.core.checksum import is_intact
-from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.events import (
     PAYLOADS,
     PurgeReachedEvent,
@@ -32,7 +31,16 @@ from memtier_plugin.core.events import (
     RestoreByUndoEvent,
     new_event,
 )
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
+from memtier_plugin.core.records import (
+    Entry,
+    Fact,
+    FactDraft,
+    JournalEvent,
+    Source,
+    decode_entry,
+    decode_event,
+    decode_fact,
+)
 from memtier_plugin.core.usage_events import UsageEvent
 from memtier_plugin.facts.forget_proposals import propose_forget
 from memtier_plugin.facts.recall_check import Regression
