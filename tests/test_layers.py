@@ -46,7 +46,7 @@ ORDER = """
     operations
     lifecycle answering
     facts
-    learning
+    credit
     regression
     retrieval ingest
     telemetry
@@ -61,13 +61,13 @@ LEVEL = {room: number for number, line in enumerate(reversed(ORDER)) for room in
 PURE = (
     "text.* trust.confidences trust.echoes trust.escaping trust.external_text trust.fence"
     " trust.discretion trust.forget_requests trust.origins trust.statements trust.tool_calls"
-    " trust.tool_origins answering.decomposition answering.planning answering.tool_calls"
+    " trust.tool_origins papers.mem_t.decomposition papers.mem_t.planning papers.mem_t.tool_calls"
     " facts.extraction.* facts.verification.*"
     " facts.evolution facts.filters"
     " papers.hmo.formula papers.hmo.importance papers.hmo.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
     " papers.tiermem.router_reward"
-    " learning.attribution learning.logprob learning.uplift papers.mem_t.tree_credit"
+    " credit.attribution papers.memtier.logprob papers.memtier.uplift papers.mem_t.tree_credit"
     " papers.true_memory.gate"
     " lifecycle.purge.plan mcp.definitions regression.verdict"
     " providers.pricing providers.scoring providers.structured_output"
@@ -91,7 +91,7 @@ HOMES = {
     "apscheduler": "daemon.*",
     "apsw": "storage.*",
     "autogen_core": "frameworks.autogen",
-    "click": "cli.* bench.cli.*",
+    "click": "cli.* papers.memtier.uplift_command bench.cli.*",
     "crewai": "frameworks.crewai",
     "google": "frameworks.google_adk",
     "huggingface_hub": "providers.embedding.*",
@@ -116,15 +116,15 @@ HOMES = {
     "pluggy": "__init__ core.hookspecs core.plugins",
     "rank_bm25": "papers.memtier.scorer bench.*",
     "regex": "core.lazy_regex",
-    "rich": "cli.* bench.* tui.*",
+    "rich": "cli.* papers.memtier.uplift_command bench.* tui.*",
     "safetensors": "providers.embedding.*",
     "sqlite_vec": "storage.index.sqlite_vec",
     "Stemmer": "text.tokenizer bench.baselines",
     "textual": "tui.*",
     "tokenizers": "providers.embedding.*",
     "transformers": "providers.embedding.distill",
-    "starlette": "web.*",
-    "uvicorn": "mcp.* web.server",
+    "starlette": "server.http web.*",
+    "uvicorn": "mcp.* server.http web.server",
     "ulid": "core.ids core.records storage.index.items",
     "yaml": "core.settings.* hosts.* bench.judgement bench.languages bench.planted "
     "bench.silence_prompts",

@@ -23,8 +23,8 @@ from memtier_bench.tree_search import (
     rate_end,
     roll_out,
 )
+from memtier_papers.mem_t.planning import ACTIONS, FEATURES
 from memtier_papers.mem_t.tree_credit import dual_advantages, reward, standardise, tree_rewards
-from memtier_plugin.answering.planning import ACTIONS, FEATURES
 from memtier_plugin.core.errors import Unsupported
 
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from memtier_plugin.core.event_payload import EventPayload, EventRecord, StateEvent
 
 
@@ -51,17 +49,3 @@ class UpliftEvent(StateEvent, frozen=True, kw_only=True):
     high: float = 0.0
     shown: int = 0
     withheld: int = 0
-
-
-class AttributeEvent(EventPayload, frozen=True, kw_only=True):
-    """A model scored the answer of a run with and without each line of its block.
-
-    ``affinities`` holds by item how much likelier the line made each token of the answer, in nats,
-    at least 0; ``problem`` says why the run was not scored.
-    """
-
-    KIND = "attribute"
-
-    model: str
-    affinities: Mapping[str, float] = {}
-    problem: str = ""

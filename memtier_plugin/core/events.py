@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Self
 
 from memtier_plugin.core import (
     cause_events,
-    learning_events,
+    event_payload,
     priority_events,
     purge_events,
     recall_lines,
@@ -428,7 +428,7 @@ class HookFailedEvent(EventPayload, frozen=True, kw_only=True):
     error: str = ""
 
 
-_MODULES: Final = (cause_events, learning_events, priority_events, purge_events, usage_events)
+_MODULES: Final = (cause_events, priority_events, purge_events, usage_events)
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
     for module in (globals(), *map(vars, _MODULES))
@@ -462,10 +462,10 @@ def new_event(
 
 
 def payload_of(event: JournalEvent) -> EventPayload | None:
-    """Return the typed fields of an event; None where this version does not know its kind.
+    """Return the typed fields of an event; None where nothing installed knows its kind.
 
     Raises:
         KeyError, ValueError: a field is missing or has the wrong type; names it.
     """
-    payload = PAYLOADS.get(event.kind)
+    payload = PAYLOADS.get(event.kind) or event_payload.plugin_payload(event.kind)
     return payload.of(event) if payload else None

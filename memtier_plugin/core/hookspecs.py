@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 
 import pluggy
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
+    from memtier_plugin.core.event_payload import EventPayload
     from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
     from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
     from memtier_plugin.core.results import Hit, RecallRequest, Signal
@@ -75,6 +76,25 @@ class JobSpec(NamedTuple):
     name: str
     group: Callable[[Settings], str | None]
     run: Callable[[Any, Any], None]
+
+
+class SearchedAnswer(NamedTuple):
+    """An answer that a plugin searched for.
+
+    Attributes:
+        answer: an `answering.llm.ModelAnswer`; None where nothing was found.
+        why: notes for the route that the answer shows.
+        problem: what it had to do without.
+    """
+
+    answer: Any
+    why: tuple[str, ...] = ()
+    problem: str = ""
+
+
+# Called with an `answering.store_search.StoreSearch`, an `answering.llm.AnsweringModel`, the
+# question and its time.
+AskMode = Callable[[Any, Any, str, datetime], SearchedAnswer]
 
 
 class ModelPass(NamedTuple):
@@ -243,3 +263,22 @@ def memtier_commands() -> Mapping[str, CommandSpec]:
 @hookspec
 def memtier_jobs() -> Sequence[JobSpec]:
     """Return background jobs to run for every project, after the consolidation."""
+
+
+@hookspec
+def memtier_event_kinds() -> Sequence[type[EventPayload]]:
+    """Return the payloads of the journal events that the plugin writes, each with its ``KIND``.
+
+    Without the plugin such lines are kept, exported and purged like all others; only their fields
+    are not looked at.
+    """
+
+
+@hookspec
+def memtier_ask_modes() -> Mapping[str, AskMode]:
+    """Return ways of searching for the answer of a question, by the value of `ask.mode`."""
+
+
+@hookspec
+def memtier_services() -> Mapping[str, Callable[[Any], Any]]:
+    """Return services to add to a memory, by the attribute: each is made of it when first used."""

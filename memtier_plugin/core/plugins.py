@@ -22,24 +22,27 @@ from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pluggy
 
 from memtier_plugin.core import hookspecs
-from memtier_plugin.core.entry_points import COMMANDS_GROUP, may_be_installed
+from memtier_plugin.core.entry_points import COMMANDS_GROUP, find_entry_points, load_entry_point
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
+    AskMode,
     CommandSpec,
     Embedder,
     JobSpec,
     ModelPass,
 )
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
-from memtier_plugin.core.results import Hit, RecallRequest, Signal
-from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.structs import check_fields
+
+if TYPE_CHECKING:
+    from memtier_plugin.core.event_payload import EventPayload
+    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.results import Hit, RecallRequest, Signal
+    from memtier_plugin.core.settings.schema import Settings
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
 HOST_HANDLERS: Final = (
@@ -263,6 +266,24 @@ def find_jobs() -> list[JobSpec]:
     return [job for answer in _extensions().hook.memtier_jobs() for job in answer]
 
 
+def find_event_kinds() -> dict[str, type[EventPayload]]:
+    """Return the payloads of the journal events that plugins write, by kind."""
+    answers = _extensions().hook.memtier_event_kinds()
+    return {payload.KIND: payload for answer in answers for payload in answer}
+
+
+def find_ask_mode(name: str) -> AskMode | None:
+    """Return the way of answering that a plugin brings for a value of `ask.mode`."""
+    answers = _extensions().hook.memtier_ask_modes()
+    return next((modes[name] for modes in answers if name in modes), None)
+
+
+def find_services() -> dict[str, Callable[[Any], Any]]:
+    """Return what makes the services that plugins add to a memory, by name."""
+    answers = _extensions().hook.memtier_services()
+    return {name: make for services in answers for name, make in services.items()}
+
+
 def find_embedder() -> Embedder | None:
     """Return the embedder that a plugin brings, if one does."""
     return cast("Embedder | None", _extensions().hook.memtier_embedder())
@@ -281,14 +302,11 @@ def _with_shipped(modules: tuple[str, ...]) -> pluggy.PluginManager:
 def _with_third_parties(group: str = ENTRY_POINT_GROUP) -> pluggy.PluginManager:
     """Return the manager once the installed plugins of a group of entry points are registered."""
     manager = _empty_manager()
-    if may_be_installed(group):
-        from importlib.metadata import entry_points  # here: its import costs more than the rest
-
-        for point in entry_points(group=group):
-            try:
-                _register(manager, point.name, point.load())
-            except Exception as error:  # a foreign module, it may raise anything
-                record_failure(point.name, "load", error)
+    for name, reference in find_entry_points(group).items():
+        try:
+            _register(manager, name, load_entry_point(reference))
+        except Exception as error:  # a foreign module, it may raise anything
+            record_failure(name, "load", error)
     return manager
 
 
@@ -354,6 +372,8 @@ def _check_spans(answer: Iterable[Any], given: Mapping[str, Any]) -> list[tuple[
 
 
 def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Signal]:
+    from memtier_plugin.core.results import Signal
+
     signals = list(answer)
     for signal in signals:
         if not isinstance(signal, Signal):
@@ -369,6 +389,9 @@ def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Sign
 
 
 def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[FactDraft]:
+    from memtier_plugin.core.records import FactDraft  # here: hosts import this without msgspec
+    from memtier_plugin.core.structs import check_fields
+
     drafts = list(answer)
     for draft in drafts:
         if not isinstance(draft, FactDraft):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memtier_papers.mem_t.tool_calls import PROMPTS, ToolEvolution
+from memtier_papers.mem_t.formation import PROMPTS, ToolEvolution
 from memtier_plugin.core import plugins
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.evolution_llm import ModelChoice

@@ -16,7 +16,7 @@ from memtier_papers.memtier import ppo
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.records import JournalEvent, ToolCall
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.learning.attribution import affinity, compute_reward, normalise_shares
+from memtier_plugin.credit.attribution import affinity, compute_reward, normalise_shares
 from memtier_plugin.retrieval.block import pack
 from memtier_plugin.retrieval.ranking import decay
 from memtier_plugin.storage.index import bm25

@@ -14,6 +14,7 @@ from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
     from memtier_papers.hmo.job import Prioritiser
+    from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.memory import MemTier
     from memtier_plugin.retrieval.rankers import Ranker
 

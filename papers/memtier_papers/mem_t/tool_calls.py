@@ -1,128 +1,104 @@
-"""Form and evolve memories by tool calls of a chat model (Mem-T, 3.1, phase I).
+"""The tools of multi-turn retrieval, and how a model's calls of them are read.  Pure.
 
-Another way to ask for the same claims: each call has to give the line and the words that prove it,
-and is verified like any claim.  The paper's fourth tool of formation, update_summary, is a request
-of its own (`summaries.working`).
+Mem-T, section 3.1 (phase II): one call a step, native or as ``<tool_call>`` text; of several calls
+the first counts.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
-from memtier_plugin.facts.evolution import Action
-from memtier_plugin.facts.evolution_llm import (
-    MAX_ANSWER_TOKENS,
-    ChatEvolution,
-    ModelChoice,
-    choice_of_known,
+from memtier_plugin.answering.store_search import (
+    DEFAULT_TURNS,
+    EXPERIENCES,
+    FACTS,
+    MAX_TURNS,
+    PERSONAS,
+    SUMMARY,
+    TURNS,
+    BadCall,
+    SearchCall,
+    read_search,
 )
-from memtier_plugin.facts.evolution_llm import PURPOSE as EVOLUTION
-from memtier_plugin.facts.extraction.llm import PURPOSE, ChatExtractor
-from memtier_plugin.providers.endpoint import ChatReply
-from memtier_plugin.providers.structured_output import INTEGER, STRING, ListedAnswer, object_of
-from memtier_plugin.providers.tool_calls import ToolCall, parse_tool_calls
+from memtier_plugin.providers.tool_calls import MARK, decode, written_calls
 
-PROMPTS: Final = Path(__file__).parent / "prompts"
-_ANY_LINE: Final[Mapping[str, Any]] = {"type": ["integer", "string", "null"]}
-_TIME: Final[Mapping[str, Any]] = {"type": ["string", "null"]}
-
-
-def _tool(*required: str) -> dict[str, Any]:
-    schema = object_of(line=_ANY_LINE, start_time=_TIME, end_time=_TIME)
-    named = dict.fromkeys(required, STRING)
-    return {**schema, "required": [*required], "properties": {**schema["properties"], **named}}
-
-
-FORMATION_TOOLS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "create_fact": _tool("fact", "subject", "relation", "value", "quote"),
-    "create_experience": _tool("experience", "subject", "relation", "value", "quote"),
-    "update_persona": _tool("name", "profile", "quote"),
+FINISH: Final = "finish"
+_MAX_CHARS: Final = 20_000  # of a model's answer that are read
+_TEXT: Final = {"type": "string"}
+_PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    SUMMARY: {"query": _TEXT},
+    FACTS: {"query": _TEXT},
+    EXPERIENCES: {"query": _TEXT},
+    PERSONAS: {"name": _TEXT, "query": _TEXT},
+    TURNS: {"query": _TEXT, "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_TURNS}},
+    FINISH: {"answer": _TEXT, "cites": {"type": "array", "items": {"type": "integer"}}},
 }
-
-
-EVOLUTION_TOOLS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "add_item": object_of(document=STRING),
-    "update_item": object_of(id=INTEGER, document=STRING),
-    "delete_item": object_of(id=INTEGER),
-    "ignore_item": {**object_of(id=INTEGER, reason=STRING), "required": ["id"]},
+_REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
+    FACTS: ("query",),
+    EXPERIENCES: ("query",),
+    TURNS: ("query",),
+    FINISH: ("answer", "cites"),
 }
-# What a call does to the known fact that it names, in the order of the paper's rules.
-_ACTIONS: Final[Mapping[str, Action]] = {
-    "delete_item": "supersede",
-    "ignore_item": "ignore",
-    "update_item": "update",
-}
-
-
-class ToolExtractor(ChatExtractor):
-    """Extracts claims by tool calls; use one instance per pass."""
-
-    prompt_name = "form"
-    prompt_folder = PROMPTS
-
-    def _items(self, text: str) -> ListedAnswer:
-        """Return the claims of an answer's calls as items of the one JSON object.
-
-        Raises:
-            BadAnswer: there is no call; "nothing to keep" is a call of no tool, an empty list.
-        """
-        called = parse_tool_calls(text, FORMATION_TOOLS)
-        return ListedAnswer(tuple(map(_item, called.calls)), called.rejected)
-
-    def _request(self, user: str, max_tokens: int) -> ChatReply:
-        messages = [
-            {"role": "system", "content": self.prompt.text},
-            {"role": "user", "content": user},
-        ]
-        return self.model.chat(messages, purpose=PURPOSE, max_tokens=max_tokens)
-
-
-def _item(call: ToolCall) -> dict[str, Any]:
-    """Return a call as the item that the JSON form has for it."""
-    arguments = call.arguments
-    common = {
-        "quote": arguments["quote"],
-        "line": arguments.get("line"),
-        "since": arguments.get("start_time"),
+TOOLS: Final = [  # as OpenAI-compatible servers expect them
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "parameters": {
+                "type": "object",
+                "properties": dict(properties),
+                "required": [*_REQUIRED.get(name, ())],
+            },
+        },
     }
-    if call.name == "update_persona":
-        name, profile = arguments["name"], arguments["profile"]
-        return {
-            **common,
-            "kind": "fact",
-            "subject": name,
-            "relation": "is",
-            "value": profile,
-            "text": profile,
-        }
-    text = arguments["fact" if call.name == "create_fact" else "experience"]
-    kind = "fact" if call.name == "create_fact" else "experience"
-    parts = {name: arguments[name] for name in ("subject", "relation", "value")}
-    return {**common, **parts, "kind": kind, "text": text}
+    for name, properties in _PARAMETERS.items()
+]
 
 
-class ToolEvolution(ChatEvolution):
-    """Asks by tool calls, by the rules of the paper, in their order.
+@dataclass(frozen=True, slots=True)
+class FinishCall:
+    """The answer, and the numbers of the lines that it rests on."""
 
-    Nothing is deleted: what a model deletes is superseded by the new fact, and what it updates
-    gives way to the new fact's own words, which were verified.
-    """
+    answer: str
+    cites: tuple[int, ...]
 
-    prompt_name = "evolve_tools"
-    prompt_folder = PROMPTS
 
-    def _choose(self, question: str, known: int) -> ModelChoice | None:
-        messages = [
-            {"role": "system", "content": self.prompt.text},
-            {"role": "user", "content": question},
-        ]
-        reply = self.model.chat(messages, purpose=EVOLUTION, max_tokens=MAX_ANSWER_TOKENS)
-        by_name: dict[str, ToolCall] = {}
-        for call in parse_tool_calls(reply.text, EVOLUTION_TOOLS).calls:
-            by_name.setdefault(call.name, call)
-        for name, action in _ACTIONS.items():
-            if name in by_name:
-                return choice_of_known(action, by_name[name].arguments["id"], known)
-        return ModelChoice("add") if "add_item" in by_name else None
+def render_call(name: str, arguments: Any) -> str:
+    """Return a call as text."""
+    return f"{MARK}{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def parse_call(text: str) -> SearchCall | FinishCall | BadCall:
+    """Read the first call in a model's answer."""
+    matched = _first_call(text)
+    if matched is None:
+        return BadCall(f"no tool call was found; answer with {MARK}{{...}}</tool_call> alone")
+    name, arguments = matched.get("name"), matched.get("arguments")
+    if isinstance(arguments, str):  # as servers pass them on
+        arguments = decode(arguments)
+    if name not in _PARAMETERS:
+        return BadCall(f"there is no tool {str(name)[:40]!r}; one of: {', '.join(_PARAMETERS)}")
+    if not isinstance(arguments, dict):
+        return BadCall(f"the arguments of {name} are no JSON object")
+    if name == FINISH:
+        return _finish(arguments)
+    query = arguments.get("name") or arguments.get("query")
+    return read_search(str(name), query, arguments.get("top_k", DEFAULT_TURNS))
+
+
+def _finish(arguments: Mapping[str, Any]) -> FinishCall | BadCall:
+    answer, cites = arguments.get("answer"), arguments.get("cites", [])
+    if not isinstance(answer, str) or not answer.strip():
+        return BadCall("finish needs an answer")
+    if not isinstance(cites, list) or not all(type(number) is int for number in cites):
+        return BadCall("cites is a list of the lines' numbers")
+    return FinishCall(answer.strip(), tuple(dict.fromkeys(cites)))
+
+
+def _first_call(text: str) -> Mapping[str, Any] | None:
+    """Return the object after the first mark that has one; its end mark may be missing."""
+    calls = written_calls(text[:_MAX_CHARS])
+    return next((call for call in calls if isinstance(call, dict)), None)

@@ -1,7 +1,7 @@
 """Leave one line out of a run's prompt now and then, to learn what the line changes.
 
 What the lines of a run do cannot be told from how it ended: a line that is always there when things
-go well may have nothing to do with it. So a lottery leaves one of them out, and `learning.uplift`
+go well may have nothing to do with it. So a lottery leaves one of them out, and `memtier uplift`
 compares the runs. It goes by the run's id: asked again, a run has the same line left out.
 
 A line that takes no part is always shown: a standing instruction, a line that says what is current
