@@ -41,7 +41,7 @@ _RULES: Final = (
 _SIGNS: Final = {"forget": ("-", "red"), "reword": ("~", "cyan"), "add": ("+", "green")}
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="facts --dry-run")
 @click.argument("what", metavar="facts|DAY")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DIFF_COLOURS = {"+": "green", "-": "red"}
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="openclaw")
 @click.argument("host", required=False, type=click.Choice([*installing.HOSTS, *CODING_AGENTS]))
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--uninstall", "undo", is_flag=True, help="Take it back; the memory itself stays.")

@@ -35,7 +35,7 @@ from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_l
 from memtier_plugin.views.sparklines import sparkline
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--date 2026-03-14")
 @click.option("--date", metavar="DAY", help="A day as 2026-03-14, or all [the newest].")
 @written_option
 @click.option(

@@ -31,7 +31,7 @@ _GROUP_KEYS: Final = {"a": "accept all", "r": "reject all", "o": "one by one"} |
 }
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--accept 5H61N2FJ")
 @click.option(
     "--accept",
     "accepted",

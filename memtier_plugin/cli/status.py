@@ -25,7 +25,7 @@ from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.storage.quota import describe_usage
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--project shop")
 @click.pass_obj
 def status(scope: Scope) -> None:
     """Show what is stored, which hooks last ran, what is degraded."""

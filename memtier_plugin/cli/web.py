@@ -11,7 +11,7 @@ from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.errors import Unsupported
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--open")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
