@@ -1,8 +1,9 @@
 """Decide how a new fact relates to existing ones: add, update, supersede or ignore.  Pure.
 
 In doubt it is added.  A fact is ignored only if an existing one says the same, and supersedes an
-existing one only if it says more of the same, if the relation has one value at a time, or if its
-own words report a change.
+existing one only if it says more of the same, if the relation has one value at a time, if it denies
+the very words of the other or names it as what it moved from, or if the fitted model
+(`retrieval.succession`) finds that it gives another value of the same.
 """
 
 from __future__ import annotations
@@ -81,11 +82,6 @@ _FROM_TO: Final = re.compile(
     r"|\breplaced (?P<two>.{1,60}?) (?:with|by)\b|\binstead of (?P<three>[^.,;]{1,60})",
     re.IGNORECASE,
 )
-_CHANGED: Final = re.compile(
-    r"\b(?:now|nowadays|these days|actually|correction|i meant|was wrong|that['’]s wrong|"
-    r"changed my mind|scratch that|from now on|as of|instead|has changed|changed to|updated to)\b",
-    re.IGNORECASE,
-)
 # Continuations that only add detail to the words before them.
 _CONTINUATION: Final = re.compile(
     r"\s*(?:[,;(—–]|(?:with|and|named|called|who|which|where|in|at|on|for|from|since|because|near|"
@@ -144,6 +140,17 @@ class _ComparedFact:
     @cached_property
     def negated(self) -> bool:
         return bool(_NEGATION.search(self.fact.text))
+
+    @cached_property
+    def is_denial(self) -> bool:
+        """True if it says that something is not so, or no longer."""
+        return self.negated or _ENDED.search(self.fact.text) is not None
+
+    @cached_property
+    def only_denies(self) -> bool:
+        """True if its value is what is not so ("is not 7444"), with no value beside it."""
+        denied = _NEGATION.search(self.value)
+        return denied is not None and {*self.value[: denied.start()].split()} <= _STOP_WORDS
 
     @cached_property
     def is_event(self) -> bool:
@@ -219,7 +226,7 @@ def find_related(new: Fact, nearest: Sequence[Fact]) -> list[Fact]:
 
 
 def is_permitted(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool:
-    """Tell whether a model may make a decision, given the nearest facts that it was shown.
+    """Return whether a model may make a decision, given the nearest facts that it was shown.
 
     It may add anything.  It must not supersede one agent's words by another's, nor drop a fact
     whose numbers or negation differ from those of the fact that stays.
@@ -236,24 +243,8 @@ def is_permitted(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool
 
 
 def denies(denial: Fact, other: Fact) -> bool:
-    """Tell whether a denial (`contradictions.DENIES`) says that another fact is not so.
-
-    It has the same words, but for the negation, or those up to where details begin ("a dog called
-    Rex").  What was denied already, and what happened once, is not denied again.
-    """
-    fact, existing = _ComparedFact(denial), _ComparedFact(other)
-    if existing.negated or _ENDED.search(other.text) or existing.is_event:
-        return False
-    if not may_replace(denial, other):
-        return False
-    words = set(content_words(_NEGATION.sub(" ", _ENDED_WORDS.sub(" ", denial.text)), _SPEAKER))
-    details = _DETAILS.search(other.text)
-    stated = other.text[: details.start()] if details else other.text
-    return (
-        bool(words)
-        and any(words == set(content_words(text, _SPEAKER)) for text in (other.text, stated))
-        and fact.numbers in ((), existing.numbers)
-    )
+    """Return whether a denial (`contradictions.DENIES`) says that another fact is not so."""
+    return may_replace(denial, other) and _denies(_ComparedFact(denial), _ComparedFact(other))
 
 
 def content_words(text: str, leave_out: Collection[str] = ()) -> tuple[str, ...]:
@@ -276,7 +267,7 @@ def _stem(word: str) -> str:
 
 
 def _restates(fact: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether two facts of a subject say the same, with equal numbers and negation."""
+    """Return whether two facts of a subject say the same, with equal numbers and negation."""
     if fact.negated != other.negated or fact.numbers != other.numbers:
         return False
     if fact.text == other.text:
@@ -289,12 +280,17 @@ def _restates(fact: _ComparedFact, other: _ComparedFact) -> bool:
 
 
 def _differs(fact: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether two facts have different values, not only different details."""
+    """Return whether two facts have different values, not only different details.
+
+    What a thing is not ("is not 7444") is no other value of it.
+    """
+    if fact.only_denies and not other.is_denial:
+        return False
     return fact.value != other.value or fact.negated != other.negated
 
 
 def _is_older(new: Fact, other: Fact, now: datetime) -> bool:
-    """Tell whether a new fact is of an earlier time than an existing one.
+    """Return whether a new fact is of an earlier time than an existing one.
 
     A time in the future was written by a wrong clock and proves nothing.
     """
@@ -312,7 +308,7 @@ def _supersede(new: Fact, rivals: Sequence[Fact], now: datetime, why: str) -> De
 
 
 def _extends(fact: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether a fact begins with what another says, and adds to it."""
+    """Return whether a fact begins with what another says, and adds to it."""
     if fact.slot != other.slot or fact.is_event or fact.negated != other.negated:
         return False
     value = fact.value.removeprefix(other.value)
@@ -323,23 +319,38 @@ def _extends(fact: _ComparedFact, other: _ComparedFact) -> bool:
 
 
 def _ends(fact: _ComparedFact, other: _ComparedFact, context: str) -> bool:
-    """Tell whether a fact says that another no longer holds."""
-    description = f"{context}\n{fact.fact.quote}\n{fact.fact.text}"
-    if _contradicts(fact, other):
+    """Return whether a fact says that another no longer holds: its contrary, or a move from it."""
+    if (fact.relation, other.relation) in _CONTRARY and fact.value == other.value:
         return True
-    if _ENDED.search(fact.fact.text) and not _ENDED.search(other.fact.text):
-        rest = set(content_words(_ENDED_WORDS.sub(" ", fact.fact.text)))
-        return bool(other.words) and set(other.words) <= rest
+    if (fact.is_denial and _denies(fact, other)) or (other.is_denial and _denies(other, fact)):
+        return True
     transfers = fact.relation == other.relation or (fact.relation, other.relation) in _TRANSFERS
-    if transfers and any(_names_value(m, other) for m in _FROM_TO.finditer(description)):
-        return True
-    if fact.slot != other.slot or not _CHANGED.search(description) or fact.is_event:
+    description = f"{context}\n{fact.fact.quote}\n{fact.fact.text}"
+    return transfers and any(_names_value(m, other) for m in _FROM_TO.finditer(description))
+
+
+def _denies(denial: _ComparedFact, other: _ComparedFact) -> bool:
+    """Return whether a denial has the words of a fact, but for the negation.
+
+    All of them, or those up to where details begin ("a dog called Rex").  What was denied already,
+    and what happened once, is not denied again.
+    """
+    if other.is_denial or other.is_event:
         return False
-    return jaccard(content_words(fact.fact.value), content_words(other.fact.value)) >= _SHARED
+    positive = _NEGATION.sub(" ", _ENDED_WORDS.sub(" ", denial.fact.text))
+    words = set(content_words(positive, _SPEAKER))
+    text = other.fact.text
+    details = _DETAILS.search(text)
+    stated = text[: details.start()] if details else text
+    return (
+        bool(words)
+        and any(words == set(content_words(said, _SPEAKER)) for said in (text, stated))
+        and denial.numbers in ((), other.numbers)
+    )
 
 
 def _replaces(fact: _ComparedFact, other: _ComparedFact, rarity: Rarity, context: str) -> bool:
-    """Tell whether two facts are of one subject and attribute with different values.
+    """Return whether two facts are of one subject and attribute with different values.
 
     Whichever was learned later: a pass that was behind finds the older one second.
     """
@@ -360,22 +371,8 @@ def _replaces(fact: _ComparedFact, other: _ComparedFact, rarity: Rarity, context
     return replaces(old, new, rarity, adjacent=old in context) >= fitted_model().mark
 
 
-def _contradicts(fact: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether two facts state opposites of the very same thing."""
-    if (fact.relation, other.relation) in _CONTRARY:
-        return fact.value == other.value
-    if fact.negated == other.negated or fact.is_event or fact.numbers != other.numbers:
-        return False
-    return bool(words := _without_negation(fact)) and words == _without_negation(other)
-
-
-def _without_negation(fact: _ComparedFact) -> tuple[str, ...]:
-    text = _NEGATION.sub(" ", fact.fact.text)
-    return content_words(text, leave_out=content_words(fact.fact.subject))
-
-
 def _names_value(match: re.Match[str], other: _ComparedFact) -> bool:
-    """Tell whether the starting point of a change is the value of a fact."""
+    """Return whether the starting point of a change is the value of a fact."""
     named = set(content_words(next(filter(None, match.groups()))))
     stated = set(content_words(other.fact.value))
     return bool(named) and bool(stated) and (named <= stated or stated <= named)

@@ -223,7 +223,8 @@ class _Comparable:
 
     @property
     def audience(self) -> tuple[object, ...]:
-        return self.draft.tier, self.draft.private_to, self.draft.person
+        draft = self.draft  # what takes a fact back is never one with what becomes a fact
+        return draft.tier, draft.private_to, draft.person, draft.relation == DENIES
 
     @cached_property
     def denies(self) -> bool:
