@@ -258,7 +258,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
-        def report(what: str, done: int, total: int) -> None:
-            bar.update(task, description=views.escape_controls(what), completed=done, total=total)
+        def report(label: str, done: int, total: int) -> None:
+            bar.update(task, description=views.escape_controls(label), completed=done, total=total)
 
         yield report

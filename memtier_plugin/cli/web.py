@@ -36,11 +36,11 @@ def web(scope: Scope, port: int, opened: bool) -> None:
         serve(memory, port, announce)
 
 
-def require_web(what: str) -> None:
+def require_web(feature: str) -> None:
     """Refuse without the extra.
 
     Raises:
         Unsupported: its packages are not installed.
     """
     if any(find_spec(package) is None for package in ("starlette", "jinja2", "uvicorn")):
-        raise Unsupported(f"{what} needs some packages: pip install 'memtier[web]'")
+        raise Unsupported(f"{feature} needs some packages: pip install 'memtier[web]'")
