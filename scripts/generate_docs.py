@@ -22,8 +22,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 import click
 
-from memtier_plugin.cli.examples import example_of
 from memtier_plugin.cli.main import main
+from memtier_plugin.cli.scope import example_of
 from memtier_plugin.core.settings.keys import Key, KeyPath, all_keys
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -139,7 +139,7 @@ def cli_page() -> str:
         parts.append(f"## {words}\n\n{_prose(text)}\n")
         usage = " ".join([words, *command.collect_usage_pieces(context)])
         parts.append(f"```text\n{usage}\n```\n")
-        example = f"{words} {example_of(words.partition(' ')[2])}".rstrip()
+        example = example_of(command, words.partition(" ")[2])
         parts.append(f"For example: `{example}`\n")
         own = [
             p

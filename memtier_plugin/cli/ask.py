@@ -15,7 +15,7 @@ from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.times import parse_optional_time
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example='"Which port does the staging proxy use?"')
 @click.argument("question")
 @click.option("--sender", metavar="NAME", help="On a shared channel, whose entries may be seen.")
 @click.option("--at", metavar="TIME", help="The current time to assume, as 2026-03-14T09:00 (UTC).")

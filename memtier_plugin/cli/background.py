@@ -33,7 +33,7 @@ STOP_SECONDS: Final = 15.0  # that it gets to finish
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--once")
 @click.option("--once", is_flag=True, help="Do every job once and end.")
 @click.option(
     "--interval",
@@ -57,7 +57,7 @@ def daemon(ctx: click.Context, once: bool, interval: float | None, everything: b
     ctx.exit(code)
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--tcp 127.0.0.1:7420")
 @click.option("--status", "show", is_flag=True, help="Tell which process serves the home.")
 @click.option("--stop", is_flag=True, help="End that process; the next host starts another.")
 @click.option(

@@ -14,11 +14,11 @@ from memtier_plugin.cli.views import Document
 from memtier_plugin.telemetry.bill import read_bill
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--since 7d")
 @click.option("--since", metavar="TIME", help="Only turns from then on: 7d, 2026-03-14 [all].")
 @click.pass_obj
 def bill(scope: Scope, since: str | None) -> None:
-    """Show what the memory costs in prompts, and what everything in the system prompt would."""
+    """Show what the memory costs in prompts, and what all of it in every prompt would."""
     start = parse_time(since, datetime.now(UTC)) if since else None
     with scope.open() as memory:
         document = read_bill(memory.store, start).to_json()

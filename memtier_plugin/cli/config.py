@@ -13,7 +13,7 @@ from memtier_plugin.cli.views import Document, safe_text, table_view
 from memtier_plugin.core.settings.load import load_settings, setting_sources
 
 
-@click.group(cls=CliGroup)
+@click.group(cls=CliGroup, example="show")
 def config() -> None:
     """Show and check the settings."""
 

@@ -27,7 +27,7 @@ _SHOWN_FIELDS = (
 )
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--dry-run")
 @click.option("--limit", type=click.IntRange(1), help="How many entries to read, at most.")
 @click.option("--all", "everything", is_flag=True, help="Continue until every entry has been read.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be written and superseded.")

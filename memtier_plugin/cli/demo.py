@@ -191,9 +191,9 @@ def _prepare_home(home: Path) -> Path:
     return home
 
 
-def _check(claim: bool, what: str) -> None:
+def _check(claim: bool, statement: str) -> None:
     if not claim:
-        raise ClaimFailed(f"the demo's claim does not hold: {what}")
+        raise ClaimFailed(f"the demo's claim does not hold: {statement}")
 
 
 def _show_recording(stage: Stage) -> int:
@@ -359,14 +359,14 @@ def _fact_about(memory: MemTier, word: str) -> Any:
     return next((fact for fact in memory.facts() if word in fact.text), None)
 
 
-def _wait_for(find: Callable[[], Any], what: str) -> Any:
+def _wait_for(find: Callable[[], Any], claim: str) -> Any:
     deadline = time.monotonic() + PROMOTION_TIMEOUT
     while time.monotonic() < deadline:
         if result := find():
             return result
         time.sleep(0.1)
     raise ClaimFailed(
-        f"the demo's claim does not hold: {what} within {PROMOTION_TIMEOUT:.0f} seconds"
+        f"the demo's claim does not hold: {claim} within {PROMOTION_TIMEOUT:.0f} seconds"
     )
 
 

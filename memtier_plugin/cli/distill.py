@@ -21,6 +21,7 @@ from memtier_plugin.text.shared_words import collect_shared_words
     cls=CliCommand,
     epilog="TEACHER is a folder with a transformers model, or the name of one on the Hugging Face "
     "hub. Needs the extra: pip install 'memtier[distill]'.",
+    example="sentence-transformers/LaBSE my-model",
 )
 @click.argument("teacher")
 @click.argument("folder", type=click.Path(path_type=Path))

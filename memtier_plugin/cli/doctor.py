@@ -27,7 +27,7 @@ from memtier_plugin.hosts import doctor as doctor_hosts
 from memtier_plugin.operations.health.finding import HealthFinding
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--fix")
 @click.option("--fix", is_flag=True, help="First make every repair that loses no data.")
 @click.option("--skip-hosts", is_flag=True, help="Do not ask the hosts, which takes seconds.")
 @click.pass_context

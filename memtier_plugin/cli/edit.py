@@ -41,18 +41,18 @@ _RULES: Final = (
 _SIGNS: Final = {"forget": ("-", "red"), "reword": ("~", "cyan"), "add": ("+", "green")}
 
 
-@click.command(cls=CliCommand)
-@click.argument("what", metavar="facts|DAY")
+@click.command(cls=CliCommand, example="facts --dry-run")
+@click.argument("target", metavar="facts|DAY")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def edit(scope: Scope, what: str, dry_run: bool, yes: bool) -> None:
+def edit(scope: Scope, target: str, dry_run: bool, yes: bool) -> None:
     """Edit facts, or a day of the log, as a text in $EDITOR."""
     if not (dry_run or yes) and (scope.as_json or not sys.stdin.isatty()):
         raise click.UsageError("--dry-run lists what would change, --yes changes it")
     with scope.open() as memory:
-        lines = _lines_of(memory, scope, what)
-        text = _Text(memory, what, render_text(lines, _notes(memory, what)))
+        lines = _lines_of(memory, scope, target)
+        text = _Text(memory, target, render_text(lines, _notes(memory, target)))
         changes, plan = _edit_until_understood(memory, lines, text)
         document = _document(plan, applied=False)
         if changes and not dry_run:
@@ -72,8 +72,8 @@ class _Text:
     It has a folder of its own in the home, for what an editor puts beside it; a purge looks there.
     """
 
-    def __init__(self, memory: MemTier, what: str, before: str) -> None:
-        name = f"{encode_file_name(memory.project)}-{encode_file_name(what)}-{new_id()[-8:]}"
+    def __init__(self, memory: MemTier, target: str, before: str) -> None:
+        name = f"{encode_file_name(memory.project)}-{encode_file_name(target)}-{new_id()[-8:]}"
         self._folder = make_private_folder(memory.home, FOLDER, name)
         self.path: Path = self._folder / "memory.txt"
         self.before = before
@@ -141,26 +141,26 @@ def _edit_until_understood(
             raise text.refuse(error) from error
 
 
-def _lines_of(memory: MemTier, scope: Scope, what: str) -> list[EditLine]:
+def _lines_of(memory: MemTier, scope: Scope, target: str) -> list[EditLine]:
     """Return what is to be edited: the facts that hold, by subject, or the entries of a day."""
-    if what == "facts":
+    if target == "facts":
         views = memory.knowledge.person.facts(shelves=False)
         ordered = sorted(views, key=lambda view: (view.fact.subject.casefold(), view.fact.id))
         lines = [EditLine(v.fact.id, v.fact.text, v.fact.subject) for v in ordered]
     else:
-        lines = list(_entries_of(memory, scope.agent, _day_of(what)))
+        lines = list(_entries_of(memory, scope.agent, _day_of(target)))
     if not lines:
         raise NotFound("there is nothing to edit; `memtier log` and `memtier facts` show what is")
     return lines
 
 
-def _day_of(what: str) -> str:
+def _day_of(target: str) -> str:
     try:
-        moment = parse_optional_time(what)
+        moment = parse_optional_time(target)
     except click.BadParameter:
         moment = None
     if moment is None:
-        raise click.UsageError(f"{what!r} is neither facts nor a day like 2026-03-14")
+        raise click.UsageError(f"{target!r} is neither facts nor a day like 2026-03-14")
     return to_iso(moment)[:10]
 
 
@@ -179,9 +179,9 @@ def _entries_of(memory: MemTier, agent: str | None, day: str) -> Iterator[EditLi
         )
 
 
-def _notes(memory: MemTier, what: str) -> list[str]:
+def _notes(memory: MemTier, target: str) -> list[str]:
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    name = "facts" if what == "facts" else f"the log of {_day_of(what)}"
+    name = "facts" if target == "facts" else f"the log of {_day_of(target)}"
     title = f"{name} in the project {memory.project}, as of {now}"
     return [" ".join(title.split()), "", *_RULES]
 

@@ -38,7 +38,7 @@ _SHOWN: Final = 20  # recalls and credits of a line, the newest
 Curves = Mapping[str, Sequence[float]]
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="4QRY442D --why 5H61N2FJ")
 @click.argument("item_id", metavar="ID", shell_complete=complete_recalls)
 @click.option(
     "--why",

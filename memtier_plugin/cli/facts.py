@@ -48,12 +48,12 @@ _SPAN: Final = 16  # columns of the line of time beside a fact
 _STATES: Final = {"active": "", "proposed": "yellow", "held back": "yellow"}
 
 
-@click.group(cls=CliGroup)
+@click.group(cls=CliGroup, example="list")
 def facts() -> None:
     """List, search and review the project's facts."""
 
 
-@facts.command("list")
+@facts.command("list", example="--subject Ines")
 @click.option("--all", "everything", is_flag=True, help="Include inactive facts and summaries.")
 @click.option("--proposed", is_flag=True, help="Only facts that await review.")
 @click.option("--subject", metavar="NAME", help="Only about this one.")
@@ -76,7 +76,7 @@ def _is_about(view: FactView, subject: str) -> bool:
     return view.fact.subject.casefold() == subject.strip().casefold()
 
 
-@facts.command("search")
+@facts.command("search", example='"staging host" --limit 3')
 @click.argument("query")
 @limit_option(10, "How many facts to show.")
 @click.pass_obj
@@ -93,7 +93,7 @@ def _fact_json(item: object) -> dict[str, Any]:
     return FactView(item, "active").to_json()
 
 
-@facts.command("show")
+@facts.command("show", example="5H61N2FJ")
 @click.argument("fact_id", shell_complete=complete_facts)
 @click.pass_obj
 def facts_show(scope: Scope, fact_id: str) -> None:
@@ -110,7 +110,7 @@ facts.add_command(review)  # an alias of `memtier review`
 # -- what happened ---------------------------------------------------------------------------
 
 
-@facts.command("diff")
+@facts.command("diff", example="2026-03-01 2026-04-01")
 @click.argument("since")
 @click.argument("until", required=False)
 @written_option
@@ -128,7 +128,7 @@ def facts_diff(scope: Scope, since: str, until: str | None, written: bool) -> No
     scope.show(document, fact_diff_view)
 
 
-@facts.command("runs")
+@facts.command("runs", example="--limit 5")
 @limit_option(20, "How many, the newest.")
 @click.pass_obj
 def facts_runs(scope: Scope, limit: int) -> None:
@@ -138,7 +138,7 @@ def facts_runs(scope: Scope, limit: int) -> None:
     scope.show({"runs": [run.to_json() for run in reversed(runs)]}, consolidations_view)
 
 
-@facts.command("timeline")
+@facts.command("timeline", example="Ines")
 @click.argument("subject")
 @click.pass_obj
 def facts_timeline(scope: Scope, subject: str) -> None:

@@ -85,7 +85,7 @@ def _build_selection(scope: Scope, memory: MemTier, options: dict[str, Any]) -> 
     )
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example='--query "old staging host" --dry-run')
 @_selection_options
 @click.option("--dry-run", is_flag=True, help="Only show what would be forgotten.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -117,7 +117,7 @@ def forget(scope: Scope, /, dry_run: bool, yes: bool, **options: Any) -> None:
     scope.show(document, forget_view)
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="5H61N2FJ")
 @click.argument("ids", nargs=-1, shell_complete=complete_forgotten)
 @click.option("--dry-run", is_flag=True, help="Only show what would be brought back.")
 @click.pass_obj
@@ -135,7 +135,7 @@ def unforget(scope: Scope, /, ids: Sequence[str], dry_run: bool) -> None:
         scope.show({"brought_back": not dry_run, **asdict(brought_back)}, unforget_view)
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example='--text "the old password" --dry-run')
 @_selection_options
 @click.option("--text", "words", metavar="TEXT", help="Every occurrence of this text.")
 @click.option(

@@ -30,6 +30,7 @@ _SHOWN = 20  # questions that got worse
     epilog="SETTINGS is a YAML file with keys of a project.yaml: would they make answers worse? "
     "BACKUP is an archive of `memtier backup`, VERSION one that ran here: did answers get worse "
     "since?",
+    example="--against candidate.yaml",
 )
 @click.option(
     "--against",

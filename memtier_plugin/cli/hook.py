@@ -15,7 +15,7 @@ from memtier_plugin.hosts.agent_events import EVENTS
 from memtier_plugin.hosts.launch import launch_command
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="claude-code")
 @click.argument("agent_host", metavar="AGENT", type=click.Choice([*EVENTS]))
 @click.pass_obj
 def hook(scope: Scope, agent_host: str) -> None:

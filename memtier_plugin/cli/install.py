@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DIFF_COLOURS = {"+": "green", "-": "red"}
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="openclaw")
 @click.argument("host", required=False, type=click.Choice([*installing.HOSTS, *CODING_AGENTS]))
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--uninstall", "undo", is_flag=True, help="Take it back; the memory itself stays.")
@@ -124,10 +124,10 @@ def _set_up_service(home: Path, *, dry_run: bool, undo: bool) -> dict[str, Any]:
 def _service_view(document: views.Document) -> RenderableType:
     """Render the service's file, and what is left to do."""
     if not document["done"]:
-        what = "would remove" if document["removed"] else "would write"
+        verb = "would remove" if document["removed"] else "would write"
     else:
-        what = "removed" if document["removed"] else "wrote"
-    parts = [views.safe_text(f"{what} {document['service']}")]
+        verb = "removed" if document["removed"] else "wrote"
+    parts = [views.safe_text(f"{verb} {document['service']}")]
     if not document["removed"]:
         parts.append(views.safe_text(document["text"].rstrip(), "dim"))
     if document["left"]:
@@ -205,8 +205,8 @@ def install_view(document: views.Document) -> RenderableType:
     if proof:
         level = "ok" if proof["ok"] else "error" if proof["ran"] else "warn"
         took = f" ({proof['seconds']} s)" if proof["ran"] else ""
-        what = f"{views.LEVEL_MARKS[level]} {proof['what']}{took}"
-        parts.append(views.safe_text(what, views.LEVEL_COLOURS[level]))
+        line = f"{views.LEVEL_MARKS[level]} {proof['what']}{took}"
+        parts.append(views.safe_text(line, views.LEVEL_COLOURS[level]))
         if proof["remedy"]:
             parts.append(views.safe_text(f"  {proof['remedy']}"))
         if proof["said"]:

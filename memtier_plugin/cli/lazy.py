@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import CommandSpec
 
 # Commands of MemTier's other packages, by the package.
-ELSEWHERE: Final = {"bench": "memtier-bench", "learn": "memtier-bench"}
+ELSEWHERE: Final = {
+    "bench": "memtier-bench",
+    "learn": "memtier-bench",
+    "uplift": "memtier-papers",
+}
 
 
 class Lazy(NamedTuple):
-    """A command that is not imported yet: its module and its line of help.
-
-    A module without a dot is one of this package.
-    """
+    """A command that is not imported yet: its module and its line of help."""
 
     module: str
     help: str
@@ -34,22 +35,23 @@ class LazyGroup(CliGroup):
     ``self_check`` for `self-check`).
 
     Args:
-        added: the commands of plugins; asked for a list of all, or a name that is not in ``lazy``.
+        sections: the commands by heading, in the order in which help lists them.
+        added: returns the commands of plugins; called for a list of all commands, or a name that
+            is in no section.
     """
 
     def __init__(
         self,
         *args: Any,
-        lazy: Mapping[str, Lazy],
+        sections: Mapping[str, Mapping[str, Lazy]],
         aliases: Mapping[str, str] | None = None,
-        sections: Mapping[str, Sequence[str]] | None = None,
         added: Callable[[], Mapping[str, CommandSpec]] = dict,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._lazy = lazy
+        self._lazy = {name: lazy for group in sections.values() for name, lazy in group.items()}
         self._aliases = aliases or {}
-        self._sections = sections or {"Commands": sorted(lazy)}
+        self._sections = sections
         self._added = added
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -62,10 +64,8 @@ class LazyGroup(CliGroup):
         lazy = self._lazy.get(name) or self._added().get(name)
         if lazy is None:
             return None
-        local = "." not in lazy.module
-        module = import_module(f"{__package__}.{lazy.module}" if local else lazy.module)
         attribute = "import_" if name == "import" else name.replace("-", "_")
-        command: click.Command = getattr(module, attribute)
+        command: click.Command = getattr(import_module(lazy.module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

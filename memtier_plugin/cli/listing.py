@@ -46,7 +46,7 @@ def _describe_project(folder: ProjectFolder, name: str, current: str) -> dict[st
     }
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--limit 5")
 @limit_option(20, "How many.")
 @click.pass_obj
 def sessions(scope: Scope, limit: int) -> None:

@@ -35,7 +35,7 @@ from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_l
 from memtier_plugin.views.sparklines import sparkline
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--date 2026-03-14")
 @click.option("--date", metavar="DAY", help="A day as 2026-03-14, or all [the newest].")
 @written_option
 @click.option(
@@ -71,8 +71,8 @@ def log(scope: Scope, date: str | None, written: bool, session: str | None, foll
     end = [summary_view(lines)] if lines and views.draws() else []
     print_paged(chain(shown, end), paged=not scope.no_pager)
     if not lines:
-        what = f"on {day}" if day else "yet"
-        click.echo(f"Nothing was recorded {what} in {scope.project_name}.", err=True)
+        when = f"on {day}" if day else "yet"
+        click.echo(f"Nothing was recorded {when} in {scope.project_name}.", err=True)
 
 
 def _refuse_unknown(memory: MemTier, session: str) -> None:

@@ -15,7 +15,7 @@ from memtier_plugin.mcp.opening import Opening
 DEFAULT_AGENT = "mcp.main"
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--project shop")
 @click.option("--http", is_flag=True, help="Serve HTTP on 127.0.0.1 instead of stdin and stdout.")
 @click.option(
     "--port",

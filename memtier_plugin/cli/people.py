@@ -11,7 +11,7 @@ from memtier_plugin.cli.views import Document, safe_text
 from memtier_plugin.facts.people import THE_USER
 
 
-@click.group(cls=CliGroup)
+@click.group(cls=CliGroup, example="list")
 def people() -> None:
     """List the people who spoke, and say which senders are one."""
 
@@ -25,7 +25,7 @@ def people_list(scope: Scope) -> None:
     scope.show(document, people_view)
 
 
-@people.command("show")
+@people.command("show", example="ines")
 @click.argument("name", required=False, metavar="[PERSON]")
 @click.pass_obj
 def people_show(scope: Scope, name: str | None) -> None:
@@ -36,7 +36,7 @@ def people_show(scope: Scope, name: str | None) -> None:
     scope.show(document, profiles_view)
 
 
-@people.command("link")
+@people.command("link", example="telegram:4711 ines")
 @click.argument("names", nargs=-1, required=True, metavar="PERSON PERSON...")
 @click.pass_obj
 def people_link(scope: Scope, names: tuple[str, ...]) -> None:
@@ -46,7 +46,7 @@ def people_link(scope: Scope, names: tuple[str, ...]) -> None:
     scope.show({"linked": [person or THE_USER for person in ids]}, _linked_view)
 
 
-@people.command("unlink")
+@people.command("unlink", example="telegram:4711")
 @click.argument("names", nargs=-1, required=True, metavar="PERSON...")
 @click.pass_obj
 def people_unlink(scope: Scope, names: tuple[str, ...]) -> None:

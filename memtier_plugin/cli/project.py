@@ -20,7 +20,7 @@ from memtier_plugin.core.settings.load import bind_workspace, bound_project, res
 from memtier_plugin.operations.job_state import read_background
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--project shop")
 @click.pass_obj
 def init(scope: Scope) -> None:
     """Set up the home and this folder's project."""

@@ -28,7 +28,7 @@ from memtier_plugin.core.times import to_iso
 from memtier_plugin.views.recalls import describe_depth
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example='"Where does Ines live?" --k 4')
 @click.argument("words", metavar="QUERY", nargs=-1, required=True)
 @click.option("--k", type=click.IntRange(1), help="How many lines may be injected.")
 @click.option(

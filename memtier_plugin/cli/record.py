@@ -14,7 +14,7 @@ from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.ingest.messages import parse_messages, unknown_keys
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="messages.jsonl --session session-17")
 @click.argument("file", type=click.File("r", encoding="utf-8"))
 @click.option("--session", required=True, metavar="ID", help="The session they belong to.")
 @click.option(
@@ -79,7 +79,7 @@ def _read_lines(name: str, content: str) -> Iterator[tuple[str, Any]]:
             raise ImportFileError(f"{name}:{number}: not JSON: {error}") from None
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example='"The staging host is called heron."')
 @click.argument("text")
 @click.pass_obj
 def remember(scope: Scope, text: str) -> None:
@@ -89,7 +89,7 @@ def remember(scope: Scope, text: str) -> None:
     scope.show({"fact": fact.id, "text": fact.text})
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="session-17")
 @click.argument("session", shell_complete=complete_sessions)
 @click.pass_obj
 def private(scope: Scope, session: str) -> None:

@@ -31,7 +31,7 @@ _GROUP_KEYS: Final = {"a": "accept all", "r": "reject all", "o": "one by one"} |
 }
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--accept 5H61N2FJ")
 @click.option(
     "--accept",
     "accepted",
@@ -79,10 +79,10 @@ def review(
             decided += _Dialogue(memory).run(person.review_queue())
         waiting = person.review_queue()
         held = {run.run: run.why for run in person.runs() if run.why and run.reverted}
-    asked = bool(accepted or rejected or edited)
+    by_option = bool(accepted or rejected or edited)
     document = {
         "decided": [asdict(view) for view in decided],
-        "waiting": [] if asked else [item.to_json() for item in waiting],
+        "waiting": [] if by_option else [item.to_json() for item in waiting],
         "left": len(waiting),
         "held_back": {run: why for run, why in held.items() if run and _is_held_back(waiting, run)},
     }

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memtier_plugin.cli.completion import Completer, complete_agents, complete_projects
-from memtier_plugin.cli.examples import example_of
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import encode_file_name, resolve_home
 
@@ -172,7 +171,11 @@ def combine_options(*decorators: OptionDecorator) -> OptionDecorator:
 
 
 class ExampleCommand(click.Command):
-    """A command whose help shows an example."""
+    """A command whose help shows an example: what follows its name on the command line."""
+
+    def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.example = example
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the example, and then the epilog."""
@@ -194,6 +197,10 @@ class CliGroup(click.Group):
 
     command_class = CliCommand
     group_class = type
+
+    def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.example = example
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Return the context, with the common options given so far."""
@@ -221,14 +228,23 @@ class CliGroup(click.Group):
             ctx.exit(1)
 
 
+def example_of(command: click.Command, words: str) -> str:
+    """Return the example of a command: its own, or that of the plugin that adds it."""
+    if example := getattr(command, "example", ""):
+        return f"memtier {words} {example}"
+    from memtier_plugin.core.plugins import find_commands
+
+    given = {
+        name: each for spec in find_commands().values() for name, each in spec.examples.items()
+    }
+    return f"memtier {words} {given.get(words, '')}".rstrip()
+
+
 def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    words = ctx.command_path.partition(" ")[2]
-    example = example_of(words)
-    if example is not None:
+    if words := ctx.command_path.partition(" ")[2]:
         with formatter.section("Example"):
-            line = f"memtier {words} {example}".rstrip()
-            formatter.write(f"{'':>{formatter.current_indent}}{line}")
-            formatter.write("\n")
+            line = example_of(ctx.command, words)
+            formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
 @contextmanager
@@ -242,7 +258,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
-        def report(what: str, done: int, total: int) -> None:
-            bar.update(task, description=views.escape_controls(what), completed=done, total=total)
+        def report(label: str, done: int, total: int) -> None:
+            bar.update(task, description=views.escape_controls(label), completed=done, total=total)
 
         yield report

@@ -13,7 +13,7 @@ from memtier_plugin.cli.views import make_console
 from memtier_plugin.hosts.self_check import check_installation
 
 
-@click.command("self-check", cls=CliCommand)
+@click.command("self-check", cls=CliCommand, example="--json")
 @click.pass_context
 def self_check(ctx: click.Context) -> None:
     """Check this installation, in a temporary home; exit 1 on an error."""

@@ -32,7 +32,7 @@ from memtier_plugin.storage.store import Store
 from memtier_plugin.transfer.bootstrap import join_by_snapshot, write_snapshot
 
 
-@click.group(cls=CliGroup)
+@click.group(cls=CliGroup, example="status")
 def shared() -> None:
     """Share the project's ledgers among machines, by a server."""
 
@@ -51,7 +51,7 @@ def _name_option() -> OptionDecorator:
     )
 
 
-@shared.command(cls=CliCommand)
+@shared.command(cls=CliCommand, example="--url postgresql://owner@db.example.org/memtier")
 @_name_option()
 @_url_option()
 @click.pass_obj
@@ -60,7 +60,7 @@ def init(scope: Scope, name: str | None, url: str | None) -> None:
     _prepare(scope, name, url)
 
 
-@shared.command(cls=CliCommand)
+@shared.command(cls=CliCommand, example="--url postgresql://owner@db.example.org/memtier")
 @_name_option()
 @_url_option()
 @click.pass_obj
@@ -75,7 +75,7 @@ def _prepare(scope: Scope, name: str | None, url: str | None) -> None:
     scope.show({"server": engines.address(where), **done})
 
 
-@shared.command(cls=CliCommand)
+@shared.command(cls=CliCommand, example="laptop --password-env LAPTOP_PASSWORD")
 @click.argument("machine")
 @_name_option()
 @click.option("--only-agent", metavar="AGENT", help="Only this agent's private ledgers.")
@@ -100,7 +100,7 @@ def grant(
     scope.show(engines.grant(url or _server(scope), given, password))
 
 
-@shared.command(cls=CliCommand)
+@shared.command(cls=CliCommand, example="laptop")
 @click.argument("machine")
 @_name_option()
 @click.option("--only-agent", metavar="AGENT", help="Only what it was granted of this agent.")
@@ -162,7 +162,7 @@ def _alone(home: Path, project: str) -> Iterator[None]:
         lock.release(held)
 
 
-@shared.command(cls=CliCommand)
+@shared.command(cls=CliCommand, example="harbor.tar")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--only-agent",

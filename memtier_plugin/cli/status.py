@@ -25,7 +25,7 @@ from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.storage.quota import describe_usage
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--project shop")
 @click.pass_obj
 def status(scope: Scope) -> None:
     """Show what is stored, which hooks last ran, what is degraded."""
@@ -144,8 +144,8 @@ def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
         calls = f"{spending['calls']} of {spending['most_calls']} calls today"
         tokens = f"{spending['tokens']} of {spending['most_tokens']} tokens"
         cost = f"spent {format_cost(spending['cost'])} of {format_cost(spending['most_cost'])}"
-        asked = f"{spending['asked']} to answer"
-        yield "model", f"{spending['model']}: {calls}, {asked}, {tokens}, {cost}"
+        answers = f"{spending['asked']} to answer"
+        yield "model", f"{spending['model']}: {calls}, {answers}, {tokens}, {cost}"
         if spending["waits"]:
             yield "model waits", format_value(spending["waits"])
     counts = {kind: number for kind, number in document.get("review", {}).items() if number}

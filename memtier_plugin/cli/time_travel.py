@@ -28,7 +28,7 @@ from memtier_plugin.lifecycle.undo_run import UndoneRun
 from memtier_plugin.memory import MemTier
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="2d 1d")
 @click.argument("since")
 @click.argument("until", required=False)
 @written_option
@@ -41,7 +41,7 @@ def diff(scope: Scope, since: str, until: str | None, written: bool) -> None:
     scope.show(difference.to_json(), difference_view)
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--run rules-1-8a72b8b7 --dry-run")
 @click.option("--run", required=True, metavar="ID", help="The run to take back, of either kind.")
 @click.option("--undo", is_flag=True, help="Bring it back instead.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be undone.")

@@ -15,12 +15,12 @@ from memtier_plugin.server.tokens import Grant, Tokens
 _MOST_DAYS: Final = 36_525  # a century: beyond, a date may be none
 
 
-@click.group(cls=CliGroup)
+@click.group(cls=CliGroup, example="list")
 def token() -> None:
     """Let clients of `memtier serve --tcp` in, each to its own projects."""
 
 
-@token.command(cls=CliCommand)
+@token.command(cls=CliCommand, example="shop --name web-frontend")
 @click.argument("projects", nargs=-1, metavar="[PROJECT...]")
 @click.option("--name", default="", metavar="NAME", help="What it is for.")
 @click.option("--only-agent", metavar="AGENT", help="It speaks for this agent alone.")
@@ -62,7 +62,7 @@ def list_tokens(scope: Scope) -> None:
     scope.show({"tokens": [{**_document(grant), "over": grant.is_over(now)} for grant in grants]})
 
 
-@token.command(cls=CliCommand)
+@token.command(cls=CliCommand, example="web-frontend")
 @click.argument("key", metavar="ID")
 @click.pass_obj
 def revoke(scope: Scope, key: str) -> None:

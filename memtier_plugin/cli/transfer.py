@@ -38,7 +38,7 @@ _EXAMPLES: Final = 3
 _MAX_LEFT_OUT: Final = 20  # rows of what was left out
 
 
-@click.command("import", cls=CliCommand)
+@click.command("import", cls=CliCommand, example="conversations.json --dry-run")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--format",
@@ -178,7 +178,7 @@ def import_view(document: views.Document) -> RenderableType:
     return Group(*parts)
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--output memory.md")
 @click.option(
     "--format",
     "form",
@@ -258,7 +258,7 @@ def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
         raise
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="memory.tar.gz")
 @click.argument("dest", default=".", type=click.Path(path_type=Path))
 @click.pass_obj
 def backup(scope: Scope, dest: Path) -> None:
@@ -274,7 +274,7 @@ def backup(scope: Scope, dest: Path) -> None:
     )
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="memory.tar.gz --project copy")
 @click.argument("archive", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--dry-run", is_flag=True, help="Only verify the archive.")
 @click.pass_obj

@@ -66,7 +66,7 @@ def indented(text: str, style: str = "") -> RenderableType:
 
 
 def draws() -> bool:
-    """Tell whether drawings are shown: they are for eyes, so only on a terminal."""
+    """Return whether drawings are shown: they are for eyes, so only on a terminal."""
     return sys.stdout.isatty()
 
 

@@ -11,7 +11,7 @@ from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.errors import Unsupported
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, example="--open")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -36,11 +36,11 @@ def web(scope: Scope, port: int, opened: bool) -> None:
         serve(memory, port, announce)
 
 
-def require_web(what: str) -> None:
+def require_web(feature: str) -> None:
     """Refuse without the extra.
 
     Raises:
         Unsupported: its packages are not installed.
     """
     if any(find_spec(package) is None for package in ("starlette", "jinja2", "uvicorn")):
-        raise Unsupported(f"{what} needs some packages: pip install 'memtier[web]'")
+        raise Unsupported(f"{feature} needs some packages: pip install 'memtier[web]'")

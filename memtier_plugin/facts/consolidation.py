@@ -170,7 +170,7 @@ class Consolidator:
         raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
 
     def is_users_own_words(self, text: str, session: str) -> bool:
-        """Tell whether a text adds nothing to the user's own prompts of a session.
+        """Return whether a text adds nothing to the user's own prompts of a session.
 
         Anything else that a model wants to keep may have been dictated by text that it read in
         the same run, which cannot be known before the run ends.
@@ -180,13 +180,13 @@ class Consolidator:
         return echoes.is_stated_by(text, self._prompts(session), self._store.tokenizer.words)
 
     def user_asks_to_forget(self, session: str) -> bool:
-        """Tell whether the user asked for it in one of the last prompts of a session."""
+        """Return whether the user asked for it in one of the last prompts of a session."""
         if not self._store.settings.trust.defence:
             return True
         return any(map(asks_to_forget, self._prompts(session)[-_ASKED_IN:]))
 
     def repeats_confidence(self, text: str, session: str) -> bool:
-        """Tell whether a text answers a confidence of a session, or says what one says."""
+        """Return whether a text answers a confidence of a session, or says what one says."""
         prompts = self._prompts(session)
         confided = [prompt for prompt in prompts if may_be_confided(prompt)]
         if confided and confided[-1] == prompts[-1]:

@@ -226,7 +226,7 @@ class DraftBuilder:
         return "repeats its own recall" if self._repeats_recall(draft, entries) else ""
 
     def _repeats_recall(self, draft: FactDraft, entries: Mapping[str, Entry]) -> bool:
-        """Tell whether a draft only repeats what its agent was shown in that run."""
+        """Return whether a draft only repeats what its agent was shown in that run."""
         entry = self._assistant_entry(draft, entries)
         if entry is None:
             return False
@@ -258,7 +258,7 @@ class DraftBuilder:
         )
 
     def _may_come_from_outside(self, draft: FactDraft, entry: Entry) -> bool:
-        """Tell whether strangers' text stands before an entry, and the user said little of a draft.
+        """Return whether strangers' text precedes an entry, and little of a draft is the user's.
 
         Told in other words or another language, a text leaves no trace in what is said of it later.
         """
@@ -296,7 +296,7 @@ class DraftBuilder:
 
 
 def _is_within(draft: FactDraft, spans: Collection[tuple[str, tuple[int, int] | None]]) -> bool:
-    """Tell whether a draft rests on words of one of some spans, each of an entry."""
+    """Return whether a draft rests on words of one of some spans, each of an entry."""
     begin, end = draft.span or (0, 0)
     return any(
         entry == draft.sources[0].entry and span is not None and span[0] < end and begin < span[1]
@@ -368,7 +368,7 @@ def _quoted_entry(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | Non
 
 
 def _is_from_tool_arguments(draft: FactDraft, entries: Mapping[str, Entry]) -> bool:
-    """Tell whether a draft rests on a tool call's arguments, which nobody said."""
+    """Return whether a draft rests on a tool call's arguments, which nobody said."""
     entry = _quoted_entry(draft, entries)
     if entry is None or draft.span is None or draft.tier == "procedural":
         return False

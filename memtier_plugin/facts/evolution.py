@@ -1,8 +1,9 @@
 """Decide how a new fact relates to existing ones: add, update, supersede or ignore.  Pure.
 
 In doubt it is added.  A fact is ignored only if an existing one says the same, and supersedes an
-existing one only if it says more of the same, if the relation has one value at a time, or if its
-own words report a change.
+existing one only if it says more of the same, if the relation has one value at a time, if it denies
+the very words of the other or names it as what it moved from, or if the fitted model
+(`retrieval.succession`) finds that it gives another value of the same.
 """
 
 from __future__ import annotations
@@ -81,11 +82,6 @@ _FROM_TO: Final = re.compile(
     r"|\breplaced (?P<two>.{1,60}?) (?:with|by)\b|\binstead of (?P<three>[^.,;]{1,60})",
     re.IGNORECASE,
 )
-_CHANGED: Final = re.compile(
-    r"\b(?:now|nowadays|these days|actually|correction|i meant|was wrong|that['’]s wrong|"
-    r"changed my mind|scratch that|from now on|as of|instead|has changed|changed to|updated to)\b",
-    re.IGNORECASE,
-)
 # Continuations that only add detail to the words before them.
 _CONTINUATION: Final = re.compile(
     r"\s*(?:[,;(—–]|(?:with|and|named|called|who|which|where|in|at|on|for|from|since|because|near|"
@@ -146,6 +142,17 @@ class _ComparedFact:
         return bool(_NEGATION.search(self.fact.text))
 
     @cached_property
+    def is_denial(self) -> bool:
+        """True if it says that something is not so, or no longer."""
+        return self.negated or _ENDED.search(self.fact.text) is not None
+
+    @cached_property
+    def only_denies(self) -> bool:
+        """True if its value is what is not so ("is not 7444"), with no value beside it."""
+        denied = _NEGATION.search(self.value)
+        return denied is not None and {*self.value[: denied.start()].split()} <= _STOP_WORDS
+
+    @cached_property
     def is_event(self) -> bool:
         """True if it is an event at a time: one with another date is another event."""
         return self.relation in _EVENTS or bool(
@@ -171,36 +178,36 @@ def decide(
         rarity: how rare a word is in the project.
     """
     fact = _ComparedFact(new)
-    everything = [_ComparedFact(other) for other in nearest if other.id != new.id]
-    existing = [other for other in everything if other.subject == fact.subject]
-    for other in existing:
-        if _restates(fact, other):
-            return Decision("ignore", other.fact, "says the same")
+    everything = [_ComparedFact(known) for known in nearest if known.id != new.id]
+    existing = [known for known in everything if known.subject == fact.subject]
+    for known in existing:
+        if _restates(fact, known):
+            return Decision("ignore", known.fact, "says the same")
     if new.status == "proposed":
         return Decision("add", why="waits for review")
-    replaceable = [other for other in existing if may_replace(new, other.fact)]
-    for other in replaceable:
-        if _extends(other, fact):
-            return Decision("ignore", other.fact, "is said in more words already")
-        if _extends(fact, other) and not _is_older(new, other.fact, now):
-            return Decision("update", other.fact, "says more of the same")
+    replaceable = [known for known in existing if may_replace(new, known.fact)]
+    for known in replaceable:
+        if _extends(known, fact):
+            return Decision("ignore", known.fact, "is said in more words already")
+        if _extends(fact, known) and not _is_older(new, known.fact, now):
+            return Decision("update", known.fact, "says more of the same")
     if fact.relation in normalise(*single_valued):
         rivals = [
-            other.fact
-            for other in everything
-            if may_replace(new, other.fact)
+            known.fact
+            for known in everything
+            if may_replace(new, known.fact)
             and (
-                (other.slot == fact.slot and _differs(fact, other))
-                or _replaces(fact, other, rarity, context)
+                (known.slot == fact.slot and _differs(fact, known))
+                or _replaces(fact, known, rarity, context)
             )
         ]
         return _supersede(new, rivals, now, "another value of a relation that has one at a time")
-    ended = [other.fact for other in replaceable if _ends(fact, other, context)]
+    ended = [known.fact for known in replaceable if _ends(fact, known, context)]
     ended += [
-        other.fact
-        for other in everything
-        if other.fact not in ended
-        if may_replace(new, other.fact) and _replaces(fact, other, rarity, context)
+        known.fact
+        for known in everything
+        if known.fact not in ended
+        if may_replace(new, known.fact) and _replaces(fact, known, rarity, context)
     ]
     if ended:
         return _supersede(new, ended, now, "tells of a change")
@@ -213,13 +220,13 @@ def find_related(new: Fact, nearest: Sequence[Fact]) -> list[Fact]:
     return [
         candidate
         for candidate in nearest
-        if (other := _ComparedFact(candidate)).subject == fact.subject
-        and (other.slot == fact.slot or jaccard(fact.words, other.words) >= _SHARED)
+        if (known := _ComparedFact(candidate)).subject == fact.subject
+        and (known.slot == fact.slot or jaccard(fact.words, known.words) >= _SHARED)
     ]
 
 
 def is_permitted(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool:
-    """Tell whether a model may make a decision, given the nearest facts that it was shown.
+    """Return whether a model may make a decision, given the nearest facts that it was shown.
 
     It may add anything.  It must not supersede one agent's words by another's, nor drop a fact
     whose numbers or negation differ from those of the fact that stays.
@@ -230,30 +237,14 @@ def is_permitted(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool
     if target is None or target.id not in {fact.id for fact in nearest} or decision.others:
         return False
     if decision.action == "ignore":
-        fact, other = _ComparedFact(new), _ComparedFact(target)
-        return (fact.negated, fact.numbers) == (other.negated, other.numbers)
+        fact, known = _ComparedFact(new), _ComparedFact(target)
+        return (fact.negated, fact.numbers) == (known.negated, known.numbers)
     return new.status == "active" and may_replace(new, target)
 
 
-def denies(denial: Fact, other: Fact) -> bool:
-    """Tell whether a denial (`contradictions.DENIES`) says that another fact is not so.
-
-    It has the same words, but for the negation, or those up to where details begin ("a dog called
-    Rex").  What was denied already, and what happened once, is not denied again.
-    """
-    fact, existing = _ComparedFact(denial), _ComparedFact(other)
-    if existing.negated or _ENDED.search(other.text) or existing.is_event:
-        return False
-    if not may_replace(denial, other):
-        return False
-    words = set(content_words(_NEGATION.sub(" ", _ENDED_WORDS.sub(" ", denial.text)), _SPEAKER))
-    details = _DETAILS.search(other.text)
-    stated = other.text[: details.start()] if details else other.text
-    return (
-        bool(words)
-        and any(words == set(content_words(text, _SPEAKER)) for text in (other.text, stated))
-        and fact.numbers in ((), existing.numbers)
-    )
+def denies(denial: Fact, known: Fact) -> bool:
+    """Return whether a denial (`contradictions.DENIES`) says that another fact is not so."""
+    return may_replace(denial, known) and _denies(_ComparedFact(denial), _ComparedFact(known))
 
 
 def content_words(text: str, leave_out: Collection[str] = ()) -> tuple[str, ...]:
@@ -275,35 +266,40 @@ def _stem(word: str) -> str:
     return word
 
 
-def _restates(fact: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether two facts of a subject say the same, with equal numbers and negation."""
-    if fact.negated != other.negated or fact.numbers != other.numbers:
+def _restates(fact: _ComparedFact, known: _ComparedFact) -> bool:
+    """Return whether two facts of a subject say the same, with equal numbers and negation."""
+    if fact.negated != known.negated or fact.numbers != known.numbers:
         return False
-    if fact.text == other.text:
+    if fact.text == known.text:
         return True
-    if fact.is_event or other.is_event:
+    if fact.is_event or known.is_event:
         return False
-    if fact.slot == other.slot and fact.value == other.value:
+    if fact.slot == known.slot and fact.value == known.value:
         return True
-    return bool(fact.words) and fact.words == other.words
+    return bool(fact.words) and fact.words == known.words
 
 
-def _differs(fact: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether two facts have different values, not only different details."""
-    return fact.value != other.value or fact.negated != other.negated
+def _differs(fact: _ComparedFact, known: _ComparedFact) -> bool:
+    """Return whether two facts have different values, not only different details.
+
+    What a thing is not ("is not 7444") is no other value of it.
+    """
+    if fact.only_denies and not known.is_denial:
+        return False
+    return fact.value != known.value or fact.negated != known.negated
 
 
-def _is_older(new: Fact, other: Fact, now: datetime) -> bool:
-    """Tell whether a new fact is of an earlier time than an existing one.
+def _is_older(new: Fact, known: Fact, now: datetime) -> bool:
+    """Return whether a new fact is of an earlier time than an existing one.
 
     A time in the future was written by a wrong clock and proves nothing.
     """
-    return holds_since(new)[0] < holds_since(other)[0] <= now
+    return holds_since(new)[0] < holds_since(known)[0] <= now
 
 
 def _supersede(new: Fact, rivals: Sequence[Fact], now: datetime, why: str) -> Decision:
-    newer = [other for other in rivals if _is_older(new, other, now)]
-    older = tuple(other for other in rivals if other not in newer)
+    newer = [known for known in rivals if _is_older(new, known, now)]
+    older = tuple(known for known in rivals if known not in newer)
     if newer:
         return Decision("supersede", max(newer, key=holds_since), why, late=True, others=older)
     if not older:
@@ -311,71 +307,72 @@ def _supersede(new: Fact, rivals: Sequence[Fact], now: datetime, why: str) -> De
     return Decision("supersede", older[0], why, others=older[1:])
 
 
-def _extends(fact: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether a fact begins with what another says, and adds to it."""
-    if fact.slot != other.slot or fact.is_event or fact.negated != other.negated:
+def _extends(fact: _ComparedFact, known: _ComparedFact) -> bool:
+    """Return whether a fact begins with what another says, and adds to it."""
+    if fact.slot != known.slot or fact.is_event or fact.negated != known.negated:
         return False
-    value = fact.value.removeprefix(other.value)
+    value = fact.value.removeprefix(known.value)
     if value in ("", fact.value) or not _CONTINUATION.match(value):
         return False
-    text = fact.text.removeprefix(other.text)
-    return text not in ("", fact.text) and set(other.numbers) <= set(fact.numbers)
+    text = fact.text.removeprefix(known.text)
+    return text not in ("", fact.text) and set(known.numbers) <= set(fact.numbers)
 
 
-def _ends(fact: _ComparedFact, other: _ComparedFact, context: str) -> bool:
-    """Tell whether a fact says that another no longer holds."""
+def _ends(fact: _ComparedFact, known: _ComparedFact, context: str) -> bool:
+    """Return whether a fact says that another no longer holds: its contrary, or a move from it."""
+    if (fact.relation, known.relation) in _CONTRARY and fact.value == known.value:
+        return True
+    if (fact.is_denial and _denies(fact, known)) or (known.is_denial and _denies(known, fact)):
+        return True
+    transfers = fact.relation == known.relation or (fact.relation, known.relation) in _TRANSFERS
     description = f"{context}\n{fact.fact.quote}\n{fact.fact.text}"
-    if _contradicts(fact, other):
-        return True
-    if _ENDED.search(fact.fact.text) and not _ENDED.search(other.fact.text):
-        rest = set(content_words(_ENDED_WORDS.sub(" ", fact.fact.text)))
-        return bool(other.words) and set(other.words) <= rest
-    transfers = fact.relation == other.relation or (fact.relation, other.relation) in _TRANSFERS
-    if transfers and any(_names_value(m, other) for m in _FROM_TO.finditer(description)):
-        return True
-    if fact.slot != other.slot or not _CHANGED.search(description) or fact.is_event:
+    return transfers and any(_names_value(m, known) for m in _FROM_TO.finditer(description))
+
+
+def _denies(denial: _ComparedFact, known: _ComparedFact) -> bool:
+    """Return whether a denial has the words of a fact, but for the negation.
+
+    All of them, or those up to where details begin ("a dog called Rex").  What was denied already,
+    and what happened once, is not denied again.
+    """
+    if known.is_denial or known.is_event:
         return False
-    return jaccard(content_words(fact.fact.value), content_words(other.fact.value)) >= _SHARED
+    positive = _NEGATION.sub(" ", _ENDED_WORDS.sub(" ", denial.fact.text))
+    words = set(content_words(positive, _SPEAKER))
+    text = known.fact.text
+    details = _DETAILS.search(text)
+    stated = text[: details.start()] if details else text
+    return (
+        bool(words)
+        and any(words == set(content_words(wording, _SPEAKER)) for wording in (text, stated))
+        and denial.numbers in ((), known.numbers)
+    )
 
 
-def _replaces(fact: _ComparedFact, other: _ComparedFact, rarity: Rarity, context: str) -> bool:
-    """Tell whether two facts are of one subject and attribute with different values.
+def _replaces(fact: _ComparedFact, known: _ComparedFact, rarity: Rarity, context: str) -> bool:
+    """Return whether two facts are of one subject and attribute with different values.
 
     Whichever was learned later: a pass that was behind finds the older one second.
     """
-    if fact.text == other.text or not _differs(fact, other):
+    if fact.text == known.text or not _differs(fact, known):
         return False  # the same value under another relation changes nothing
-    if _is_older(fact.fact, other.fact, fact.fact.timestamp):
-        fact, other, context = other, fact, ""
-    if fact.relation == other.relation and fact.relation not in _ANY_ATTRIBUTE:
+    if _is_older(fact.fact, known.fact, fact.fact.timestamp):
+        fact, known, context = known, fact, ""
+    if fact.relation == known.relation and fact.relation not in _ANY_ATTRIBUTE:
         return False  # of a relation that has several values at a time
-    if fact.relation == "moved_to" and other.relation not in {"lives_in", *_ANY_ATTRIBUTE}:
+    if fact.relation == "moved_to" and known.relation not in {"lives_in", *_ANY_ATTRIBUTE}:
         return False  # a move ends where one lives, not what one likes there
-    if not {s.entry for s in fact.fact.sources}.isdisjoint(s.entry for s in other.fact.sources):
+    if not {s.entry for s in fact.fact.sources}.isdisjoint(s.entry for s in known.fact.sources):
         return False  # what is said in one breath stands together
-    old, new = (f.fact.quote or f.fact.text for f in (other, fact))
-    own = any(part.own or part.possessive for part in statements(old))
-    if own and other.subject != fact.subject and other.subject not in fact.text:
+    old, new = (f.fact.quote or f.fact.text for f in (known, fact))
+    of_self = any(statement.own or statement.possessive for statement in statements(old))
+    if of_self and known.subject != fact.subject and known.subject not in fact.text:
         return False  # what somebody says of themselves is theirs to change
     return replaces(old, new, rarity, adjacent=old in context) >= fitted_model().mark
 
 
-def _contradicts(fact: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether two facts state opposites of the very same thing."""
-    if (fact.relation, other.relation) in _CONTRARY:
-        return fact.value == other.value
-    if fact.negated == other.negated or fact.is_event or fact.numbers != other.numbers:
-        return False
-    return bool(words := _without_negation(fact)) and words == _without_negation(other)
-
-
-def _without_negation(fact: _ComparedFact) -> tuple[str, ...]:
-    text = _NEGATION.sub(" ", fact.fact.text)
-    return content_words(text, leave_out=content_words(fact.fact.subject))
-
-
-def _names_value(match: re.Match[str], other: _ComparedFact) -> bool:
-    """Tell whether the starting point of a change is the value of a fact."""
+def _names_value(match: re.Match[str], known: _ComparedFact) -> bool:
+    """Return whether the starting point of a change is the value of a fact."""
     named = set(content_words(next(filter(None, match.groups()))))
-    stated = set(content_words(other.fact.value))
+    stated = set(content_words(known.fact.value))
     return bool(named) and bool(stated) and (named <= stated or stated <= named)

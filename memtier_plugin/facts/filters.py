@@ -168,17 +168,17 @@ def reject_reason(draft: FactDraft) -> str:
 
 
 def is_small_talk(text: str) -> bool:
-    """Tell whether a text only greets, thanks, agrees or fills."""
+    """Return whether a text only greets, thanks, agrees or fills."""
     return bool(_SMALL_TALK.fullmatch(text.strip()) or _GREETED.match(text.strip()))
 
 
 def is_question(text: str) -> bool:
-    """Tell whether a text is a question, or only says that one was asked."""
+    """Return whether a text is a question, or only says that one was asked."""
     return bool(_QUESTION.search(text) or _ASKED.search(text))
 
 
 def is_code_or_dump(text: str, *, procedure: bool = False) -> bool:
-    """Tell whether a text is code, a command line, a trace or data rather than a sentence.
+    """Return whether a text is code, a command line, a trace or data rather than a sentence.
 
     Args:
         procedure: it may name commands, as in a how-to.
@@ -223,7 +223,8 @@ class _Comparable:
 
     @property
     def audience(self) -> tuple[object, ...]:
-        return self.draft.tier, self.draft.private_to, self.draft.person
+        draft = self.draft  # what takes a fact back is never one with what becomes a fact
+        return draft.tier, draft.private_to, draft.person, draft.relation == DENIES
 
     @cached_property
     def denies(self) -> bool:
@@ -258,7 +259,7 @@ def _find_duplicate(
 
 
 def _near_duplicates(draft: _Comparable, other: _Comparable) -> bool:
-    """Tell whether two texts share nine of ten words, and differ in no name, number or denial.
+    """Return whether two texts share nine of ten words, and differ in no name, number or denial.
 
     The words of each value must occur in the other's text.
     """
@@ -297,7 +298,7 @@ def _merge(draft: FactDraft, other: FactDraft) -> FactDraft:
 
 
 def is_essential(item: FactDraft | Fact | Entry) -> bool:
-    """Tell whether it states a constraint, an allergy, a denial or a standing instruction."""
+    """Return whether it states a constraint, an allergy, a denial or a standing instruction."""
     listed = not isinstance(item, Entry) and item.relation in _ESSENTIAL_RELATIONS
     return listed or bool(_ESSENTIAL.search(item.text))
 

@@ -29,9 +29,9 @@ def pending_forgets(reader: Reader) -> list[ForgetProposal]:
     """Return the proposals that nobody decided on, of what is still shown, oldest first."""
     decided = {decision.proposal for decision in _decisions(reader)}
     proposals = [
-        ForgetProposal(event.id, asked.fact, event.agent_id, event.timestamp, asked.evidence or "")
+        ForgetProposal(event.id, asks.fact, event.agent_id, event.timestamp, asks.evidence or "")
         for event in reader.events(kinds=[ProposeForgetEvent.KIND])
-        if (asked := ProposeForgetEvent.of(event)).proposal is None and event.id not in decided
+        if (asks := ProposeForgetEvent.of(event)).proposal is None and event.id not in decided
     ]
     items = reader.items(proposal.item for proposal in proposals) if proposals else {}
     shown = {identity for identity, stored in items.items() if not stored.state.forgotten}
@@ -51,15 +51,15 @@ def propose_forget(
     with actor.store.session() as reader:
         waiting = {proposal.item for proposal in pending_forgets(reader)}
         kept = {decision.fact for decision in _decisions(reader) if not decision.accepted}
-    asked = [item for item in dict.fromkeys(items) if item not in kept]
+    requested = [item for item in dict.fromkeys(items) if item not in kept]
     new = [
         actor.event(ProposeForgetEvent(fact=item, evidence=evidence))
-        for item in asked
+        for item in requested
         if item not in waiting
     ]
     if new:
         actor.store.append_events(new, shared=True)
-    return tuple(asked)
+    return tuple(requested)
 
 
 def decide_forget(actor: Actor, proposal: ForgetProposal, *, accepted: bool, why: str = "") -> None:

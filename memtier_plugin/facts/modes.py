@@ -22,8 +22,8 @@ def hold_extracted(draft: Draft, mode: FactMode) -> Draft:
 
 def hold_kept(draft: Draft, facts: Facts) -> Draft:
     """Let a draft that a model asks to keep wait where only a person decides."""
-    asked = replace(facts, sensitive="review") if facts.sensitive == "drop" else facts
-    return hold_given(hold_sensitive(draft, asked) or draft, facts.mode)
+    strictest = replace(facts, sensitive="review") if facts.sensitive == "drop" else facts
+    return hold_given(hold_sensitive(draft, strictest) or draft, facts.mode)
 
 
 def hold_given(draft: Draft, mode: FactMode) -> Draft:

@@ -131,7 +131,7 @@ def _subject_of(subject: str, entry: Entry, name: str) -> str | None:
 
 
 def _is_personal(draft: FactDraft, subject: str | None, named: bool) -> bool:
-    """Tell whether a draft is its speaker's own."""
+    """Return whether a draft is its speaker's own."""
     words = _words(draft.quote or draft.text)
     singular = _has(words, draft.quote, "singular")
     plural = _has(words, draft.quote, "plural")
@@ -151,20 +151,20 @@ def _is_personal(draft: FactDraft, subject: str | None, named: bool) -> bool:
 
 
 def _is_shared_thing(draft: FactDraft) -> bool:
-    """Tell whether a quote names its subject as a thing that all know: "I moved the standup"."""
+    """Return whether a quote names its subject as a thing that all know: "I moved the standup"."""
     definite = words_of("definite") - words_of("negations")
     before = re.search(rf"(?i)(\w+)\s+{re.escape(draft.subject)}\b", draft.quote)
     return before is not None and before[1].casefold() in definite
 
 
 def _is_in_care(quote: str, words: Words) -> bool:
-    """Tell whether somebody says that a thing of the project is theirs to look after."""
+    """Return whether somebody says that a thing of the project is theirs to look after."""
     possessive = words_of("first_possessive") - words_of("first_plural")
     return words.isdisjoint(possessive) and _owning().search(quote) is not None
 
 
 def _has(words: Words, quote: str, number: str) -> bool:
-    """Tell whether a quote has a pronoun of the first person, in the singular or the plural."""
+    """Return whether a quote has a pronoun of the first person, in the singular or the plural."""
     plural = words_of("first_plural")
     if number == "plural":
         return not words.isdisjoint(plural) or any(word in quote for word in _unspaced(plural))

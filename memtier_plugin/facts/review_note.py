@@ -37,7 +37,7 @@ class Audience(NamedTuple):
 
 
 def is_counted(folder: Path, audience: Audience, now: datetime) -> bool:
-    """Tell whether something was found to wait for an agent's person a short time ago."""
+    """Return whether something was found to wait for an agent's person a short time ago."""
     return _is_recent(_load(folder)["waiting"].get(_key(*audience)), now)
 
 
@@ -80,7 +80,7 @@ def _is_due(state: dict[str, Any], key: str, person: str, today: str) -> bool:
 
 
 def _is_recent(counted: Any, now: datetime) -> bool:
-    """Tell whether something was found to wait a short time ago."""
+    """Return whether something was found to wait a short time ago."""
     with suppress(TypeError, ValueError, KeyError, IndexError):
         return bool(counted[1]) and timedelta(0) <= now - from_iso(counted[0]) < COUNT_AGAIN
     return False

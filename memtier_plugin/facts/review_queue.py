@@ -167,7 +167,7 @@ def find_contradicting(
 
 
 def _overlap(fact: Fact, other: Fact) -> bool:
-    """Tell whether two facts hold at the same time at some point."""
+    """Return whether two facts hold at the same time at some point."""
     (start, _), (other_start, _) = holds_since(fact), holds_since(other)
     ends_before = fact.valid_to is not None and fact.valid_to <= other_start
     return not (ends_before or (other.valid_to is not None and other.valid_to <= start))
@@ -214,7 +214,7 @@ def waiting_forgets(reader: Reader, viewer: Asker | None) -> Iterable[ReviewItem
 
 
 def _belongs_to(reader: Reader, item: ReviewItem, audience: Audience) -> bool:
-    """Tell whether all that an item shows rests on the lines of one agent and sender."""
+    """Return whether all that an item shows rests on the lines of one agent and sender."""
     facts = [*([item.fact] if item.fact else []), *item.against]
     entries = {source.entry for view in facts for source in view.fact.sources}
     entries |= {item.line.source.entry} if item.line else set()

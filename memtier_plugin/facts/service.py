@@ -301,7 +301,7 @@ class FactService:
         return forgets, [identity for identity in unique if identity not in waiting]
 
     def user_asks_to_forget(self, session: str | None) -> bool:
-        """Tell whether the user asked to forget something in a session at hand."""
+        """Return whether the user asked to forget something in a session at hand."""
         session = self._actor.mask_name(session)
         return session is not None and self._consolidator.user_asks_to_forget(session)
 

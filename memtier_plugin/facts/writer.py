@@ -267,11 +267,11 @@ class FactWriter:
         if self._store.settings.trust.defence:
             drafts = [*map(origins.apply_trust, drafts, sources)]
         names = dict[str, str]()
-        if any(entry.sender for own in sources for entry in own):
+        if any(entry.sender for entries_behind in sources for entry in entries_behind):
             names = people.stated_names(reader) | people.names_in(drafts, sources)
         return [
-            assign_person(draft, own, names) if isinstance(draft, FactDraft) else draft
-            for draft, own in zip(drafts, sources, strict=True)
+            assign_person(draft, entries_behind, names) if isinstance(draft, FactDraft) else draft
+            for draft, entries_behind in zip(drafts, sources, strict=True)
         ]
 
     def _build_fact(self, draft: Fact | FactDraft, now: datetime, run: str | None) -> Fact:
@@ -384,14 +384,14 @@ class _CurrentFacts:
             if (comparable_subject(other), *normalise(other.relation)) == slot
             and (value is None or normalise(other.value) == (value,))
         ]
-        own = evolution.content_words(fact.text)
-        others.sort(key=lambda other: -evolution.jaccard(own, other[1]))
+        words = evolution.content_words(fact.text)
+        others.sort(key=lambda other: -evolution.jaccard(words, other[1]))
         return [*about, *(other for other, _ in others[:_NEAREST])]
 
     def rarity(self, facts: Iterable[Fact]) -> Rarity:
         """Return how rare the words of facts are among all entries of the project."""
-        parts = (part for fact in facts for part in statements(fact.quote or fact.text))
-        words = frozenset[str]().union(*(part.content for part in parts))
+        stated = (statement for fact in facts for statement in statements(fact.quote or fact.text))
+        words = frozenset[str]().union(*(statement.content for statement in stated))
         return Rarity(self.reader.word_frequencies(self._scopes, words), self._items)
 
     def find_former(self, fact: Fact) -> tuple[str, str] | None:
@@ -480,8 +480,8 @@ def _supersede(
 
 def _merge_sources(fact: Fact, other: Fact, sources: Sequence[Source]) -> Fact:
     """Return a fact that also rests on another's sources, with the weaker origin of the two."""
-    own = {source.entry for source in fact.sources}
-    more = tuple(source for source in sources if source.entry not in own)
+    named = {source.entry for source in fact.sources}
+    more = tuple(source for source in sources if source.entry not in named)
     origin = origins.weakest_origin([fact.origin, other.origin])
     return replace(fact, sources=(*fact.sources, *more), origin=origin)
 

@@ -127,7 +127,9 @@ def test_a_command_of_a_package_that_is_not_installed(
 def test_help_lists_each_command_by_its_own_line(run: Run) -> None:
     """The lines that `memtier --help` shows without loading a command are the commands' own."""
     own = {name: command.help for name, command in commands() if " " not in name}
-    lazy: dict[str, Lazy | CommandSpec] = {**COMMANDS, **plugins.find_commands()}
+    lazy: dict[str, Lazy | CommandSpec] = dict(plugins.find_commands())
+    for section in COMMANDS.values():
+        lazy |= section
     assert own == {name: each.help for name, each in lazy.items()}
     shown = run("--help").stdout
     assert all(f"\n  {name:<13}{(text or '')[:40]}" in shown for name, text in own.items())

@@ -187,6 +187,14 @@ def test_denials_take_no_facts_place() -> None:
     assert rejected == {"cap": 1}
 
 
+def test_a_denial_swallows_no_fact() -> None:
+    """A sentence that takes facts back and becomes one itself is kept as both."""
+    text = "Guests may not park behind the bakery."
+    denial = draft(text, text, relation=DENIES)
+    fact = draft(text, "may not park behind the bakery", relation="states")
+    assert apply_filters([denial, fact], cap=5) == ([denial, fact], {})
+
+
 @given(
     st.lists(st.tuples(st.text(max_size=30), st.text(max_size=12)), max_size=12), st.integers(0, 8)
 )

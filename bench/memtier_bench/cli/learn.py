@@ -28,6 +28,6 @@ COMMANDS: Final = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS)
+@click.group(cls=LazyGroup, sections={"Commands": dict(sorted(COMMANDS.items()))})
 def learn() -> None:
     """Learn from this project's use, and show or undo what was learned."""

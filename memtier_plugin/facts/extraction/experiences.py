@@ -59,13 +59,13 @@ def extract_experiences(entries: Iterable[Entry]) -> Extraction:
 
 
 def _repeats_request(run: ToolRun, calls: Iterable[ToolUse]) -> bool:
-    """Tell whether calls hold so many of the request's words in a row that they quote it."""
+    """Return whether calls hold so many of the request's words in a row that they quote it."""
     if run.request is None:
         return False
-    asked = plain_words(run.request.content)
+    request = plain_words(run.request.content)
     for call in calls:
         size = _QUOTED_COMMAND if call.runs_command else _QUOTED
-        spans = {tuple(asked[i : i + size]) for i in range(len(asked) - size + 1)}
+        spans = {tuple(request[i : i + size]) for i in range(len(request) - size + 1)}
         words = plain_words(call.command)
         if any(tuple(words[i : i + size]) in spans for i in range(len(words) - size + 1)):
             return True
@@ -201,15 +201,15 @@ def _sequences(runs: Sequence[ToolRun]) -> Iterator[FactDraft]:
             same.setdefault(key, []).append((run, steps))
     for cases in same.values():
         first, steps = cases[0]
-        alike = [run for run, _ in cases if _is_same_task(first, run)]
-        if len(alike) < _MIN_RUNS:
+        similar = [run for run, _ in cases if _is_same_task(first, run)]
+        if len(similar) < _MIN_RUNS:
             continue
-        run = ToolRun(first.request, (), any(run.tainted for run in alike))
+        run = ToolRun(first.request, (), any(run.tainted for run in similar))
         shown = ", then ".join(step.display for step in steps)
-        text = f"{shown} worked in {len(alike)} runs for the same kind of task"
+        text = f"{shown} worked in {len(similar)} runs for the same kind of task"
         value = " > ".join(step.display for step in steps)
         draft = _draft(run, STRATEGY, steps[-1], steps, value, text)
-        requests = tuple(run.request.source for run in alike if run.request)
+        requests = tuple(run.request.source for run in similar if run.request)
         yield replace(draft, sources=tuple(dict.fromkeys((*requests, *draft.sources))))
 
 

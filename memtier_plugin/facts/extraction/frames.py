@@ -169,18 +169,18 @@ def _unasserted(words: Words) -> Scope:
 
 
 def _opens_task(words: Words) -> bool:
-    """Tell whether a sentence asks for a piece of work, not for a rule to be kept."""
+    """Return whether a sentence asks for a piece of work, not for a rule to be kept."""
     if words.opens("rule_openers") is not None or words.opens("order_openers") is not None:
         return False
     after = words.opens("politeness")
-    asked = words if after is None else Words.of(words.text[after:].lstrip(" ,，"), words.language)
-    if asked.opens("rule_openers") is not None or asked.opens("keep_cues") is not None:
+    clause = words if after is None else Words.of(words.text[after:].lstrip(" ,，"), words.language)
+    if clause.opens("rule_openers") is not None or clause.opens("keep_cues") is not None:
         return False
-    return asked.opens("task_verbs") is not None and not words.has("keep_cues")
+    return clause.opens("task_verbs") is not None and not words.has("keep_cues")
 
 
 def _invents(words: Words) -> bool:
-    """Tell whether a clause of a sentence asks to invent, or to go on with, a story."""
+    """Return whether a clause of a sentence asks to invent, or to go on with, a story."""
     if not words.has_word("fiction_nouns"):
         return False
     makers = lexicon(words.language).making_verbs

@@ -92,6 +92,6 @@ def extract_lessons(entry: Entry) -> Iterator[FactDraft]:
 
 
 def _refers(core: str) -> bool:
-    """Tell whether a sentence points to something around it, or is about a person."""
+    """Return whether a sentence points to something around it, or is about a person."""
     first = _HELPS.sub("", core.split(",")[0])
     return bool(_POINTS.search(core) or _UNRESOLVED.search(first))

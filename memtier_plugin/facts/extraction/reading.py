@@ -49,50 +49,50 @@ def without_lead(sentence: Words) -> tuple[Words, int]:
             start = skip_lead(text, start, len(text))
             rest = Words.of(text[start:], sentence.language)
         polite = rest.opens("politeness") or 0
-        asked = Words.of(rest.text[polite:], sentence.language)
-        end = asked.opens("keep_cues")  # "please tell everyone that ..."
-        led = None if end is None else _AFTER_CUE.match(asked.text, end)
-        announced = end is not None and _THAT.search(asked.text[:end]) is not None
-        if end is None or not (led or announced or sentence.unspaced):
+        clause = Words.of(rest.text[polite:], sentence.language)
+        end = clause.opens("keep_cues")  # "please tell everyone that ..."
+        lead = None if end is None else _AFTER_CUE.match(clause.text, end)
+        announced = end is not None and _THAT.search(clause.text[:end]) is not None
+        if end is None or not (lead or announced or sentence.unspaced):
             break
-        start += polite + (led.end() if led else end)
+        start += polite + (lead.end() if lead else end)
     end = len(text)
     if tag := _TAG.search(text, max(start, end - _TAG_CHARS)):  # "..., please remember that."
-        asked = Words.of(text[tag.end() :], sentence.language)
-        closed = max(asked.opens("keep_cues") or 0, asked.opens("politeness") or 0)
-        rest = Words.of(asked.text[closed:], sentence.language)
+        clause = Words.of(text[tag.end() :], sentence.language)
+        closed = max(clause.opens("keep_cues") or 0, clause.opens("politeness") or 0)
+        rest = Words.of(clause.text[closed:], sentence.language)
         if closed and len(rest.words) <= 1:
             end = tag.start()
     return Words.of(text[start:end].rstrip(), sentence.language), start
 
 
 def speaks_of_self(words: Words) -> bool:
-    """Tell whether a sentence speaks of its speaker anywhere."""
+    """Return whether a sentence speaks of its speaker anywhere."""
     classes = lexicon(words.language)
-    own = classes.first_person | classes.first_possessive
+    pronouns = classes.first_person | classes.first_possessive
     if words.unspaced:
-        return any(word in words.text for word in own)
+        return any(word in words.text for word in pronouns)
     drops = classes.pro_drop and words.words[:1] and words.words[0] in classes.stating_verbs
-    return bool(drops) or not own.isdisjoint(words.words)
+    return bool(drops) or not pronouns.isdisjoint(words.words)
 
 
 def orders(words: Words) -> bool:
-    """Tell whether a sentence opens like an order that holds for good."""
+    """Return whether a sentence opens like an order that holds for good."""
     polite = words.opens("politeness") or 0
-    asked = Words.of(words.text[polite:].lstrip(" ,，"), words.language)
-    return any(w.opens("rule_openers") is not None for w in (words, asked)) or (
-        asked.opens("order_openers") is not None
+    clause = Words.of(words.text[polite:].lstrip(" ,，"), words.language)
+    return any(w.opens("rule_openers") is not None for w in (words, clause)) or (
+        clause.opens("order_openers") is not None
     )
 
 
 def holds(words: Words) -> bool:
-    """Tell whether what a sentence orders or settles is for good, not for this once."""
+    """Return whether what a sentence orders or settles is for good, not for this once."""
     lasting = words.has("rule_cues") or _LASTING.search(words.text) is not None
     return lasting or is_standing_instruction(words.text)
 
 
 def asks_once(words: Words) -> bool:
-    """Tell whether a sentence asks for one action that sets no lasting value.
+    """Return whether a sentence asks for one action that sets no lasting value.
 
     "Track the parcel", "Switch us to the new plan", "Write a poem"; not "Keep the door shut",
     "Rotate the key every month", or "Move the launch to May", which tell how things are then.
@@ -100,25 +100,25 @@ def asks_once(words: Words) -> bool:
     if words.language != "english" or holds(words) or words.has("decision_cues"):
         return False
     polite = words.opens("politeness") or 0
-    asked = Words.of(words.text[polite:].lstrip(" ,"), words.language)
+    clause = Words.of(words.text[polite:].lstrip(" ,"), words.language)
     if orders(words):
-        return asked.opens("task_verbs") is not None and bool(_NEW_THING.match(asked.text))
-    if not _ONE_THING.match(asked.text) or has_date(asked.text):
+        return clause.opens("task_verbs") is not None and bool(_NEW_THING.match(clause.text))
+    if not _ONE_THING.match(clause.text) or has_date(clause.text):
         return False
-    if asked.opens("edit_verbs") or asked.opens("task_verbs"):
+    if clause.opens("edit_verbs") or clause.opens("task_verbs"):
         return True
-    (verb, thing), classes = asked.words[:2], lexicon(words.language)
+    (verb, thing), classes = clause.words[:2], lexicon(words.language)
     if (
         thing == "us"
         or verb in classes.stop_words | classes.polar | classes.phrase_starters
         or _NO_VERB.search(verb)
     ):
         return False
-    return may_be_imperative(verb, words.language) and find_verb(asked) is None
+    return may_be_imperative(verb, words.language) and find_verb(clause) is None
 
 
 def points_back(words: Words) -> bool:
-    """Tell whether a sentence is about something that the one before it names."""
+    """Return whether a sentence is about something that the one before it names."""
     classes = lexicon(words.language)
     if words.unspaced:
         return words.text.startswith(("它", "这", "那", "他", "她"))
@@ -154,7 +154,7 @@ def find_verb(words: Words) -> tuple[int, int] | None:
 
 
 def is_past(words: Words, verb: tuple[int, int]) -> bool:
-    """Tell whether an English verb tells of something past, other than how it was."""
+    """Return whether an English verb tells of something past, other than how it was."""
     form = words.text[slice(*verb)].casefold()
     if words.language != "english" or form in lexicon(words.language).stating_verbs:
         return False
@@ -174,7 +174,7 @@ def _is_regular_past(words: Words, word: str) -> bool:
 
 
 def _is_within_subject(words: Words, index: int, verbs: frozenset[str]) -> bool:
-    """Tell whether a word that may be a verb is part of a noun ("go-live", "Jo's visit")."""
+    """Return whether a word that may be a verb is part of a noun ("go-live", "Jo's visit")."""
     token, before = words.tokens[index], words.words[index - 1]
     text = words.text
     if text[token.start - 1] == "-" or text[token.end : token.end + 1] == "-":

@@ -155,8 +155,8 @@ def _drafts(entry: Entry, answered: bool, rejected: Counter[str]) -> Iterator[Fa
         elif points_back(words) and not _contrasts(words):
             rejected["vague"] += 1
         else:
-            for part in _parts(core):
-                yield draft_statement(entry, part)
+            for clause in _parts(core):
+                yield draft_statement(entry, clause)
 
 
 def _after(sentence: Asserted, introduction: FactDraft) -> Asserted:
@@ -165,8 +165,8 @@ def _after(sentence: Asserted, introduction: FactDraft) -> Asserted:
     rest = sentence.words.text[end - sentence.start :]
     start = sentence.end - len(rest.lstrip(_MARKS + " "))
     words = without_lead(Words.of(rest.strip(_MARKS + " "), sentence.words.language))[0]
-    own = lexicon(words.language).first_person
-    if words.text and own.isdisjoint(words.words[:1]):
+    pronouns = lexicon(words.language).first_person
+    if words.text and pronouns.isdisjoint(words.words[:1]):
         return sentence
     return Asserted(start, sentence.end, Words.of(rest.lstrip(_MARKS + " "), words.language))
 
@@ -194,7 +194,7 @@ def _unfit_reason(words: Words) -> str:
 
 
 def _is_cut_off(words: Words) -> bool:
-    """Tell whether it is a part of a sentence, by its end or by its brackets."""
+    """Return whether it is a part of a sentence, by its end or by its brackets."""
     text = words.text.rstrip(" .!。！")
     if any(text.count(left) != text.count(right) for left, right in _PAIRS):
         return True
@@ -204,14 +204,14 @@ def _is_cut_off(words: Words) -> bool:
 
 
 def _states(words: Words) -> bool:
-    """Tell whether a sentence says or orders something, and is no title and no piece of work."""
+    """Return whether a sentence says or orders something, and is no title and no piece of work."""
     if orders(words) or speaks_of_self(words):
         return words.opens("task_verbs") is None
     return find_verb(words) is not None or worth(words) > _SURELY
 
 
 def _needs(words: Words, before: Words) -> bool:
-    """Tell whether a sentence is only understood with the one before it.
+    """Return whether a sentence is only understood with the one before it.
 
     It is about what that names, or it says what to do where that says what not to do.
     """
@@ -221,7 +221,7 @@ def _needs(words: Words, before: Words) -> bool:
 
 
 def _contrasts(words: Words) -> bool:
-    """Tell whether a sentence says what a thing is and what it is not: "It's npm, not yarn"."""
+    """Return whether a sentence says what a thing is and what it is not: "It's npm, not yarn"."""
     return words.has_word("negations") and len(words.words) > _FEW
 
 

@@ -256,8 +256,10 @@ def _slots(words: Words, verb: tuple[int, int] | None, subject: str, who: str) -
         return Slots(subject, "always" if lasts else "asks", sentence)
     for relation, pattern in _OWN if words.language == "english" else ():
         if match := pattern.match(sentence):
-            own = match.groupdict().get("own")
-            return Slots(f"{who}'s {own}" if own else subject, relation, match["value"])
+            possession = match.groupdict().get("own")
+            return Slots(
+                f"{who}'s {possession}" if possession else subject, relation, match["value"]
+            )
     if moved := _CHANGES.match(sentence):
         changed = _changed(moved)
         mine = moved["whose"] == "my"
@@ -308,18 +310,18 @@ def _subject(words: Words, verb: tuple[int, int] | None, subject: str, who: str)
 
 def _unspaced_subject(words: Words, name: str, subject: str, who: str) -> str:
     """Return the subject of a sentence without spaces: "我女儿" is a relative of the speaker."""
-    own = _OWN_UNSPACED.match(name)
-    rest = name[own.end() :] if own else name
+    speaker = _OWN_UNSPACED.match(name)
+    rest = name[speaker.end() :] if speaker else name
     kin = max(
         (w for w in lexicon(words.language).kin_words if rest.startswith(w)), key=len, default=""
     )
-    if own and kin:
+    if speaker and kin:
         return f"{who}'s {kin}"
-    return subject if own and "的" not in own[0] else rest or subject
+    return subject if speaker and "的" not in speaker[0] else rest or subject
 
 
 def _of_kin(words: Words) -> bool:
-    """Tell whether a sentence is about a relative or a pet of its speaker."""
+    """Return whether a sentence is about a relative or a pet of its speaker."""
     classes = lexicon(words.language)
     kin = classes.kinship | classes.kin_words
     if words.unspaced:
@@ -359,7 +361,7 @@ def _relation(words: Words, span: tuple[int, int]) -> tuple[str, str]:
 
 
 def _is_end(words: Words, before: str) -> bool:
-    """Tell whether a word like "until" stands before a date."""
+    """Return whether a word like "until" stands before a date."""
     closing = Words.of(before, words.language).words[-3:]
     return any(cue.split()[-1] in closing for cue in lexicon(words.language).valid_to_cues)
 

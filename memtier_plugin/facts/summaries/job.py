@@ -70,7 +70,7 @@ class _Pass:
     left: int = 0
 
     def has_room(self) -> bool:
-        """Tell whether another due item is written in this pass; count it as left if not."""
+        """Return whether another due item is written in this pass; count it as left if not."""
         if self.room > 0 and not self.stop():
             return True
         self.left += 1
@@ -227,16 +227,16 @@ class Summariser:
     def _due_sessions(self, work: _Pass) -> Iterator[_DueItem]:
         now = self._actor.clock()
         idle = timedelta(hours=self._store.settings.summaries.idle_hours)
-        shelf = self._summaries()
+        written = self._summaries()
         for group in self._overviews.session_groups(selection.MIN_LINES):
             last = _time_of(group.last)
             if now - last >= idle or last.date() < now.date():
                 heading = partial(selection.format_session_heading, group.name)
                 scope = _SummaryScope(selection.SESSION_SUMMARY, group, group.name, heading)
-                yield from self._due_summary(work, scope, shelf)
+                yield from self._due_summary(work, scope, written)
 
     def _due_days(self, work: _Pass) -> Iterator[_DueItem]:
-        today, shelf = (self._actor.clock() - _EPOCH).days, self._summaries()
+        today, written = (self._actor.clock() - _EPOCH).days, self._summaries()
         for group in self._overviews.line_groups("day", selection.MIN_LINES):
             day = int(group.name)
             if day < today:
@@ -244,39 +244,39 @@ class Summariser:
                 span = (day * 86_400.0, (day + 1) * 86_400.0)
                 heading = selection.format_day_heading
                 scope = _SummaryScope(selection.DAY_SUMMARY, group, name, heading, span)
-                yield from self._due_summary(work, scope, shelf)
+                yield from self._due_summary(work, scope, written)
 
     def _due_months(self, work: _Pass) -> Iterator[_DueItem]:
-        this_month, shelf = f"{self._actor.clock():%Y-%m}", self._summaries()
+        this_month, written = f"{self._actor.clock():%Y-%m}", self._summaries()
         for group in self._overviews.line_groups("month", selection.MIN_MONTH_LINES):
             if group.name < this_month:
                 heading = partial(selection.format_heading, group.name)
                 span = _span_of_month(group.name)
                 scope = _SummaryScope(selection.MONTH_SUMMARY, group, group.name, heading, span)
-                yield from self._due_summary(work, scope, shelf)
+                yield from self._due_summary(work, scope, written)
 
     def _due_people(self, work: _Pass) -> Iterator[_DueItem]:
-        shelf = self._summaries()
+        written = self._summaries()
         for group in self._overviews.line_groups("speaker", profiles.MIN_LINES):
-            yield from self._due_summary(work, _scope_of_person(group), shelf)
+            yield from self._due_summary(work, _scope_of_person(group), written)
 
     def _due_summary(
         self,
         work: _Pass,
         scope: _SummaryScope,
-        shelf: Mapping[tuple[str, ...], Sequence[ShelvedFact]],
+        written: Mapping[tuple[str, ...], Sequence[ShelvedFact]],
     ) -> Iterator[_DueItem]:
-        existing = shelf.get(scope.key, ())
+        existing = written.get(scope.key, ())
         same = [fact for fact in existing if fact.value == scope.value]
         return self._due(work, existing, same, lambda: self._summarise(work, scope))
 
     def _summaries(self) -> dict[tuple[str, ...], list[ShelvedFact]]:
         """Return the existing summaries by `_SummaryScope.key`."""
-        shelf: dict[tuple[str, ...], list[ShelvedFact]] = {}
+        written: dict[tuple[str, ...], list[ShelvedFact]] = {}
         for fact in self._overviews.shelved_facts("summary"):
             key = fact.agent, fact.sender, fact.relation, fact.subject
-            shelf.setdefault(key, []).append(fact)
-        return shelf
+            written.setdefault(key, []).append(fact)
+        return written
 
     def _lines(self, scope: _SummaryScope) -> list[Entry]:
         rows = self._overviews.group_rows(
@@ -319,13 +319,13 @@ class Summariser:
     # -- people --------------------------------------------------------------------------------
 
     def _due_profiles(self, work: _Pass) -> Iterator[_DueItem]:
-        shelf: dict[tuple[str, ...], list[ShelvedFact]] = {}
+        written: dict[tuple[str, ...], list[ShelvedFact]] = {}
         for fact in self._overviews.shelved_facts(profiles.RELATION):
-            shelf.setdefault((fact.agent, fact.sender, fact.subject), []).append(fact)
+            written.setdefault((fact.agent, fact.sender, fact.subject), []).append(fact)
         people = PeopleReader(self._store)
         for group in self._overviews.line_groups("speaker", profiles.MIN_LINES):
             facts = people.facts_about(group)
-            existing = shelf.get((group.agent, group.sender, group.name or USER), ())
+            existing = written.get((group.agent, group.sender, group.name or USER), ())
             value = profiles.profile_value(group.lines, facts)
             same = [fact for fact in existing if fact.value == value]
             make = partial(self._profile_fact, people, group, facts, value)
@@ -355,15 +355,15 @@ class Summariser:
     # -- timelines -----------------------------------------------------------------------------
 
     def _due_timelines(self, work: _Pass) -> Iterator[_DueItem]:
-        shelf: dict[tuple[str, ...], list[ShelvedFact]] = {}
+        written: dict[tuple[str, ...], list[ShelvedFact]] = {}
         for fact in self._overviews.shelved_facts("timeline"):
             key = normalise(fact.subject)[0], fact.agent, fact.sender
-            shelf.setdefault(key, []).append(fact)
+            written.setdefault(key, []).append(fact)
         for timeline in self._timelines():
             subject, relation = timeline.about
             existing = [
                 fact
-                for fact in shelf.get((subject, *timeline.audience), ())
+                for fact in written.get((subject, *timeline.audience), ())
                 if timelines.is_about(normalise(fact.value)[0], relation)
             ]
             value = normalise(timeline.value)
@@ -419,7 +419,7 @@ def _scope_of_person(group: LineGroup) -> _SummaryScope:
 
 
 def _is_presentable(stored: Stored) -> bool:
-    """Tell whether a fact holds, or held until another superseded it."""
+    """Return whether a fact holds, or held until another superseded it."""
     fact, state = stored.item, stored.state
     if not isinstance(fact, Fact) or state.withdrawn:
         return False

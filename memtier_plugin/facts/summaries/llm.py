@@ -88,7 +88,7 @@ class ChatSummariser:
         return sentences
 
     def _is_supported(self, text: str, units: Sequence[SourceSentence]) -> bool:
-        """Tell whether lines support a sentence, as far as words can tell."""
+        """Return whether lines support a sentence, as far as words can tell."""
         if not units or not 0 < len(text) <= _MAX_CHARS:
             return False
         quotes = " ".join(f"{speaker_name(unit.entry)} {unit.quote}" for unit in units)

@@ -124,12 +124,12 @@ def topic_attributes(
 
 def own_sentences(sentences: Iterable[SourceSentence]) -> list[SourceSentence]:
     """Return the sentences in which somebody speaks of themself, questions left out."""
-    own = words_of("first_person") | words_of("first_possessive")
+    pronouns = words_of("first_person") | words_of("first_possessive")
     return [
         sentence
         for sentence in sentences
         if not sentence.quote.rstrip().endswith(("?", "？"))
-        and not own.isdisjoint(normalise(sentence.quote)[0].split())
+        and not pronouns.isdisjoint(normalise(sentence.quote)[0].split())
     ]
 
 

@@ -51,9 +51,9 @@ def _fold(
 ) -> list[SourceSentence]:
     """Return the summary after a batch: its purpose, the newest wish, and what else says most."""
     new = [sentence for sentence in find_sentences(batch) if is_telling(sentence, words)]
-    asked = [sentence for sentence in new if sentence.entry.role == "user"]
-    pinned = dict.fromkeys([*(kept[:1] or asked[:1]), *asked[-1:]])
+    from_user = [sentence for sentence in new if sentence.entry.role == "user"]
+    pinned = dict.fromkeys([*(kept[:1] or from_user[:1]), *from_user[-1:]])
     left = budget - sum(count_tokens(format_quote(sentence)) + 1 for sentence in pinned)
-    others = [sentence for sentence in (*kept, *new) if sentence not in pinned]
-    chosen = {*pinned, *select_sentences(others, words, rarity, left, filled=True)}
+    rest = [sentence for sentence in (*kept, *new) if sentence not in pinned]
+    chosen = {*pinned, *select_sentences(rest, words, rarity, left, filled=True)}
     return [sentence for sentence in (*kept, *new) if sentence in chosen]

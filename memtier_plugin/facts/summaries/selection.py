@@ -146,7 +146,7 @@ def select_sentences(
 
 
 def is_telling(sentence: SourceSentence, words: Callable[[str], Sequence[str]]) -> bool:
-    """Tell whether a sentence says something: it is no greeting, and long enough."""
+    """Return whether a sentence says something: it is no greeting, and long enough."""
     return _boost(sentence, set(words(sentence.quote))) > 0
 
 
@@ -174,11 +174,11 @@ def format_session_heading(session: str, lines: Sequence[Entry]) -> str:
     return format_heading(f"Session {session[:_MAX_NAME_CHARS]}", lines)
 
 
-def format_heading(what: str, lines: Sequence[Entry]) -> str:
+def format_heading(name: str, lines: Sequence[Entry]) -> str:
     """Return a heading: what it is of, its days and its size."""
     first, last = _days(lines)
     days = first if first == last else f"{first} to {last}"
-    return f"{what[: 2 * _MAX_NAME_CHARS]}, {days}, {len(lines)} lines"
+    return f"{name[: 2 * _MAX_NAME_CHARS]}, {days}, {len(lines)} lines"
 
 
 def format_day_heading(lines: Sequence[Entry]) -> str:

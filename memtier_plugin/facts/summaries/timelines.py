@@ -65,7 +65,7 @@ def build_timelines(
 
 
 def is_about(value: str, relation: str) -> bool:
-    """Tell whether a (normalised) timeline's value is of this relation."""
+    """Return whether a (normalised) timeline's value is of this relation."""
     return value.startswith(f"{normalise(relation)[0]}:")
 
 

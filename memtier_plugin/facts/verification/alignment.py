@@ -179,8 +179,8 @@ def align(text: str, passage: Passage, language: str) -> Alignment:
         if not inside:
             alignment.missing.append(word)
             continue
-        alike = [n for n in inside if source[n].denied == word.denied] or inside
-        last = next((n for n in alike if n > last), alike[0])
+        same_polarity = [n for n in inside if source[n].denied == word.denied] or inside
+        last = next((n for n in same_polarity if n > last), same_polarity[0])
         alignment.pairs.append((word, last))
     return alignment
 

@@ -29,7 +29,7 @@ class SecondLook(NamedTuple):
 
 
 def is_liftable(draft: FactDraft) -> bool:
-    """Tell whether a draft waits only because code cannot tell that it says the same."""
+    """Return whether a draft waits only because code cannot tell that it says the same."""
     return draft.status == "proposed" and draft.reason in LIFTABLE
 
 

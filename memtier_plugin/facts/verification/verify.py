@@ -136,9 +136,9 @@ def verify_claim(
     best = min(judged, key=lambda item: _RANKS[item.verdict.kind]).verdict.kind
     if best == "rejected":
         return Rejection(judged[0].verdict.reason, claim)
-    alike = [item for item in judged if item.verdict.kind == best]
-    trusted = min(_distrust(item.span) for item in alike)
-    return _draft(claim, [i for i in alike if _distrust(i.span) == trusted], made_by)
+    strongest = [item for item in judged if item.verdict.kind == best]
+    trusted = min(_distrust(item.span) for item in strongest)
+    return _draft(claim, [i for i in strongest if _distrust(i.span) == trusted], made_by)
 
 
 def _tidy(claim: Claim) -> Claim:
