@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -35,6 +36,11 @@ def run_memtier(*arguments: str | Path, input: str | None = None, code: int = 0)
         raise result.exception
     assert result.exit_code == code, result.output
     return result
+
+
+def run_json(*arguments: str | Path) -> Any:
+    """Return what the command prints as JSON."""
+    return json.loads(run_memtier(*arguments, "--json").stdout)
 
 
 def child_environment(*paths: Path, **more: str) -> dict[str, str]:

@@ -505,8 +505,8 @@ def test_sigterm_ends_it_whatever_runs(tmp_path: Path) -> None:
     server = Resident(tmp_path / "home", None)
     client = Client(server, server.token("a"))
     assert "error" not in client.call("remember", text="The quay is wet.", session_id="s")
-    for number in range(40):
-        text = f"We ship crane {number} on Friday. " * 6_000
+    for number in range(20):
+        text = f"We ship crane {number} on Friday. " * 3_000
         client.send(request("remember", text=text))
     server.process.terminate()
     server.process.communicate(timeout=PATIENCE)
