@@ -10,7 +10,7 @@ from typing import Final
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.membership import shared_name
+from memtier_plugin.storage.shared.marker import shared_name
 
 _PAUSE_SECONDS: Final = 5.0  # after a failure: the server is away, or refuses
 

@@ -20,7 +20,7 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import HostAway, MemTierError
 from memtier_plugin.core.hookspecs import JobSpec
 from memtier_plugin.core.records import Extractor
-from memtier_plugin.core.settings.schema import NOWHERE, Causes, Settings
+from memtier_plugin.core.settings.schema import NOWHERE, Settings
 from memtier_plugin.facts.backlog import MODEL, RULES
 from memtier_plugin.facts.consolidation import ConsolidationReport
 from memtier_plugin.lifecycle.selection import Selection
@@ -126,16 +126,6 @@ def write_summaries(memory: MemTier, stop: threading.Event) -> int:
     return written
 
 
-def follow_causes(memory: MemTier) -> None:
-    """Bound weights by measured uplift, and propose to forget what never helped, as configured."""
-    if memory.paused:
-        return
-    if bounded := memory.causes.bound_weights():
-        _log.info("project %r: %d weights follow their uplift", memory.project, bounded)
-    if memory.settings.causes.propose:
-        memory.retirement.propose()
-
-
 def _run_consolidation(extractor: Extractor, memory: MemTier, run: JobRun) -> None:
     for report in consolidate_backlog(memory, run.stop, extractor):
         if run.on_run is not None:
@@ -145,11 +135,6 @@ def _run_consolidation(extractor: Extractor, memory: MemTier, run: JobRun) -> No
 def _run_summaries(memory: MemTier, run: JobRun) -> None:
     if written := write_summaries(memory, run.stop):
         _log.info("project %r: %d summaries and timelines", memory.project, written)
-
-
-def _run_attribution(memory: MemTier, run: JobRun) -> None:
-    while memory.logprob_creditor.run(stop=run.stop.is_set).left and not run.stop.is_set():
-        pass
 
 
 def _run_embedding(memory: MemTier, run: JobRun) -> None:
@@ -185,16 +170,6 @@ _SHIPPED: Final = (
     ),
 )
 _SHIPPED_LAST: Final = (  # they use what the others wrote
-    JobSpec(
-        "attribution",
-        lambda settings: "endpoint" if settings.attribution.proxy == "logprob" else None,
-        _run_attribution,
-    ),
-    JobSpec(
-        "causes",
-        lambda settings: "daily" if settings.causes != Causes() else None,
-        lambda memory, _run: follow_causes(memory),
-    ),
     JobSpec("sweep", lambda _settings: "daily", lambda memory, _run: sweep_project(memory)),
 )
 

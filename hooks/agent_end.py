@@ -37,4 +37,8 @@ def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
         memory.note_usage(event.usage, context.run_id)
     if memory.settings.hooks.review_reminder:
         audience = review_note.Audience(context.agent_id, context.sender)
-        review_note.note_waiting(memory.store, audience, memory.actor.clock())
+        now = memory.actor.clock()
+        if not review_note.is_counted(memory.folder, audience, now):
+            from memtier_plugin.facts.review_queue import note_waiting
+
+            note_waiting(memory.store, audience, now)

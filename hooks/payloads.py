@@ -1,71 +1,18 @@
-"""Define the adapters' protocol and helpers, and find an adapter by the host's name."""
+"""Read what hosts' payloads have in common: texts, tool calls, and what is external."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError, MessageError
-from memtier_plugin.core.host import HookCall, RunContext
-from memtier_plugin.hosts.agent_events import EVENTS
+from memtier_plugin.core.host import RunContext
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.pool import memory_pool
 
-from .resident_connection import Payload
-
-HOSTS: Final = ("openclaw", "hermes", *EVENTS)
 MAX_SEEN: Final = 400_000  # characters of external text of earlier runs, the newest first
-
-
-class Translator(Protocol):
-    """Translates a host's payloads into calls of MemTier's hooks."""
-
-    def translate(
-        self,
-        name: str,
-        event: Payload,
-        context: Payload,
-        base: RunContext,
-        now: datetime | None = None,
-    ) -> HookCall | None:
-        """Return the hook to call for one of the host's, or None where there is nothing to do.
-
-        Args:
-            base: home and project, which the host's plugin knows from its configuration.
-            now: when it happened [the present].
-
-        Raises:
-            MessageError: the payload holds something that is not a message.
-        """
-
-    def context(self, context: Payload, base: RunContext) -> RunContext:
-        """Return the run context that a host's own context describes."""
-
-
-def open_translator(host: str, home: Path) -> Translator:
-    """Return the adapter of one of `HOSTS`; its state is kept in the home.
-
-    Raises:
-        KeyError: there is no such host.
-        UnsafePath, LedgerError: the home cannot be used.
-    """
-    if host == "openclaw":
-        from .openclaw_payloads import OpenClawTranslator
-
-        return OpenClawTranslator(home)
-    if host == "hermes":
-        from .hermes_payloads import HermesTranslator
-
-        return HermesTranslator(home)
-    if host in EVENTS:
-        from .coding_agent_payloads import CodingAgentTranslator
-
-        return CodingAgentTranslator(host, home)
-    raise KeyError(host)
 
 
 def text_or_none(value: object) -> str | None:

@@ -1,4 +1,4 @@
-"""Connections to residents on other machines (`memtier serve --tcp`), with the standard library.
+"""Requests to residents on other machines (`memtier serve --tcp`), with the standard library.
 
 Which residents there are, the token and the root certificate are the user's: keys of the host's own
 configuration, or variables of the environment; never a project's or a workspace's file.
@@ -6,30 +6,153 @@ configuration, or variables of the environment; never a project's or a workspace
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
-import socket
 import ssl
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.errors import MemTierError, SettingsError
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.residents import Address, in_order, parse_address
-from memtier_plugin.core.stream import Stream
 
-from .resident_connection import MAX_TCP_REQUEST_BYTES, Connection, ResidentUnreachable
+from .resident_connection import (
+    Payload,
+    ResidentBroken,
+    ResidentFailed,
+    ResidentUnreachable,
+    fit_request,
+    result_of,
+)
 
 CONNECT_SECONDS: Final = 1.0  # for a connection, TLS and the token
+TELL_SECONDS: Final = 5.0  # for a request that nobody waits for
+FLUSH_SECONDS: Final = 1.0  # for those that are on their way when the client closes
 FIRST_PAUSE: Final = 0.5  # seconds before a resident that failed is tried again
 LONGEST_PAUSE: Final = 30.0
-MAX_WELCOME: Final = 65_536  # bytes of the answer to the token
+MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024 // 4  # the resident's limit is slightly higher
 
 _Key = tuple[Address, bool]
+
+
+class RemoteLink:
+    """The requests of any number of threads to one resident; connections are kept for the next.
+
+    Args:
+        stand_in: the resident is not the first for its projects.
+        tls: of the resident's address; plain without.
+    """
+
+    def __init__(
+        self, address: Address, token: str, tls: ssl.SSLContext | None, *, stand_in: bool
+    ) -> None:
+        self.alive = True
+        self.suspected = False
+        self.on_kill: Callable[[], object] = lambda: None
+        self._address, self._tls = address, tls
+        self._path = "/?stand_in=true" if stand_in else "/"
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._idle: list[http.client.HTTPConnection] = []
+        self._process = os.getpid()
+        self._telling: set[threading.Thread] = set()
+
+    def welcome(self, seconds: float) -> None:
+        """Bring the token for the first time; it is sent to nobody whose certificate does not hold.
+
+        Raises:
+            OSError, HTTPException: no connection, or no TLS.
+            ResidentFailed: the token is refused.
+        """
+        result_of(self._post(_encode("ping", {}, seconds, key=1), seconds))
+
+    def ask(self, method: str, params: Payload, seconds: float) -> Any:
+        """Send a request and return its answer; as `Connection.ask`."""
+        if not self.alive:
+            raise ResidentBroken("the resident ended")
+        try:
+            answer = self._post(_encode(method, params, seconds, key=1), max(0.001, seconds))
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {seconds:.1f} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            self.alive = False
+            raise ResidentBroken("the resident ended before it answered") from error
+        return result_of(answer)
+
+    def tell(self, method: str, params: Payload) -> None:
+        """Send what needs no answer; nobody waits."""
+
+        def post() -> None:
+            with suppress(OSError, http.client.HTTPException, MemTierError):
+                self._post(_encode(method, params, TELL_SECONDS), TELL_SECONDS)
+            self._telling.discard(threading.current_thread())
+
+        thread = threading.Thread(target=post, name="memtier-tell", daemon=True)
+        self._telling.add(thread)
+        with suppress(RuntimeError):  # an exiting process cannot start threads
+            thread.start()
+
+    def end(self) -> None:
+        """Close the connections that are idle, once what was told is sent."""
+        until = time.monotonic() + FLUSH_SECONDS
+        for thread in [*self._telling]:
+            with suppress(RuntimeError):  # it was never started
+                thread.join(max(0.0, until - time.monotonic()))
+        self.alive = False
+        while self._idle:
+            self._idle.pop().close()
+
+    def kill(self) -> None:
+        """Leave the resident alone for a while: it cannot be killed from here."""
+        self.end()
+        self.on_kill()
+
+    def _post(self, body: bytes, seconds: float) -> Payload:
+        connection = self._take_connection()
+        connection.timeout = seconds
+        try:
+            if connection.sock:
+                connection.sock.settimeout(seconds)
+            connection.request("POST", self._path, body, self._headers)
+            response = connection.getresponse()
+            text = response.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.append(connection)  # one that the resident closes connects again
+        if response.status == http.HTTPStatus.SERVICE_UNAVAILABLE:  # it is ending
+            raise ConnectionAbortedError("the resident is ending")
+        if response.status == http.HTTPStatus.UNAUTHORIZED:
+            self.alive = False
+        answer: Any = {}
+        with suppress(ValueError):
+            answer = parse_json_text(text) if text else {}
+        if not isinstance(answer, dict):
+            raise ResidentFailed("it is no resident of MemTier")
+        return answer
+
+    def _take_connection(self) -> http.client.HTTPConnection:
+        if self._process != os.getpid():  # a forked child: the connections are its parent's
+            self._idle, self._process = [], os.getpid()
+        with suppress(IndexError):
+            return self._idle.pop()
+        host, port = self._address.host, self._address.port
+        if self._tls:
+            return http.client.HTTPSConnection(host, port, context=self._tls)
+        return http.client.HTTPConnection(host, port)
+
+
+def _encode(method: str, params: Payload, seconds: float, key: int | None = None) -> bytes:
+    request = {"jsonrpc": "2.0", "method": method, "seconds": seconds}
+    if key is not None:
+        request["id"] = key
+    text = fit_request(params, MAX_REQUEST_BYTES)
+    return f'{json.dumps(request)[:-1]}, "params": {text}}}'.encode("ascii")
 
 
 class RemoteResidents:
@@ -55,7 +178,7 @@ class RemoteResidents:
         self._residents = [*residents]
         self._token, self._token_file, self._ca_file = token, token_file, ca_file
         self._lock = Mutex()
-        self._links: dict[_Key, Connection] = {}
+        self._links: dict[_Key, RemoteLink] = {}
         self._opening: dict[Address, Mutex] = {}
         self._failures: dict[Address, int] = {}
         self._paused: dict[Address, tuple[float, str]] = {}  # until when, and why
@@ -82,8 +205,8 @@ class RemoteResidents:
             token = os.environ.get("MEMTIER_TOKEN", "")
         return cls(residents, token=token, **files)
 
-    def connect(self, project: str, until: float) -> Connection:
-        """Return a connection to the first resident of a project that is there.
+    def connect(self, project: str, until: float) -> RemoteLink:
+        """Return a link to the first resident of a project that is there.
 
         Raises:
             ResidentUnreachable: none is, or the configuration is wrong; the message says why.
@@ -100,7 +223,7 @@ class RemoteResidents:
                 continue
             try:
                 return self._link((address, rank > 0), until)
-            except (OSError, SettingsError) as error:
+            except (OSError, http.client.HTTPException, MemTierError) as error:
                 reasons.append(self._note_failure(address, f"{address}: {error}"))
         raise ResidentUnreachable("; ".join(reasons))
 
@@ -111,7 +234,7 @@ class RemoteResidents:
         for link in links.values():
             link.end()
 
-    def _link(self, key: _Key, until: float) -> Connection:
+    def _link(self, key: _Key, until: float) -> RemoteLink:
         with self._lock:
             opening = self._opening.setdefault(key[0], Mutex())
         with opening:
@@ -122,38 +245,22 @@ class RemoteResidents:
                 self._links[key] = link
             return link
 
-    def _open(self, address: Address, stand_in: bool, until: float) -> Connection:
-        """Connect, and bring the token; it is sent to nobody whose certificate does not hold.
+    def _open(self, address: Address, stand_in: bool, until: float) -> RemoteLink:
+        """Return a link whose token was taken.
 
         Raises:
             SettingsError: there is no token, or no such root certificate.
-            OSError: no connection, no TLS, or the token is refused.
+            OSError, HTTPException, ResidentFailed: as `RemoteLink.welcome`.
         """
-        token, tls = self._read_token(), self._tls() if address.tls else None
-        left = max(0.05, until - time.monotonic())
-        connection = socket.create_connection((address.host, address.port), left)
+        token, tls = self._read_token(), self._load_tls() if address.tls else None
+        link = RemoteLink(address, token, tls, stand_in=stand_in)
+        link.on_kill = lambda: self._note_failure(address, f"{address}: it does not answer")
         try:
-            name = address.host if tls else None
-            stream = Stream(connection, tls, name=name, until=until)
-            request = {
-                "jsonrpc": "2.0",
-                "id": "token",
-                "method": "authenticate",
-                "params": {"token": token, "stand_in": stand_in},
-            }
-            stream.send(json.dumps(request).encode("ascii") + b"\n")
-            _check_welcome(stream, until)
+            link.welcome(max(0.05, until - time.monotonic()))
         except BaseException:
-            connection.close()
+            link.end()
             raise
-
-        def kill() -> None:  # a resident elsewhere cannot be killed: it is left alone for a while
-            self._note_failure(address, f"{address}: it does not answer")
-            stream.end()
-
-        return Connection(
-            stream.reader(), stream.writer(), stream.end, kill, most=MAX_TCP_REQUEST_BYTES
-        )
+        return link
 
     def _read_token(self) -> str:
         if self._token or not self._token_file:
@@ -167,7 +274,7 @@ class RemoteResidents:
             raise SettingsError("no token: name its file (token_file), or set MEMTIER_TOKEN")
         return token
 
-    def _tls(self) -> ssl.SSLContext:
+    def _load_tls(self) -> ssl.SSLContext:
         try:
             return ssl.create_default_context(cafile=self._ca_file or None)
         except OSError as error:
@@ -179,23 +286,3 @@ class RemoteResidents:
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**failures)
         self._paused[address] = (time.monotonic() + pause, why)
         return why
-
-
-def _check_welcome(stream: Stream, until: float) -> None:
-    """Read the answer to the token, up to its end of line.
-
-    Raises:
-        OSError: it was refused; the message says why.
-    """
-    line = b""
-    while not line.endswith(b"\n"):
-        data = stream.receive(until)
-        if not data or len(line) > MAX_WELCOME:
-            raise ConnectionError("it ended before it took the token")
-        line += data
-    answer: Any = None
-    with suppress(ValueError):
-        answer = parse_json_text(line)
-    if not isinstance(answer, dict) or "result" not in answer:
-        error = answer.get("error") if isinstance(answer, dict) else None
-        raise PermissionError(error.get("message") if isinstance(error, dict) else "no MemTier")

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, MemTierError, UnsafePath
@@ -39,7 +39,6 @@ from memtier_plugin.core.paths import (
 from memtier_plugin.core.resident_socket import Claim, Owner, claim_socket, find_owner
 from memtier_plugin.operations.hook_latency import MAX_NOTED, HookWait, note_waits
 
-from .remote import RemoteResidents
 from .resident_connection import (
     Connection,
     ModelOffer,
@@ -50,6 +49,9 @@ from .resident_connection import (
     ResidentUnreachable,
     fit_request,
 )
+
+if TYPE_CHECKING:
+    from .remote import RemoteLink, RemoteResidents
 
 CONNECT_SECONDS: Final = 1.0
 PING_SECONDS: Final = 8.0  # a machine may be busy
@@ -123,6 +125,7 @@ class ResidentClient:
             raise ResidentUnreachable(self._note_end() or str(error)) from error
 
     def _ask(self, method: str, params: Payload, until: float) -> Any:
+        link: Connection | RemoteLink
         if self._remote:
             link = self._remote.connect(str(params.get("project") or ""), until)
         else:
@@ -155,7 +158,7 @@ class ResidentClient:
     def tell(self, method: str, params: Payload) -> None:
         """Send the resident what needs no answer, if it is there."""
         with suppress(MemTierError):
-            link = self._link
+            link: Connection | RemoteLink | None = self._link
             if self._remote:
                 link = self._remote.connect(str(params.get("project") or ""), time.monotonic())
             if link:
@@ -416,7 +419,7 @@ class ResidentClient:
             if _PASSED_VARIABLES.match(name) or name in self._environment
         }
 
-    def _check_alive(self, link: Connection) -> None:
+    def _check_alive(self, link: Connection | RemoteLink) -> None:
         """Kill a resident that does not answer a ping; a slow one may continue."""
         try:
             link.ask("ping", {}, PING_SECONDS)

@@ -21,7 +21,6 @@ from memtier_plugin.core.json_text import parse_json_text
 
 # Of a request; the resident's limits are slightly higher.
 MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024
-MAX_TCP_REQUEST_BYTES: Final = 15 * 1024 * 1024 // 4
 _TEXT_LIMITS: Final = (
     1_000_000,
     100_000,
@@ -68,10 +67,8 @@ class Connection:
         close: Callable[[], object],
         kill: Callable[[], object],
         offer: ModelOffer | None = None,
-        most: int = MAX_REQUEST_BYTES,
     ) -> None:
         self.alive = True
-        self._most = most
         self._offer = offer
         self.suspected = False
         self._close = close
@@ -98,7 +95,7 @@ class Connection:
         """
         key, answer = uuid.uuid4().hex, _PendingAnswer()
         head = json.dumps({"jsonrpc": "2.0", "id": key, "method": method, "seconds": seconds})
-        line = f'{head[:-1]}, "params": {fit_request(params, self._most)}}}\n'.encode("ascii")
+        line = f'{head[:-1]}, "params": {fit_request(params)}}}\n'.encode("ascii")
         self._waiting[key] = answer
         try:
             if not self.alive:
@@ -206,24 +203,34 @@ os.register_at_fork(after_in_child=_leave_connections)
 class _PendingAnswer:
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._told: Payload | None = None
+        self._answer: Payload | None = None
 
     def give(self, answer: Payload | None) -> None:
-        self._told = answer
+        self._answer = answer
         self._event.set()
 
     def wait(self, seconds: float) -> Any:
         if not self._event.wait(max(0.0, seconds)):
             raise TimeoutError(f"no answer within {seconds:.1f} s")
-        if self._told is None:
+        if self._answer is None:
             raise ResidentBroken("the resident ended before it answered")
-        error = self._told.get("error")
-        if error is None:
-            return self._told.get("result")
-        what = error.get("data", {}).get("error") if isinstance(error.get("data"), dict) else None
-        if error.get("code") == -32602 or what == "MessageError":
-            raise ResidentRefused(str(error.get("message")))
-        raise ResidentFailed(str(error.get("message")))
+        return result_of(self._answer)
+
+
+def result_of(answer: Payload) -> Any:
+    """Return the result of an answer.
+
+    Raises:
+        ResidentRefused, ResidentFailed: the answer is an error.
+    """
+    error = answer.get("error")
+    if error is None:
+        return answer.get("result")
+    data = error.get("data")
+    kind = data.get("error") if isinstance(data, dict) else None
+    if error.get("code") == -32602 or kind == "MessageError":
+        raise ResidentRefused(str(error.get("message")))
+    raise ResidentFailed(str(error.get("message")))
 
 
 def fit_request(params: Payload, limit: int = MAX_REQUEST_BYTES) -> str:

@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from memtier_plugin.answering.tool_calls import DEFAULT_TURNS, STORES, BadCall, read_search
-from memtier_plugin.answering.tool_loop import MAX_STEPS
-from memtier_plugin.answering.tool_search import render_finding
+from memtier_plugin.answering.store_search import (
+    DEFAULT_TURNS,
+    MAX_STEPS,
+    STORES,
+    BadCall,
+    read_search,
+    render_finding,
+)
 from memtier_plugin.core.errors import MemTierError, NotFound
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.host import RunContext

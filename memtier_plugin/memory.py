@@ -32,10 +32,10 @@ from memtier_plugin.storage.sessions import from_new_index
 
 if TYPE_CHECKING:
     from memtier_plugin.answering.answerer import Answer
+    from memtier_plugin.credit.credit import RunResult
     from memtier_plugin.facts.consolidation import ConsolidationReport
     from memtier_plugin.facts.dependents import Forgotten
     from memtier_plugin.facts.review import ReviewOutcome
-    from memtier_plugin.learning.credit import RunResult
     from memtier_plugin.lifecycle.purge.purge import Receipt
     from memtier_plugin.lifecycle.retention import RetentionResult
 
@@ -174,8 +174,8 @@ class MemTier(Services):
             LedgerError: nothing was written, or the credits were not.
             Paused: the project is switched off.
         """
+        from memtier_plugin.credit.credit import assign_credit
         from memtier_plugin.ingest.messages import parse_messages
-        from memtier_plugin.learning.credit import assign_credit
 
         parsed = parse_messages(messages)
         run = Run(

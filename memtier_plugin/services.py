@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.core.errors import EndpointError
@@ -18,20 +18,16 @@ from memtier_plugin.project import Project
 from memtier_plugin.providers.embedding.query import RemoteEmbedder
 
 if TYPE_CHECKING:
-    from memtier_plugin.answering.tool_search import ToolSearch
+    from memtier_plugin.answering.store_search import StoreSearch
     from memtier_plugin.facts.people import People
-    from memtier_plugin.facts.retirement import Retirement
     from memtier_plugin.facts.service import FactService
     from memtier_plugin.facts.summaries.job import Summariser
     from memtier_plugin.facts.summaries.working import WorkingMemory
     from memtier_plugin.ingest.confidences import Confidences
     from memtier_plugin.ingest.recorder import Recorder
-    from memtier_plugin.learning.causes import Causes
-    from memtier_plugin.learning.log import LearnLog
     from memtier_plugin.lifecycle.edit import Editor
     from memtier_plugin.lifecycle.history import History
     from memtier_plugin.lifecycle.purge.purge import Purger
-    from memtier_plugin.operations.logprob_credit import LogprobCreditor
     from memtier_plugin.regression.gate import RegressionGate
     from memtier_plugin.retrieval.query import Viewer
     from memtier_plugin.retrieval.recall import Recaller
@@ -41,6 +37,17 @@ if TYPE_CHECKING:
 @check_methods
 class Services(Project):
     """The services of one agent in one project; each holds the project's store."""
+
+    if not TYPE_CHECKING:  # a type checker still reports attributes that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a service that a plugin brings."""
+            from memtier_plugin.core import plugins
+
+            if name.startswith("_") or (make := plugins.find_services().get(name)) is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.__dict__[name] = service = make(self)
+            return service
 
     @cached_property
     def _recaller(self) -> Recaller:
@@ -72,11 +79,11 @@ class Services(Project):
         """Return this agent as it asks for a sender, with what the project grants it."""
         return self._recaller.viewer(sender, self._clock())
 
-    def search_stores(self, sender: str | None, shown: set[str]) -> ToolSearch:
+    def search_stores(self, sender: str | None, shown: set[str]) -> StoreSearch:
         """Return the searches of single stores for a sender; ``shown`` grows by what they show."""
-        from memtier_plugin.answering.tool_search import ToolSearch
+        from memtier_plugin.answering.store_search import StoreSearch
 
-        return ToolSearch(self.store, self._recaller, self.viewer(sender), shown=shown)
+        return StoreSearch(self.store, self._recaller, self.viewer(sender), shown=shown)
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
         """Record whole sessions, as an import does, many runs at once.
@@ -130,13 +137,6 @@ class Services(Project):
 
         return Editor(self._actor, self.knowledge.person)
 
-    @cached_property
-    def learned(self) -> LearnLog:
-        """What was learned and put into the project's settings."""
-        from memtier_plugin.learning.log import LearnLog
-
-        return LearnLog(self._actor)
-
     @property
     def regression(self) -> RegressionGate:
         """The gate that tells whether a change makes answers worse."""
@@ -150,32 +150,11 @@ class Services(Project):
         return self._actor
 
     @cached_property
-    def causes(self) -> Causes:
-        """What lines change in the reward of runs, for the person at the machine."""
-        from memtier_plugin.learning.causes import Causes
-
-        return Causes(self._actor)
-
-    @cached_property
-    def retirement(self) -> Retirement:
-        """The proposals to forget what never helped."""
-        from memtier_plugin.facts.retirement import Retirement
-
-        return Retirement(self._actor)
-
-    @cached_property
     def summariser(self) -> Summariser:
         """The job that summarises sessions and days, and writes timelines."""
         from memtier_plugin.facts.summaries.job import Summariser
 
         return Summariser(self._actor)
-
-    @cached_property
-    def logprob_creditor(self) -> LogprobCreditor:
-        """The job that credits ended runs by a model's log-probabilities."""
-        from memtier_plugin.operations.logprob_credit import LogprobCreditor
-
-        return LogprobCreditor(self._actor)
 
     @cached_property
     def working(self) -> WorkingMemory:

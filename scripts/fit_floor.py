@@ -5,7 +5,7 @@ several data sets with the floor off; each hit carries its evidence.  Two logist
 fitted on all sets at once, each set weighing the same:
 
 - of the block: an own question with a gold line among the best hits, against a foreign question
-  or a generic prompt (`floor.BLOCK_FEATURES`);
+  or a generic prompt (`floor.block_features`);
 - of the line: a gold line of an own question against its other lines (`floor.line_features`).
 
 Stores of a few lines, and what a person only tells, are hardly in the data sets: ``--stores`` names
@@ -111,7 +111,7 @@ class Example:
     @property
     def block(self) -> list[float]:
         """The features of the block."""
-        return [float(of(self.query, self.lines)) for of in floor.BLOCK_FEATURES.values()]
+        return [*map(float, floor.block_features(self.query, self.lines).values())]
 
     @property
     def line_features(self) -> list[list[float]]:
@@ -297,7 +297,7 @@ class Fitter:
         weights = np.array([SHARES[e.kind] / sizes[e.set, e.kind] for e in used])
         target = np.array([float(e.kind == "own") for e in used])
         blocks = np.array([e.block for e in used])
-        block = fit(blocks, target, weights, [*floor.BLOCK_FEATURES])
+        block = fit(blocks, target, weights, [*floor.block_features(used[0].query, used[0].lines)])
         own = [e for e in used if e.kind == "own" and e.query.items > LINES_FROM]
         lines = np.array([line for e in own for line in e.line_features])
         gold = np.array([float(g) for e in own for g in e.gold])
@@ -329,7 +329,9 @@ class Fitter:
             for e in self.examples
             if (e.set, e.kind) == (name, kind) and (kind != "generic" or e.held_out)
         ]
-        weights = np.array([block.get(feature, 0.0) for feature in floor.BLOCK_FEATURES])
+        first = self.examples[0]
+        names = floor.block_features(first.query, first.lines)
+        weights = np.array([block.get(name, 0.0) for name in names])
         scores: np.ndarray = np.array(chosen or [[0.0] * len(weights)]) @ weights
         return np.asarray(1 / (1 + np.exp(-scores)))
 

@@ -1,7 +1,7 @@
 """Fit the default weights of `recall_first` jointly on several data sets.
 
 Every question is asked through the public API with every candidate returned; each hit carries its
-signals.  The weights are fitted by `learning.fit`, and scaled so that words count 1.
+signals.  The weights are fitted by `memtier_papers.memtier.fit`, and scaled so that words count 1.
 Weights of signals that the data cannot teach (`KEPT`) stay as configured.
 
     python scripts/fit_weights.py --locomo locomo.json --beam beam/

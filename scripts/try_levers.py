@@ -23,7 +23,7 @@ import numpy as np
 from memtier_bench.datasets import Dataset, DatasetQuestion, load_dataset, load_sets
 from memtier_bench.metrics import recall_at, source_turns
 from memtier_bench.retrieval import BenchRun, RecordedConversation, select_questions
-from memtier_plugin.answering.decomposition import take_parts
+from memtier_papers.mem_t.decomposition import take_parts
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.memory import MemTier

@@ -37,12 +37,12 @@ from memtier_bench.retrieval import (
     prepare_dataset,
 )
 from memtier_bench.silence_prompts import Prompt, list_prompts, load_generic_prompts
+from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.regression.intervals import bootstrap_interval
-from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.storage.project_folder import ProjectFolder
 
 GROUPS: Final = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.core.results import Recall
 from memtier_plugin.core.times import utc_now
-from memtier_plugin.learning.credit import assign_credit
+from memtier_plugin.credit.credit import assign_credit
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.trust.redaction import Redactor

@@ -18,9 +18,9 @@ from memtier_bench.bigram import score_tokens, tokenize
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.synthetic import WordList
 from memtier_bench.tables import Report, ReportTable, Section
+from memtier_papers.memtier.logprob import leave_one_out
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.learning.attribution import affinity
-from memtier_plugin.learning.logprob import leave_one_out
+from memtier_plugin.credit.attribution import affinity
 from memtier_plugin.providers.endpoint import EndpointClient
 from memtier_plugin.providers.scoring import ScoredText
 from memtier_plugin.regression.intervals import wilson_interval

@@ -27,11 +27,11 @@ from memtier_bench.retrieval import (
 )
 from memtier_papers.true_memory import gate
 from memtier_papers.true_memory.gatekeeper import Gatekeeper
+from memtier_papers.true_memory.surprise import fingerprints, line_surprise
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.events import GateEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.regression.intervals import roc_area
-from memtier_plugin.text.surprise import fingerprints, line_surprise
 
 _MODES: Final = ("off", "index")
 _ALL: Final = 100_000  # lines, more than any conversation has

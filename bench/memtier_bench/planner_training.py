@@ -13,7 +13,7 @@ from memtier_bench.retrieval import BenchRun, dataset_fingerprint
 from memtier_bench.tree_search import SearchableQuestion
 from memtier_bench.tree_training import UPDATES, Recipe, first_weights, train_policy
 from memtier_bench.trees import judge_policy, load_conversations, searchable_questions
-from memtier_plugin.answering.planner import write_policy
+from memtier_papers.mem_t.planner import write_policy
 from memtier_plugin.regression.intervals import paired_difference
 
 _SEED: Final = 42

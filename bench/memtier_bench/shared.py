@@ -27,12 +27,12 @@ import memtier_plugin
 from memtier_bench.metrics import percentile
 from memtier_bench.probe import child_environment, run_in_fresh_process
 from memtier_bench.progress import Progress, no_progress
+from memtier_bench.scratch import Scratch, open_scratch
 from memtier_bench.server_cpu import cpu_seconds, leader_of
 from memtier_bench.shared_machine import AGENT
 from memtier_bench.synthetic import EPOCH, SyntheticChat
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.shared.scratch import Scratch, open_scratch
 
 PARTS: Final = ("machines", "appends", "lag", "catch-up")
 

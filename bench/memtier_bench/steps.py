@@ -26,11 +26,11 @@ from memtier_bench.retrieval import (
     dataset_fingerprint,
     prepare_dataset,
 )
+from memtier_papers.mem_t.planner import RulesPlanner
+from memtier_papers.mem_t.tool_calls import FINISH, render_call
+from memtier_papers.mem_t.tool_loop import Policy, retrieve
 from memtier_plugin.answering.llm import AnswerFinding, ModelAnswer
-from memtier_plugin.answering.planner import RulesPlanner
-from memtier_plugin.answering.tool_calls import FINISH, TURNS, render_call
-from memtier_plugin.answering.tool_loop import MAX_STEPS, Policy, retrieve
-from memtier_plugin.answering.tool_search import ToolSearch
+from memtier_plugin.answering.store_search import MAX_STEPS, TURNS, StoreSearch
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.core.times import utc_now
@@ -51,7 +51,7 @@ class _GoldSearch:
     """The searches of a question, and the gold turns that they are to show."""
 
     gold: Mapping[str, Entry]
-    search: ToolSearch
+    search: StoreSearch
 
     @property
     def shown(self) -> set[str]:
@@ -173,7 +173,7 @@ def _ask(
         gold[item.id] = item
     at = question.at or max(hit.item.timestamp for hit in recorded.hits.values())
     recaller = Recaller(Actor(memory.store, memory.agent_id, utc_now, Redactor()))
-    search = ToolSearch(memory.store, recaller, recaller.viewer(None, at))
+    search = StoreSearch(memory.store, recaller, recaller.viewer(None, at))
     state = _GoldSearch(gold, search)
     chosen: Policy = OraclePolicy(state) if planner == "oracle" else RulesPlanner()
     policy = MeasuredPolicy(chosen, state)

@@ -28,12 +28,12 @@ from memtier_bench.retrieval import (
 )
 from memtier_bench.silence_prompts import build_store
 from memtier_papers.hmo.plugin import prioritiser_of
+from memtier_papers.hmo.tiers import TIERS
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Step
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.regression.intervals import paired_difference
-from memtier_plugin.retrieval.tiers import TIERS
 
 TABLES: Final[Mapping[str, str]] = {
     "hmo-3": "search with and without the tiers",

@@ -17,10 +17,11 @@ from memtier_bench.datasets import Conversation
 from memtier_bench.retrieval import RecordedConversation
 from memtier_bench.tree_search import TREES, Call, CallTree, SearchableQuestion, grow_tree
 from memtier_bench.tree_training import first_weights, tree_advantages
+from memtier_papers.mem_t.formation import PROMPTS
+from memtier_papers.mem_t.planning import ACTIONS, MAX_DEPTH
+from memtier_papers.mem_t.tool_calls import FINISH, render_call
+from memtier_papers.mem_t.tool_loop import call_request
 from memtier_papers.mem_t.tree_credit import hindsight_score, select_operations
-from memtier_plugin.answering.llm import call_request
-from memtier_plugin.answering.planning import ACTIONS, MAX_DEPTH
-from memtier_plugin.answering.tool_calls import FINISH, render_call
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.extraction.llm import prompt_lines
@@ -154,7 +155,7 @@ def _construction_row(fact: Fact, recorded: RecordedConversation) -> Row | None:
     }
     return {
         "messages": [
-            {"role": "system", "content": load_prompt("form").text},
+            {"role": "system", "content": load_prompt("form", PROMPTS).text},
             {"role": "user", "content": fence_data(lines)},
             {"role": "assistant", "content": render_call(kind, arguments)},
         ],

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from memtier_papers.mem_t.tree_credit import TreeNode
-from memtier_plugin.answering.planning import (
+from memtier_papers.mem_t.planning import (
     ACTIONS,
     MAX_DEPTH,
     AskedQuestion,
@@ -24,8 +23,9 @@ from memtier_plugin.answering.planning import (
     legal_queries,
     words_of,
 )
-from memtier_plugin.answering.tool_calls import FINISH, SearchCall
-from memtier_plugin.answering.tool_search import NO_RESULTS, ToolSearch
+from memtier_papers.mem_t.tool_calls import FINISH
+from memtier_papers.mem_t.tree_credit import TreeNode
+from memtier_plugin.answering.store_search import NO_RESULTS, SearchCall, StoreSearch
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit
 
@@ -75,7 +75,7 @@ class SearchableQuestion:
     id: str
     asked: AskedQuestion
     gold: frozenset[str]
-    search: ToolSearch
+    search: StoreSearch
     turn_of: Mapping[str, str]
     tokenize: Tokenize
     _hits: dict[tuple[str, str], tuple[list[Hit], list[_FoundLine]]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class SearchableQuestion:
 
     def transcript(self, path: CallPath) -> list[str]:
         """Return what a model would be shown after some searches."""
-        shown = ToolSearch(self.search.store, self.search.recaller, self.search.viewer)
+        shown = StoreSearch(self.search.store, self.search.recaller, self.search.viewer)
         lines: list[str] = []
         for step, index in enumerate(path):
             query = self.situation(path[:step]).queries[index]

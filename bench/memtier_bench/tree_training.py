@@ -23,8 +23,8 @@ from memtier_bench.tree_search import (
     rate_end,
     roll_out,
 )
+from memtier_papers.mem_t.planning import ACTIONS, FEATURES
 from memtier_papers.mem_t.tree_credit import dual_advantages, reward, standardise, tree_rewards
-from memtier_plugin.answering.planning import ACTIONS, FEATURES
 from memtier_plugin.core.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Recipe:
 
 
 @dataclass(slots=True)
-class Batch:
+class TrainingBatch:
     """The calls of a batch as arrays, a row each."""
 
     features: NDArray[np.float64]
@@ -150,11 +150,11 @@ def _end_reward(call: Call) -> float:
     return reward(call.after.evidence, rate_end(call.after))
 
 
-def _stack(rows: Sequence[tuple[Call, float, float]], questions: int) -> Batch:
+def _stack(rows: Sequence[tuple[Call, float, float]], questions: int) -> TrainingBatch:
     import numpy as np
 
     calls = [call for call, _, _ in rows]
-    return Batch(
+    return TrainingBatch(
         features=np.stack([call.before.features for call in calls]),
         legal=np.stack([call.before.legal for call in calls]),
         actions=np.array([call.action for call in calls]),
@@ -164,7 +164,7 @@ def _stack(rows: Sequence[tuple[Call, float, float]], questions: int) -> Batch:
     )
 
 
-def log_probabilities(weights: Weights, batch: Batch) -> NDArray[np.float64]:
+def log_probabilities(weights: Weights, batch: TrainingBatch) -> NDArray[np.float64]:
     """Return the log probability of every action in every row; minus infinity where illegal."""
     import numpy as np
 
@@ -174,7 +174,7 @@ def log_probabilities(weights: Weights, batch: Batch) -> NDArray[np.float64]:
     return total
 
 
-def objective(weights: Weights, batch: Batch) -> float:
+def objective(weights: Weights, batch: TrainingBatch) -> float:
     """Return the objective of Mem-T, eq. 14; the reference policy is the untrained one."""
     import numpy as np
 
@@ -185,7 +185,7 @@ def objective(weights: Weights, batch: Batch) -> float:
     return float((batch.shares * (gains - KL * _divergences(logs, batch))).sum())
 
 
-def objective_gradient(weights: Weights, batch: Batch) -> Weights:
+def objective_gradient(weights: Weights, batch: TrainingBatch) -> Weights:
     """Return the gradient of `objective` with respect to the weights."""
     import numpy as np
 
@@ -204,14 +204,14 @@ def objective_gradient(weights: Weights, batch: Batch) -> Weights:
     return total
 
 
-def _reference(batch: Batch) -> NDArray[np.float64]:
+def _reference(batch: TrainingBatch) -> NDArray[np.float64]:
     import numpy as np
 
     reference: NDArray[np.float64] = -np.log(batch.legal.sum(axis=1, keepdims=True))
     return reference
 
 
-def _divergences(logs: NDArray[np.float64], batch: Batch) -> NDArray[np.float64]:
+def _divergences(logs: NDArray[np.float64], batch: TrainingBatch) -> NDArray[np.float64]:
     """Return KL(policy || untrained policy) of each row."""
     import numpy as np
 

@@ -29,8 +29,8 @@ from memtier_bench.retrieval import (
 from memtier_bench.tree_export import export_trees
 from memtier_bench.tree_search import SearchableQuestion, follow_best, roll_out
 from memtier_bench.tree_training import UPDATES, Recipe, first_weights, train_policy
-from memtier_plugin.answering.planning import take_apart
-from memtier_plugin.answering.tool_search import ToolSearch
+from memtier_papers.mem_t.planning import take_apart
+from memtier_plugin.answering.store_search import StoreSearch
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.times import utc_now
 from memtier_plugin.memory import MemTier
@@ -152,7 +152,7 @@ def searchable_questions(
             id=question.id,
             asked=take_apart(question.text, tokenize),
             gold=question.gold,
-            search=ToolSearch(memory.store, recaller, viewer),
+            search=StoreSearch(memory.store, recaller, viewer),
             turn_of=recorded.names,
             tokenize=tokenize,
         )

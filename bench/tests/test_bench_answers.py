@@ -25,13 +25,13 @@ from memtier_bench.answers import (
 from memtier_bench.metrics import ndcg_at
 from memtier_bench.reading import Reader
 from memtier_bench.retrieval import run_retrieval
+from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import EndpointError, Unsupported
 from memtier_plugin.regression.intervals import (
     bootstrap_interval,
     paired_difference,
     wilson_interval,
 )
-from memtier_plugin.retrieval import paper_scorer
 from tests.loopback import Loopback
 
 FILE = Path(__file__).parents[2] / "tests" / "golden" / "evaluation.json"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from memtier_bench import report
 from memtier_bench.attribution import run_attribution
 from memtier_bench.uplift import CELLS, plant, run_uplift, simulate
-from memtier_plugin.learning.uplift import estimate_uplift
+from memtier_papers.memtier.uplift import estimate_uplift
 from tests.loopback import Loopback
 
 

@@ -18,11 +18,11 @@ from memtier_bench.paper_tables import TABLES, run_table
 from memtier_bench.reading import Reader
 from memtier_bench.report import markdown
 from memtier_bench.retrieval import run_retrieval
+from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.retrieval import paper_scorer
 from tests.loopback import Loopback
 
 TALK = [

@@ -10,7 +10,7 @@ import pytest
 from bench.tests.test_bench import locomo
 from memtier_bench.report import markdown
 from memtier_bench.steps import Planner, run_steps
-from memtier_plugin.answering.tool_loop import MAX_STEPS
+from memtier_plugin.answering.store_search import MAX_STEPS
 from memtier_plugin.core.errors import Unsupported
 
 

@@ -23,10 +23,11 @@ from memtier_bench.tree_training import (
     train_policy,
 )
 from memtier_bench.trees import ARMS, run_trees, searchable_questions
+from memtier_papers.mem_t.planner import read_policy
+from memtier_papers.mem_t.planning import ACTIONS
+from memtier_papers.mem_t.tool_calls import FinishCall, parse_call
 from memtier_plugin import MemTier
-from memtier_plugin.answering.planner import read_policy
-from memtier_plugin.answering.planning import ACTIONS
-from memtier_plugin.answering.tool_calls import FinishCall, SearchCall, parse_call
+from memtier_plugin.answering.store_search import SearchCall
 from memtier_plugin.core.errors import Unsupported
 from tests.processes import run_memtier
 

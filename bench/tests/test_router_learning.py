@@ -26,6 +26,7 @@ from memtier_bench.router_policy import (
     train_by_rewards,
 )
 from memtier_bench.training_export import export_training_rows
+from memtier_papers.learn_log import LearnLog
 from memtier_papers.tiermem.router_reward import (
     repair_and_regress,
     reward_completions,
@@ -44,7 +45,9 @@ from tests.processes import run_memtier
 GOLDEN = {
     case["id"]: case
     for case in json.loads(
-        (Path(__file__).parents[2] / "tests" / "golden" / "tiermem_router.json").read_text("utf-8")
+        (Path(__file__).parents[2] / "papers/tests/golden" / "tiermem_router.json").read_text(
+            "utf-8"
+        )
     )
 }
 
@@ -170,14 +173,14 @@ def test_the_tables_and_the_exports(tmp_path: Path) -> None:
 def test_two_learners_do_not_meet(tmp_path: Path) -> None:
     """While one learns from a project another is refused, and nothing is written."""
     data = locomo(tmp_path, *ASKED, samples=2)
-    with MemTier.open(tmp_path / "home", "p") as memory, memory.learned.exclusive():
+    with MemTier.open(tmp_path / "home", "p") as memory, LearnLog(memory.actor).exclusive():
         for command in ("router", "policy"):
             done = run_memtier(
                 "--home", tmp_path / "home", "--project", "p", "learn", command, "--data", data,
                 code=1,
             )  # fmt: skip
             assert "another process learns" in done.output
-        assert not (memory.learned.path.with_name("planner.json")).exists()
+        assert not (LearnLog(memory.actor).path.with_name("planner.json")).exists()
 
 
 def test_what_is_not_better_is_not_applied(tmp_path: Path) -> None:
@@ -210,7 +213,7 @@ def test_what_is_better_is_applied_and_undone(tmp_path: Path) -> None:
     """A router that asks the log only where the facts fail is used, listed, and taken out again."""
     data, home = locomo(tmp_path, *PLAYED, *PAINTED, samples=2), tmp_path / "home"
     with MemTier.open(home, "p") as memory:
-        path = memory.learned.path
+        path = LearnLog(memory.actor).path
         path.write_text("retrieval:\n  k: 8  # eight\n")
         path.chmod(0o600)
     scope = ("--home", home, "--project", "p", "learn")

@@ -133,7 +133,7 @@ export class Bridge {
     const id = `${process.pid}-${++this.number}`;
     const answer = new Promise((done, failed) => this.waiting.set(id, { link, done, failed }));
     const seconds = Math.max(0, until - Date.now()) / 1000;
-    link.write(`{"jsonrpc":"2.0","id":"${id}","method":"${method}","seconds":${seconds},"params":${encodeWithinLimit(params)}}\n`);
+    link.write(`{"jsonrpc":"2.0","id":"${id}","method":"${method}","seconds":${seconds},"params":${encodeWithinLimit(params, link.maxBytes)}}\n`);
     try {
       return await within(answer, until - Date.now(), `MemTier did not answer ${method}`);
     } finally {
@@ -228,7 +228,11 @@ export class Bridge {
   async connect(until) {
     if (this.residents) {
       const old = this.link;
-      this.link = await this.residents.connect(until, (socket, link, params, by) => this.welcome(socket, link, params, by));
+      this.link = await this.residents.connect(
+        until,
+        (link, text) => this.settle(link, text),
+        (link, reason) => this.drop(link, reason),
+      );
       old?.end();
       return this.link;
     }
@@ -243,14 +247,6 @@ export class Bridge {
       this.started ??= await this.start();
       if (Date.now() > until + START_MS) throw new Error("MemTier's resident takes no connection");
     }
-  }
-
-  /** Bring the token over a new connection to a resident elsewhere; its answers are read from then on. */
-  async welcome(socket, link, params, until) {
-    this.readLines(socket, link);
-    socket.on("error", () => this.drop(link, "the connection to MemTier broke"));
-    socket.on("close", () => this.drop(link, "MemTier's resident ended"));
-    await this.send(link, "authenticate", params, until);
   }
 
   use(link) {
@@ -443,10 +439,10 @@ function isLoading(path) {
 }
 
 /** Encode parameters as JSON within the resident's limit; long texts are truncated if needed. */
-function encodeWithinLimit(params) {
+function encodeWithinLimit(params, maxBytes = MAX_REQUEST_BYTES) {
   let text = JSON.stringify(params);
   for (const limit of TEXT_LIMITS) {
-    if (Buffer.byteLength(text) <= MAX_REQUEST_BYTES) break;
+    if (Buffer.byteLength(text) <= maxBytes) break;
     text = JSON.stringify(params, (_, part) =>
       typeof part === "string" && part.length > limit
         ? `${part.slice(0, limit)}\n[... ${part.length - limit} characters left out]`

@@ -1,12 +1,14 @@
-// Residents on other machines (`memtier serve --tcp`): their order for a project, and connections to them.
+// Residents on other machines (`memtier serve --tcp`): their order for a project, and requests to them by HTTP.
 
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { createConnection, isIP } from "node:net";
-import { connect as connectTls } from "node:tls";
+import http from "node:http";
+import https from "node:https";
+import { isIP } from "node:net";
 
 const PORT = 7420;
 const CONNECT_MS = 1000; // for a connection, TLS and the token
+const MAX_REQUEST_BYTES = (15 * 1024 * 1024) / 4; // the resident's limit is slightly higher
 const FIRST_PAUSE_MS = 500; // before a resident that failed is tried again
 const LONGEST_PAUSE_MS = 30_000;
 
@@ -53,9 +55,10 @@ export class Residents {
   /**
    * Return a link to the first resident of the project that is there. Another than the first (`standIn`) answers
    * only if the project is shared: of any other it would have another memory.
-   * @param welcome brings the token over a connection; rejects if it is refused
+   * @param settle takes the answer to a request that was written to a link
+   * @param drop takes the reason why a link is of no use any more
    */
-  async connect(until, welcome) {
+  async connect(until, settle, drop) {
     const reasons = [];
     for (const [rank, address] of inOrder(this.residents.map(parseAddress), this.project).entries()) {
       const pause = this.paused.get(address.name);
@@ -64,7 +67,7 @@ export class Residents {
         continue;
       }
       try {
-        const link = await this.open(address, Math.min(until, Date.now() + CONNECT_MS), rank > 0, welcome);
+        const link = await this.open(address, Math.min(until, Date.now() + CONNECT_MS), rank > 0, settle, drop);
         this.failures.delete(address.name);
         return link;
       } catch (error) {
@@ -74,31 +77,52 @@ export class Residents {
     throw new Error(reasons.join("; "));
   }
 
-  async open(address, until, standIn, welcome) {
+  async open(address, until, standIn, settle, drop) {
     const token = this.token || (this.tokenFile && (await readFile(this.tokenFile, "utf8")).trim());
     if (!token) throw new Error("no token: name its file (tokenFile), or set MEMTIER_TOKEN");
     const ca = this.caFile && address.tls ? await readFile(this.caFile) : undefined;
     const { host, port } = address;
-    const servername = isIP(host) ? "" : host;
-    const socket = address.tls ? connectTls({ host, port, ca, servername, minVersion: "TLSv1.2" }) : createConnection({ host, port });
+    const module = address.tls ? https : http;
+    const agent = new module.Agent({ keepAlive: true, ca, servername: isIP(host) ? "" : host, minVersion: "TLSv1.2" });
+    const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+    const path = standIn ? "/?stand_in=true" : "/";
+    const post = (line) =>
+      new Promise((done, failed) => {
+        const request = module.request({ host, port, path, agent, headers, method: "POST" }, (response) => {
+          const parts = [];
+          response.on("data", (part) => parts.push(part));
+          response.on("error", failed);
+          response.on("end", () => {
+            const text = Buffer.concat(parts).toString("utf8");
+            if (response.statusCode < 300) return done(text);
+            failed(new Error(reasonOf(text) ?? `it answers with status ${response.statusCode}`));
+          });
+        });
+        request.on("error", failed);
+        request.on("socket", (socket) => socket.unref()); // a call that waits has a timer of its own
+        request.end(line);
+      });
+    const link = {
+      standIn,
+      maxBytes: MAX_REQUEST_BYTES,
+      until: Date.now() + LONGEST_PAUSE_MS, // for a stand-in
+      write: (line) => {
+        post(line).then(
+          (text) => text && settle(link, text),
+          (error) => drop(link, error.message),
+        );
+      },
+      end: () => Object.values(agent.freeSockets).flat().forEach((socket) => socket.destroy()),
+      kill: async () => {
+        this.noteFailure(address, `${address.name}: it does not answer`); // it is left alone for a while
+        agent.destroy();
+      },
+    };
     try {
-      await opened(socket, address.tls ? "secureConnect" : "connect", until);
-      const link = {
-        standIn,
-        until: Date.now() + LONGEST_PAUSE_MS, // for a stand-in
-        write: (line) => socket.write(line),
-        end: () => socket.end(),
-        kill: async () => {
-          this.noteFailure(address, `${address.name}: it does not answer`); // it is left alone for a while
-          socket.destroy();
-        },
-      };
-      await welcome(socket, link, { token, stand_in: standIn }, until);
-      socket.setKeepAlive(true);
-      socket.unref();
+      await inTime(post(JSON.stringify({ jsonrpc: "2.0", id: 1, method: "ping" })), until); // brings the token
       return link;
     } catch (error) {
-      socket.destroy();
+      agent.destroy();
       throw error;
     }
   }
@@ -112,14 +136,19 @@ export class Residents {
   }
 }
 
-function opened(socket, event, until) {
-  return new Promise((done, failed) => {
-    const timer = setTimeout(() => socket.destroy(new Error("no connection in time")), Math.max(50, until - Date.now()));
-    const over = (settle) => (value) => {
-      clearTimeout(timer);
-      settle(value);
-    };
-    socket.once("error", over(failed));
-    socket.once(event, over(done));
+/** Return the message of an answer that is an error, if it is one. */
+function reasonOf(text) {
+  try {
+    return JSON.parse(text).error?.message;
+  } catch {
+    return undefined;
+  }
+}
+
+function inTime(promise, until) {
+  let timer;
+  const late = new Promise((_, failed) => {
+    timer = setTimeout(() => failed(new Error("no connection in time")), Math.max(50, until - Date.now()));
   });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }

@@ -3,7 +3,7 @@
 Every answer names the ledger lines that it rests on, and each is looked up before it is given: it
 must exist, and the viewer must be allowed to see it.  With a model (`ask.model`) a router decides,
 the pages are read in at most `ask.rounds` rounds, and findings that are worth it are kept as facts;
-or (`ask.mode: tools`) the model searches by itself, step by step (`tool_loop`).
+or a plugin searches in its own way (`ask.mode`).
 Without a model, or when it fails, the answer quotes the lines that are likely to answer, and says
 so.  Only lines that pass the floor (`retrieval.judgement`) are quoted, or read by a model; without
 any, nothing about the question is stored, and no model is asked.
@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, zip_longest
-from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.answering.citations import (
@@ -28,18 +27,12 @@ from memtier_plugin.answering.citations import (
     cite_hits,
 )
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
-from memtier_plugin.answering.planner import (
-    BY_MODEL,
-    BY_RULES,
-    RulesPlanner,
-    TrainedPlanner,
-    read_policy,
-)
-from memtier_plugin.answering.tool_loop import Policy, retrieve
-from memtier_plugin.answering.tool_search import ToolSearch
+from memtier_plugin.answering.store_search import StoreSearch
 from memtier_plugin.answering.write_back import FindingWriter
-from memtier_plugin.core.errors import CapReached, EndpointError, RerankUnavailable, SettingsError
+from memtier_plugin.core import plugins
+from memtier_plugin.core.errors import CapReached, EndpointError, RerankUnavailable
 from memtier_plugin.core.events import AskEvent
+from memtier_plugin.core.hookspecs import AskMode
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Fact, Purpose
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest, Route, Step
@@ -51,7 +44,6 @@ from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.reranking import NOT_RERANKED, order_pages
-from memtier_plugin.retrieval.tiers import TIERS, TierName
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.pages import Page
@@ -134,6 +126,7 @@ class _Inquiry:
     rounds: int = 0
     pages: list[str] = field(default_factory=list)
     rejected: int = 0
+    problem: str = ""
 
     @property
     def text(self) -> str:
@@ -164,7 +157,7 @@ class _Inquiry:
             pages=tuple(dict.fromkeys(self.pages)),
             written=tuple(written),
             rejected=self.rejected,
-            problem=problem,
+            problem=problem or self.problem,
         )
 
 
@@ -247,8 +240,11 @@ class Answerer:
             return inquiry.answer(
                 EXTRACTIVE, _no_route(first), NOTHING, answered=False, citations=()
             )
-        if self._store.settings.ask.mode == "tools":
-            return self._answer_by_tools(inquiry, model)
+        if (mode := self._store.settings.ask.mode) != "pages":
+            search = plugins.find_ask_mode(mode)
+            if search is not None:
+                return self._answer_by_search(inquiry, model, search)
+            inquiry.problem = f"ask.mode is {mode}, which needs: pip install memtier-papers"
         route = model.route(inquiry.text, facts.injected)
         reply: ModelAnswer | None = None
         if route.action == "S":
@@ -279,14 +275,13 @@ class Answerer:
         )
 
     def _search_log(self, inquiry: _Inquiry, model: AnsweringModel) -> Recall:
-        """Search the log; tier by tier, if it is so configured, until the model has enough."""
-        if not self._store.settings.retrieval.is_tiered:
-            return self._recall(inquiry, "raw", inquiry.text)
-        for tier in TIERS:
-            recall = self._recall(inquiry, "raw", inquiry.text, reach=tier)
-            if tier != TIERS[-1] and model.suffices(inquiry.text, recall.injected):
-                break
-        return recall
+        """Search the log; stage by stage, if its ranker has stages, until the model has enough."""
+        *first, last = self._recaller.ranker.stages or (None,)
+        for stage in first:
+            recall = self._recall(inquiry, "raw", inquiry.text, stage=stage)
+            if model.suffices(inquiry.text, recall.injected):
+                return recall
+        return self._recall(inquiry, "raw", inquiry.text, stage=last)
 
     def _quote_uncited(
         self, inquiry: _Inquiry, model: AnsweringModel, reply: ModelAnswer | None
@@ -296,41 +291,32 @@ class Answerer:
         inquiry.steps += model.steps
         return self._quote_lines(inquiry, f"{model.model.name}: {why}")
 
-    def _answer_by_tools(self, inquiry: _Inquiry, model: AnsweringModel) -> Answer:
-        """Let the model search by itself; what it cites is looked up as with pages."""
-        search = ToolSearch(self._store, self._recaller, inquiry.viewer)
-        planner, why, problem = self._planner(search, model)
+    def _answer_by_search(
+        self, inquiry: _Inquiry, model: AnsweringModel, answer: AskMode
+    ) -> Answer:
+        """Let a plugin search for the answer; what it cites is looked up as with pages."""
+        search = StoreSearch(self._store, self._recaller, inquiry.viewer)
         try:
-            reply = retrieve(planner, search, inquiry.text, inquiry.viewer.at)
+            searched = answer(search, model, inquiry.text, inquiry.viewer.at)
         finally:
             inquiry.steps += search.steps
+        reply: ModelAnswer | None = searched.answer
         inquiry.rounds = len(search.steps)
         inquiry.rejected += reply.invented if reply else 0
         citations = self._cite(inquiry, reply) if reply else []
         if reply is None or not citations:
             return self._quote_uncited(inquiry, model, reply)
         inquiry.steps += model.steps
-        name = model.model.name
-        route = Route(action="R", doubt=1.0, why=("ask.mode is tools", *why), by=name)
+        name, why = model.model.name, f"ask.mode is {self._store.settings.ask.mode}"
+        route = Route(action="R", doubt=1.0, why=(why, *searched.why), by=name)
         return inquiry.answer(
-            name, route, reply.text, answered=reply.enough, citations=citations, problem=problem
+            name,
+            route,
+            reply.text,
+            answered=reply.enough,
+            citations=citations,
+            problem=searched.problem,
         )
-
-    def _planner(
-        self, search: ToolSearch, model: AnsweringModel
-    ) -> tuple[Policy, tuple[str, ...], str]:
-        """Return what plans the searches, a word on it, and why it is not the one configured."""
-        name = self._store.settings.ask.planner
-        if name == BY_MODEL:
-            return model, (), ""
-        if name == BY_RULES:
-            return RulesPlanner(model), ("rules planned the searches",), ""
-        try:
-            weights = read_policy(Path(name).expanduser())
-        except SettingsError as error:
-            return model, (), f"{error}; the model planned the searches"
-        why = ("a trained policy planned the searches",)
-        return TrainedPlanner(weights, search, model), why, ""
 
     def _answer_from_facts(
         self, inquiry: _Inquiry, model: AnsweringModel, facts: Recall
@@ -414,7 +400,7 @@ class Answerer:
         *,
         purpose: Purpose = "ask",
         by_meaning: bool = True,
-        reach: TierName | None = None,
+        stage: str | None = None,
     ) -> Recall:
         started = time.monotonic()
         viewer = inquiry.viewer
@@ -426,13 +412,14 @@ class Answerer:
             depth=depth,
             purpose=purpose,
         )
-        recaller = Recaller(self._actor) if reach else self._recaller
-        recaller.reach = reach
+        recaller = Recaller(self._actor) if stage else self._recaller
+        recaller.stage = stage
         text = inquiry.question if own else text
-        recall = recaller.recall(text, request, by_meaning=by_meaning, hypothetical=own)
+        recall = recaller.recall(text, request, by_meaning=by_meaning, expands=own)
         ms = (time.monotonic() - started) * 1000
         read = recall.postings + recall.vectors
-        tokens = sum(step.tokens for step in recall.steps if step.name == "hypothetical")
+        # Of models that expanded the query; those of the block are no cost.
+        tokens = sum(step.tokens for step in recall.steps if step.name != "pack")
         inquiry.steps.append(Step(name=f"recall {depth}", ms=ms, tokens=tokens, read=read))
         return recall
 

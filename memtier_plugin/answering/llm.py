@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from memtier_plugin.answering.tool_calls import TOOLS
 from memtier_plugin.core.errors import BadAnswer, ContextTooLong
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit, Route, Step
@@ -40,7 +39,6 @@ ENOUGH: Final = "ENOUGH"
 _MAX_FINDINGS: Final = 40  # shown to a prompt
 _MAX_FACTS: Final = 10  # that the router sees
 _FINDING_CHARS: Final = 600
-_MAX_CALL_TOKENS: Final = 400
 
 
 _ROUTE: Final = object_of("route", action=choice_of("S", "R"))
@@ -130,7 +128,7 @@ class AnsweringModel:
         if not lines:
             return False
         shown = [f"[{number}] {format_line(hit, hit.text)}" for number, hit in enumerate(lines, 1)]
-        text = self._chat("suffice", f"Question: {question}\n\n{fence_data(shown)}", 300)
+        text = self.complete("suffice", f"Question: {question}\n\n{fence_data(shown)}", 300)
         return NEED_MORE not in text and text.strip().strip("`.").upper() == ENOUGH
 
     def integrate(
@@ -210,11 +208,6 @@ class AnsweringModel:
         text, invented = reply["answer"].strip(), len(numbers) - len(cites)
         return ModelAnswer(reply["enough"], text, cites, invented)
 
-    def next_call(self, question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
-        """Return the model's next call of a tool, as text; see `tool_loop.Policy`."""
-        user = call_request(question, at, transcript, left)
-        return self._chat("retrieve", user, _MAX_CALL_TOKENS, tools=TOOLS)
-
     def choose_kept(
         self, question: str, findings: Sequence[AnswerFinding], existing: Sequence[Fact]
     ) -> list[KeptFinding]:
@@ -243,9 +236,9 @@ class AnsweringModel:
         return chosen[:MAX_KEPT]
 
     def _ask(self, name: str, user: str, schema: Mapping[str, Any], most: int) -> Any:
-        return parse_json(self._chat(name, user, most, schema=schema), schema)
+        return parse_json(self.complete(name, user, most, schema=schema), schema)
 
-    def _chat(self, name: str, user: str, most: int, **options: Any) -> str:
+    def complete(self, name: str, user: str, most: int, **options: Any) -> str:
         """Return the reply to a prompt, and record what it took."""
         started, tokens = time.monotonic(), 0
         count = sum(step.name.partition(" ")[0] == name for step in self.steps)
@@ -270,14 +263,6 @@ def route_request(question: str, facts: Sequence[Hit]) -> str:
         for number, hit in enumerate(facts[:_MAX_FACTS], 1)
     ]
     return f"Question: {question}\n\n{fence_data(lines)}"
-
-
-def call_request(question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
-    """Return what a model is asked for its next call of a tool; the prompt is ``retrieve``."""
-    return (
-        f"Question: {question}\nAsked on: {at:%Y-%m-%d}\nSteps left: {left}\n\n"
-        f"{fence_data([*transcript] or ['nothing was searched yet'])}"
-    )
 
 
 def _numbered(findings: Sequence[AnswerFinding]) -> list[str]:

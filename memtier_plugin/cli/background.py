@@ -6,8 +6,9 @@ import faulthandler
 import os
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import RenderableType
@@ -15,7 +16,7 @@ from rich.console import RenderableType
 from memtier_plugin.cli.scope import CliCommand, scope_of
 from memtier_plugin.cli.times import LengthOfTime
 from memtier_plugin.cli.views import Document, safe_text
-from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.errors import MemTierError, Unsupported
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.resident_socket import Claim, find_owner, stop_resident, wait_for_claim
 from memtier_plugin.core.residents import Address, parse_address
@@ -23,6 +24,9 @@ from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Resident
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hosts.configured import DEFAULT_PROJECT
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 STATUS_SECONDS: Final = 2.0  # that a resident gets to say how it is
 STOP_SECONDS: Final = 15.0  # that it gets to finish
@@ -114,10 +118,8 @@ def serve(
         assert claim is not None
         faulthandler.enable()  # its log says where a crash was
         ctx.exit(rpc.serve_resident(home, claim, _idle_seconds(home)))
-    from memtier_plugin.server.tcp import tls_of
-
     address = parse_address(f"tls://{tcp}")
-    tls = tls_of(certificate, key) if certificate else None
+    tls = _load_tls(certificate, key)
 
     def announce(address: Address) -> None:
         if scope.as_json:
@@ -130,6 +132,14 @@ def serve(
     finally:
         if claim:
             claim.end()
+
+
+def _load_tls(certificate: Path | None, key: Path | None) -> SSLContext | None:
+    if any(find_spec(package) is None for package in ("starlette", "uvicorn")):
+        raise Unsupported("`serve --tcp` needs some packages: pip install 'memtier[serve]'")
+    from memtier_plugin.server.http import load_tls
+
+    return load_tls(certificate, key) if certificate else None
 
 
 def _idle_seconds(home: Path) -> float:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.times import parse_time
-from memtier_plugin.cli.views import Document, safe_text
+from memtier_plugin.cli.views import Document
 from memtier_plugin.telemetry.bill import read_bill
 
 
@@ -37,26 +37,28 @@ def bill_view(document: Document) -> RenderableType:
     ]
     parts: list[RenderableType] = [views.name_value_table(rows)]
     counts = ("runs", "calls", "read anew", "cached", "cache share", "answered", "cost")
-    table = views.column_table("model", *counts, right=counts)
-    for model in document["models"]:
-        table.add_row(
-            safe_text(model["model"]),
-            str(model["runs"]),
-            str(model["calls"]),
-            str(model["input"] + model["cache_write"]),
-            str(model["cached"]),
+    models = [
+        (
+            model["model"],
+            model["runs"],
+            model["calls"],
+            model["input"] + model["cache_write"],
+            model["cached"],
             f"{model['cached_share']:.1%}",
-            str(model["output"]),
+            model["output"],
             _money(model["cost"]),
         )
-    if table.row_count:
-        parts += ["", table]
-    else:
-        parts.append(safe_text("No host has reported what its model took yet.", "dim"))
-    compared = views.column_table("in all calls", "tokens", "cost", right=["tokens", "cost"])
-    for name, key in (("MemTier's blocks", "memory"), ("all of it, always", "system_prompt")):
-        compared.add_row(name, str(document[f"{key}_tokens"]), _money(document[f"{key}_cost"]))
-    return Group(*parts, "", compared)
+        for model in document["models"]
+    ]
+    parts += [""] if models else []
+    nothing = "No host has reported what its model took yet."
+    parts.append(views.table_view(("model", *counts), models, right=counts, nothing=nothing))
+    compared = [
+        (name, document[f"{key}_tokens"], _money(document[f"{key}_cost"]))
+        for name, key in (("MemTier's blocks", "memory"), ("all of it, always", "system_prompt"))
+    ]
+    names = ("in all calls", "tokens", "cost")
+    return Group(*parts, "", views.table_view(names, compared, right=names[1:]))
 
 
 def _money(cost: float | None) -> str:

@@ -1,6 +1,7 @@
 """What a shell completes: projects, agents, sessions and the short ids of items and recalls.
 
-Click calls these in the process that the shell starts at each press of the key.  What cannot be
+Click calls these in the process that the shell starts at each press of the key; the context's
+object is the `Scope` that every group puts there (`CliGroup.make_context`).  What cannot be
 read completes to nothing: a message would stand in the middle of the user's command line.
 """
 
@@ -30,11 +31,10 @@ def complete_projects(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the name of a project of this home."""
-    from memtier_plugin.cli.scope import scope_of
     from memtier_plugin.core.paths import list_projects
 
     try:
-        names = list_projects(scope_of(ctx).path)
+        names = list_projects(ctx.obj.path)
     except (MemTierError, OSError):
         return []
     return _matching(((name, "") for name in names), incomplete)
@@ -46,10 +46,8 @@ def _from_reader(values: Callable[[Reader], Values]) -> Completer:
     def complete(
         ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from memtier_plugin.cli.scope import scope_of
-
         try:
-            with scope_of(ctx).open() as memory, memory.store.session() as reader:
+            with ctx.obj.open() as memory, memory.store.session() as reader:
                 return _matching(values(reader), incomplete)
         except (MemTierError, OSError):
             return []

@@ -9,7 +9,7 @@ import click
 from rich.console import RenderableType
 
 from memtier_plugin.cli.scope import CliGroup, Scope
-from memtier_plugin.cli.views import Document, column_table, safe_text
+from memtier_plugin.cli.views import Document, safe_text, table_view
 from memtier_plugin.core.settings.load import load_settings, setting_sources
 
 
@@ -37,10 +37,9 @@ def config_check(scope: Scope) -> None:
 
 def settings_view(document: Document) -> RenderableType:
     """Show every key, its value, and where the value came from."""
-    table = column_table("key", "value", "from", wide=["value"])
+    rows = []
     for row in document["settings"]:
-        is_default = row["from"] == "default"
-        style = "dim" if is_default else ""
+        style = "dim" if row["from"] == "default" else ""
         value = row["value"] if isinstance(row["value"], str) else json.dumps(row["value"])
-        table.add_row(safe_text(row["key"], style), safe_text(value, style), safe_text(row["from"]))
-    return table
+        rows.append((safe_text(row["key"], style), safe_text(value, style), row["from"]))
+    return table_view(("key", "value", "from"), rows, wide=["value"])

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
@@ -102,10 +101,7 @@ def report_view(document: views.Document) -> RenderableType:
     shown: list[RenderableType] = [views.name_value_table(rows)]
     if document["dry_run"] and document["drafts"]:
         replaced = {pair["by"]: pair["id"] for pair in document["replaced"]}
-        table = Table("would be written", "status", "instead of", title_justify="left")
-        for fact in document["drafts"]:
-            table.add_row(
-                views.format_value(fact["text"]), fact["status"], replaced.get(fact["id"], "")
-            )
-        shown.append(table)
+        drafts = [(f["text"], f["status"], replaced.get(f["id"], "")) for f in document["drafts"]]
+        names = ("would be written", "status", "instead of")
+        shown += ["", views.table_view(names, drafts, wide=names[:1])]
     return Group(*shown)

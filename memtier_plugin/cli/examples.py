@@ -78,7 +78,6 @@ EXAMPLES: Final = {
     "token revoke": "web-frontend",
     "tui": "",
     "unforget": "5H61N2FJ",
-    "uplift": "--kind fact",
 }
 
 

@@ -9,13 +9,13 @@ from typing import Final
 import click
 from rich.console import Group as Lines
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from memtier_plugin.cli.completion import complete_items, complete_recalls
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import (
     Document,
-    column_table,
     draws,
     format_time,
     format_value,
@@ -24,6 +24,7 @@ from memtier_plugin.cli.views import (
     one_line,
     safe_text,
     short_id,
+    table_view,
 )
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.views.history import LineHistory
@@ -84,17 +85,18 @@ def explain_view(document: Document, curves: Curves | None = None) -> Renderable
         parts += ["", safe_text(title, "bold")]
         for row in rows:
             parts += _ranked_row_view(row, (curves or {}).get(row.id, ()))
-    credits = column_table("run", "line", "reward", "share", "change", right=["reward", "share"])
-    for credit in recall.credits:
-        credits.add_row(
-            safe_text(credit.get("run_id") or "-"),
+    credits = [
+        (
+            credit.get("run_id") or "-",
             short_id(credit.get("item")),
             f"{credit.get('reward', 0):+.1f}",
             f"{credit.get('share', 0):.3f}",
             f"{credit.get('delta', 0):+.4f}",
         )
-    if credits.row_count:
-        parts += ["", credits]
+        for credit in recall.credits
+    ]
+    names = ("run", "line", "reward", "share", "change")
+    parts += ["", table_view(names, credits, right=names[2:4])] if credits else []
     return Lines(*parts, *_block_view(recall))
 
 
@@ -212,31 +214,37 @@ def history_view(history: LineHistory) -> RenderableType:
         ("weight", f"{history.weight:+.4f}{curve}"),
     ]
     parts: list[RenderableType] = [name_value_table(rows)]
-    credits = column_table("when", "run", "reward", "share", "change", "", right=["change"])
-    for credit in history.credits[-_SHOWN:]:
-        credits.add_row(
+    credits = (
+        (
             format_time(credit.at),
-            safe_text(credit.run or "-"),
+            credit.run or "-",
             f"{credit.reward:+.1f}",
             f"{credit.share:.3f}",
             f"{credit.delta:+.4f}",
             "" if credit.counts else "taken back",
         )
-    recalls = column_table("when", "recall", "rank", "", "query", right=["rank"], wide=["query"])
-    for recall in history.recalls[-_SHOWN:]:
-        recalls.add_row(
+        for credit in history.credits[-_SHOWN:]
+    )
+    recalls = (
+        (
             format_time(recall.at),
             short_id(recall.id),
-            str(recall.rank),
+            recall.rank,
             "injected" if recall.injected else "near miss",
-            safe_text(one_line(recall.query)),
+            one_line(recall.query),
         )
-    changes = column_table("when", "what", "by", "run")
-    for change in history.changes[-_SHOWN:]:
-        cells = (format_time(change.at), change.what, change.agent, change.run or "-")
-        changes.add_row(*map(safe_text, cells))
-    tables = (("credits", credits), ("recalls", recalls), ("changes", changes))
-    for title, table in tables:
-        if table.row_count:
+        for recall in history.recalls[-_SHOWN:]
+    )
+    changes = (
+        (format_time(change.at), change.what, change.agent, change.run or "-")
+        for change in history.changes[-_SHOWN:]
+    )
+    for title, names, cells in (
+        ("credits", ("when", "run", "reward", "share", "change", ""), credits),
+        ("recalls", ("when", "recall", "rank", "", "query"), recalls),
+        ("changes", ("when", "what", "by", "run"), changes),
+    ):
+        table = table_view(names, cells, right=["change", "rank"], wide=["query"])
+        if isinstance(table, Table):
             parts += ["", safe_text(title, "bold"), table]
     return Lines(*parts)

@@ -155,19 +155,19 @@ def facts_timeline(scope: Scope, subject: str) -> None:
 
 def fact_list_view(document: Document) -> RenderableType:
     """Render facts, each with its source agents and state."""
-    table = views.column_table("date", "id", "fact", "from", "status", wide=["fact"])
-    for fact in document["facts"]:
-        origins = dict.fromkeys(source["agent"] for source in fact["sources"])
-        table.add_row(
+    rows = (
+        (
             format_time(fact["valid_from"] or fact["timestamp"])[:10],
             short_id(fact["id"]),
-            safe_text(one_line(fact["text"], 300)),
-            safe_text(", ".join(origins)),
+            one_line(fact["text"], 300),
+            ", ".join(dict.fromkeys(source["agent"] for source in fact["sources"])),
             safe_text(state := _state_of(fact), _STATES.get(state, "dim")),
         )
-    if table.row_count:
-        return table
-    return safe_text("No facts found." if "query" in document else "No facts yet.", "dim")
+        for fact in document["facts"]
+    )
+    nothing = "No facts found." if "query" in document else "No facts yet."
+    names = ("date", "id", "fact", "from", "status")
+    return views.table_view(names, rows, wide=["fact"], nothing=nothing)
 
 
 def _state_of(fact: Mapping[str, Any]) -> str:
@@ -204,7 +204,7 @@ def _describe_review(review: Document) -> str:
 
 def fact_diff_view(document: Document) -> RenderableType:
     """Render changes of facts, oldest first, with counts."""
-    table = views.column_table("when", "", "id", "fact", "", wide=["fact"])
+    rows: list[tuple[object, ...]] = []
     counts: dict[str, int] = {}
     for change in document["changes"]:
         what = change["what"]
@@ -217,30 +217,33 @@ def fact_diff_view(document: Document) -> RenderableType:
             fact.append_text(safe_text(f"  ({one_line(change['why'], 200)})", "dim"))
         label = safe_text(f"{sign} {what}", style)
         run = safe_text(change["run"] or change["agent"] or "", "dim")
-        table.add_row(format_time(change["at"]), label, short_id(change["id"]), fact, run)
+        rows.append((format_time(change["at"]), label, short_id(change["id"]), fact, run))
     if not counts:
         return safe_text("No facts changed.", "dim")
+    table = views.table_view(("when", "", "id", "fact", ""), rows, wide=["fact"])
     return Lines(table, safe_text(format_value(counts), "dim"))
 
 
 def consolidations_view(document: Document) -> RenderableType:
     """Render the consolidations, newest first."""
     numbers = ("read", "facts", "proposed", "superseded")
-    table = views.column_table(
-        "when", "run", *numbers, "rejected", "", right=numbers, wide=["rejected"]
-    )
-    for run in document["runs"]:
-        undone = f"undone {format_time(run['reverted'])}: {run['why']}" if run["reverted"] else ""
-        figures = [safe_text(run.get(name, "-")) for name in numbers]
-        rejected = safe_text(format_value(run.get("rejected", {})))
-        table.add_row(
+    rows = (
+        (
             format_time(run["at"]),
-            safe_text(run["run"] or "-"),
-            *figures,
-            rejected,
-            safe_text(undone),
+            run["run"] or "-",
+            *(run.get(name, "-") for name in numbers),
+            format_value(run.get("rejected", {})),
+            f"undone {format_time(run['reverted'])}: {run['why']}" if run["reverted"] else "",
         )
-    return table if table.row_count else safe_text("No consolidation yet.", "dim")
+        for run in document["runs"]
+    )
+    return views.table_view(
+        ("when", "run", *numbers, "rejected", ""),
+        rows,
+        right=numbers,
+        wide=["rejected"],
+        nothing="No consolidation yet.",
+    )
 
 
 def timeline_view(timeline: Timeline) -> RenderableType:

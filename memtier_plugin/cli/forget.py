@@ -22,12 +22,12 @@ from memtier_plugin.cli.scope import CliCommand, Scope, combine_options, progres
 from memtier_plugin.cli.times import parse_time
 from memtier_plugin.cli.views import (
     Document,
-    column_table,
     format_value,
     name_value_table,
     one_line,
     safe_text,
     short_id,
+    table_view,
 )
 from memtier_plugin.lifecycle.purge.rewrite import is_in_progress
 from memtier_plugin.lifecycle.selection import Selection, select_items
@@ -188,23 +188,23 @@ def purge(
 
 def forget_view(document: Document) -> RenderableType:
     """Render the lines that are, or would be, forgotten."""
-    table = column_table("id", "who", "text", wide=["text"])
-    for entry in document["entries"]:
-        who = entry["speaker"] or entry["role"]
-        table.add_row(short_id(entry["id"]), safe_text(who), safe_text(one_line(entry["content"])))
-    for fact in document["facts"]:
-        table.add_row(short_id(fact["id"]), "fact", safe_text(one_line(fact["text"])))
+    rows = [
+        (short_id(entry["id"]), entry["speaker"] or entry["role"], one_line(entry["content"]))
+        for entry in document["entries"]
+    ]
+    rows += [(short_id(fact["id"]), "fact", one_line(fact["text"])) for fact in document["facts"]]
     verb = "forgotten" if document["forgotten"] else "would be forgotten"
-    return Lines(table, safe_text(f"{table.row_count} {verb}", "dim"))
+    table = table_view(("id", "who", "text"), rows, wide=["text"])
+    return Lines(table, safe_text(f"{len(rows)} {verb}", "dim"))
 
 
 def hidden_view(document: Document) -> RenderableType:
     """Render what `forget` hid, each line with the id that brings it back."""
-    table = column_table("id", "of", "text", wide=["text"])
-    for item in document["forgotten"]:
-        whose = safe_text(item["agent"] or item["tier"])
-        table.add_row(short_id(item["id"]), whose, safe_text(one_line(item["text"])))
-    return table if table.row_count else safe_text("Nothing is forgotten.", "dim")
+    rows = (
+        (short_id(item["id"]), item["agent"] or item["tier"], one_line(item["text"]))
+        for item in document["forgotten"]
+    )
+    return table_view(("id", "of", "text"), rows, wide=["text"], nothing="Nothing is forgotten.")
 
 
 def unforget_view(document: Document) -> RenderableType:

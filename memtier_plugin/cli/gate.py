@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
-from memtier_plugin.cli.views import Document, column_table, name_value_table, safe_text, short_id
+from memtier_plugin.cli.views import Document, name_value_table, safe_text, short_id, table_view
 from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
 from memtier_plugin.core.settings.load import load_settings, project_values
 from memtier_plugin.core.settings.schema import Settings
@@ -116,15 +116,12 @@ def gate_view(document: Document) -> RenderableType:
     ]
     parts: list[RenderableType] = [name_value_table(rows)]
     if document["worse"]:
-        table = column_table("answered worse", "id", "before", "after", wide=["answered worse"])
-        for question in document["worse"][:_SHOWN]:
-            table.add_row(
-                safe_text(question["query"]),
-                short_id(question["id"]),
-                f"{question['before']:g}",
-                f"{question['after']:g}",
-            )
-        parts += ["", table]
+        names = ("answered worse", "id", "before", "after")
+        questions = (
+            (row["query"], short_id(row["id"]), f"{row['before']:g}", f"{row['after']:g}")
+            for row in document["worse"][:_SHOWN]
+        )
+        parts += ["", table_view(names, questions, wide=names[:1])]
         if (more := len(document["worse"]) - _SHOWN) > 0:
             parts.append(safe_text(f"{more} more: --json lists all", "dim"))
     return Group(*parts)

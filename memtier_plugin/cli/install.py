@@ -182,13 +182,16 @@ def _next_step(document: Mapping[str, Any], undo: bool, failed: bool) -> str:
 
 def _hosts_view(document: views.Document) -> RenderableType:
     """Render the hosts of this machine, each with the command that sets it up."""
-    table = views.column_table("host", "seen", "MemTier")
-    for row in document["hosts"]:
-        has = f"project {row['project']}" if row["project"] else f"memtier install {row['host']}"
-        table.add_row(row["host"], views.safe_text(row["seen"]), views.safe_text(has))
-    if not table.row_count:
-        return views.safe_text("No host was found here; `memtier install --help` names them all.")
-    return table
+    rows = (
+        (
+            row["host"],
+            row["seen"],
+            f"project {row['project']}" if row["project"] else f"memtier install {row['host']}",
+        )
+        for row in document["hosts"]
+    )
+    nothing = "No host was found here; `memtier install --help` names them all."
+    return views.table_view(("host", "seen", "MemTier"), rows, nothing=nothing)
 
 
 def install_view(document: views.Document) -> RenderableType:

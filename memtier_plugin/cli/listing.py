@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from memtier_plugin.cli.scope import CliCommand, Scope, limit_option
-from memtier_plugin.cli.views import Document, column_table, format_time, safe_text
+from memtier_plugin.cli.views import Document, format_time, table_view
 from memtier_plugin.core.paths import list_projects
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.item_reader import SessionSpan
@@ -90,45 +91,39 @@ def _read_spans(scope: Scope) -> list[SessionSpan]:
 
 def projects_view(document: Document) -> RenderableType:
     """Render the projects of a home."""
-    table = column_table("", "project", "agents", "kB", "last written", right=["agents", "kB"])
-    for row in document["projects"]:
-        table.add_row(
+    rows = (
+        (
             "▸" if row["current"] else "",
-            safe_text(row["project"]),
-            str(row["agents"]),
+            row["project"],
+            row["agents"],
             f"{row['bytes'] / 1000:,.0f}",
             format_time(row["written"]),
         )
-    return _or_nothing(table, "No projects yet.")
+        for row in document["projects"]
+    )
+    names = ("", "project", "agents", "kB", "last written")
+    return table_view(names, rows, right=names[2:4], nothing="No projects yet.")
 
 
 def sessions_view(document: Document) -> RenderableType:
     """Render sessions with their first and last line's time."""
     rows = document["sessions"]
-    table = _span_table("session", "agent", "lines")
-    for row in rows:
-        table.add_row(*_cells(row, "session", "agent", "entries"))
-    if (hidden := document["in_all"] - len(rows)) > 0:
+    table = _span_view(rows, ("session", "agent", "entries"), "No sessions yet.")
+    if isinstance(table, Table) and (hidden := document["in_all"] - len(rows)) > 0:
         table.caption = f"{hidden} more: --limit"
-    return _or_nothing(table, "No sessions yet.")
+    return table
 
 
 def agents_view(document: Document) -> RenderableType:
     """Render agents with their first and last line's time."""
-    table = _span_table("agent", "sessions", "lines")
-    for row in document["agents"]:
-        table.add_row(*_cells(row, "agent", "sessions", "entries"))
-    return _or_nothing(table, "No agents yet.")
+    return _span_view(document["agents"], ("agent", "sessions", "entries"), "No agents yet.")
 
 
-def _span_table(*names: str) -> Table:
-    return column_table(*names, "first said", "last said", right=["sessions", "lines"])
-
-
-def _cells(row: Document, *names: str) -> Iterable[RenderableType]:
-    values = (safe_text(row[name]) for name in names)
-    return (*values, format_time(row["first"]), format_time(row["last"]))
-
-
-def _or_nothing(table: Table, nothing: str) -> RenderableType:
-    return table if table.row_count else safe_text(nothing, "dim")
+def _span_view(rows: Iterable[Document], keys: Sequence[str], nothing: str) -> Table | Text:
+    """Render the values of these keys, and when the first and the last line was said."""
+    cells = (
+        (*(row[key] for key in keys), format_time(row["first"]), format_time(row["last"]))
+        for row in rows
+    )
+    names = [*("lines" if key == "entries" else key for key in keys), "first said", "last said"]
+    return table_view(names, cells, right=["sessions", "lines"], nothing=nothing)

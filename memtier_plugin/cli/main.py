@@ -87,7 +87,6 @@ COMMANDS: Final = {
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
     "token": Lazy("token", "Let clients of `memtier serve --tcp` in, each to its own projects."),
     "tui": Lazy("tui", "Review what waits and read the log, on a full screen."),
-    "uplift": Lazy("uplift", "Show which lines help or harm, by runs that went without them."),
     "web": Lazy("web", "Show the memory in a browser: log, facts, review, recalls, health."),
     "unforget": Lazy(
         "forget",
@@ -104,7 +103,7 @@ SECTIONS: Final = {
     # In the order of a first day.
     "Every day": _names("install init status ask recall remember log review forget doctor"),
     "Look closer": _names(
-        "agents bill diff explain facts metrics people projects sessions tui uplift web"
+        "agents bill diff explain facts metrics people projects sessions tui web"
     ),
     "Correct and take back": _names("edit off on private purge revert unforget"),
     "Bring in and take out": _names("backup export import record restore"),

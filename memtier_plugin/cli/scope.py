@@ -195,6 +195,12 @@ class CliGroup(click.Group):
     command_class = CliCommand
     group_class = type
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Return the context, with the common options given so far."""
+        context = super().make_context(*args, **kwargs)
+        scope_of(context)
+        return context
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the example, and then the epilog."""
         _write_example(ctx, formatter)

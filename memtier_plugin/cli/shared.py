@@ -23,11 +23,11 @@ from memtier_plugin.daemon import lock
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.recovery import remove_abandoned_restores
 from memtier_plugin.storage.shared import engines
-from memtier_plugin.storage.shared.admin import Grant
 from memtier_plugin.storage.shared.leaving import make_own, remove_copy
-from memtier_plugin.storage.shared.membership import is_joining, shared_name
-from memtier_plugin.storage.shared.membership import join as make_shared
-from memtier_plugin.storage.shared.store import SharedStore
+from memtier_plugin.storage.shared.marker import is_joining, shared_name
+from memtier_plugin.storage.shared.marker import join as make_shared
+from memtier_plugin.storage.shared.protocol import MachineGrant
+from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.store import Store
 from memtier_plugin.transfer.bootstrap import join_by_snapshot, write_snapshot
 
@@ -96,8 +96,8 @@ def grant(
     password = os.environ.get(password_env) if password_env else None
     if password_env and not password:
         raise SettingsError(f"the environment variable {password_env} is empty")
-    what = Grant(machine, name or scope.project_name, only_agent, read_only)
-    scope.show(engines.grant(url or _server(scope), what, password))
+    given = MachineGrant(machine, name or scope.project_name, only_agent, read_only)
+    scope.show(engines.grant(url or _server(scope), given, password))
 
 
 @shared.command(cls=CliCommand)
@@ -175,8 +175,10 @@ def _alone(home: Path, project: str) -> Iterator[None]:
 def snapshot(scope: Scope, file: Path, agents: tuple[str, ...]) -> None:
     """Write this machine's copy and index into FILE, for `join --snapshot` on a new one."""
     with scope.open() as memory, progress_bar() as report:
-        store, step = _store(memory.store), partial(report, "copying")
-        streams, lines = write_snapshot(store, file, agents, datetime.now(UTC), step)
+        sharing, step = _sharing(memory.store), partial(report, "copying")
+        streams, lines = write_snapshot(
+            memory.store, sharing, file, agents, datetime.now(UTC), step
+        )
     figures = {"streams": streams, "lines": lines, "bytes": file.stat().st_size}
     scope.show({"file": str(file), "agents": [*agents] or None, **figures})
 
@@ -200,13 +202,13 @@ def leave(scope: Scope, forget: bool, undelivered: bool) -> None:
     with _alone(scope.path, scope.project_name):
         away = None
         with scope.open() as memory:
-            store = _store(memory.store)
+            sharing = _sharing(memory.store)
             try:
-                store.sync()
-                store.ledger.leave()
+                sharing.sync()
+                sharing.ledger.leave()
             except LedgerError as error:
                 away = str(error)
-            waiting = store.shared_status()["waiting"]
+            waiting = sharing.shared_status()["waiting"]
         if not undelivered and (waiting or away):
             why = away or "the server took not all of it"
             raise LedgerError(
@@ -230,11 +232,11 @@ def leave(scope: Scope, forget: bool, undelivered: bool) -> None:
 
 def _synchronise(scope: Scope, **taken: int) -> None:
     with scope.open() as memory:
-        store = _store(memory.store)
-        synced = store.sync()
+        sharing = _sharing(memory.store)
+        synced = sharing.sync()
         if taken:
-            store.catch_up_all()  # the copied files are known by their content
-        state = store.shared_status()
+            memory.store.catch_up_all()  # the copied files are known by their content
+        state = sharing.shared_status()
     done = {"fetched": synced.pulled, "delivered": synced.delivered, "purged": synced.purged}
     why = {"refused": synced.refused} if synced.refused else {}
     scope.show({**taken, **done, "waiting": state["waiting"], **why})
@@ -245,10 +247,10 @@ def _synchronise(scope: Scope, **taken: int) -> None:
 def status(scope: Scope) -> None:
     """Show how far this machine follows, and which machines a purge has not reached."""
     with scope.open() as memory:
-        store = _store(memory.store)
-        state, heads = store.shared_status(), store.ledger.heads()
-        behind = sum(head.offset - store.replica.offset(stream) for stream, head in heads.items())
-        pending = {machine for machine, *_ in store.ledger.pending()}
+        sharing = _sharing(memory.store)
+        state, heads = sharing.shared_status(), sharing.ledger.heads()
+        behind = sum(head.offset - sharing.replica.offset(stream) for stream, head in heads.items())
+        pending = {machine for machine, *_ in sharing.ledger.pending()}
     lines = sum(head.offset for head in heads.values())
     figures = {"streams": len(heads), "lines": lines, "behind": behind}
     scope.show({**state, **figures, "purge_pending": sorted(pending)})
@@ -259,7 +261,7 @@ def status(scope: Scope) -> None:
 def purges(scope: Scope) -> None:
     """Show which machines each purge has reached, and which it has not."""
     with scope.open() as memory:
-        _store(memory.store).sync()
+        _sharing(memory.store).sync()
         scope.show({"purges": memory.purges()}, _purges_view)
 
 
@@ -275,7 +277,7 @@ def _purges_view(document: Document) -> RenderableType:
     return table if table.row_count else safe_text("Nothing was purged since it is shared.", "dim")
 
 
-def _store(store: Store) -> SharedStore:
+def _sharing(store: Store) -> Sharing:
     if store.sharing is None:
         raise SettingsError("this project is not shared from this machine: `memtier shared join`")
     return store.sharing

@@ -13,12 +13,12 @@ from rich.text import Text
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import (
     Document,
-    column_table,
     format_time,
     format_value,
     name_value_table,
     one_line,
     safe_text,
+    table_view,
 )
 from memtier_plugin.hosts.silence import describe_silent_hosts
 from memtier_plugin.providers.pricing import format_cost
@@ -49,7 +49,7 @@ def status_view(document: Document) -> RenderableType:
     ]
     parts: list[RenderableType] = [name_value_table(rows)]
     for table in (_jobs_table(document), _hooks_table(document), _waits_table(document)):
-        if not isinstance(table, Table) or table.row_count:
+        if isinstance(table, Table) or table.plain:
             parts += ["", table]
     for host, count in document.get("prompts", {}).items():
         line = "{unanswered} of {prompts} prompts got no answer ({share:.1%})".format(**count)
@@ -69,48 +69,53 @@ def status_view(document: Document) -> RenderableType:
     return Group(*parts)
 
 
-def _jobs_table(document: Document) -> Table:
-    table = column_table("job", "last ok", "last error", "in a row", "next", right=["in a row"])
+def _jobs_table(document: Document) -> Table | Text:
     background = document.get("background", {})
-    for name, state in background.get("jobs", {}).items():
-        table.add_row(
-            safe_text(name),
+    rows = (
+        (
+            name,
             format_time(state["ok"]),
             format_time(state["failed"]),
-            str(state["failures"] or ""),
+            state["failures"] or "",
             format_time(state["next"]) if background["served"] else "",
         )
-    return table
+        for name, state in background.get("jobs", {}).items()
+    )
+    names = ("job", "last ok", "last error", "in a row", "next")
+    return table_view(names, rows, right=["in a row"])
 
 
 def _hooks_table(document: Document) -> Table | Text:
-    table = column_table("agent", "hook", "last ok", "last error", "error", wide=["error"])
-    for agent, by_hook in document.get("hooks", {}).items():
-        for hook, mark in by_hook.items():
-            table.add_row(
-                safe_text(agent),
-                safe_text(hook),
-                format_time(mark.get("last_ok")),
-                format_time(mark.get("last_error")),
-                safe_text(one_line(mark.get("error") or "")),
-            )
-    return table if table.row_count else safe_text("No host has called a hook yet.", "dim")
-
-
-def _waits_table(document: Document) -> Table:
-    figures = ("last ms", "slowest ms", "calls", "no answer")
-    table = column_table("agent", "hook", *figures[:2], "on", *figures[2:], right=figures)
-    for agent, hook, mark in _hook_waits(document):
-        table.add_row(
-            safe_text(agent),
-            safe_text(hook),
-            str(mark["last_ms"]),
-            str(mark["slowest_ms"]),
-            format_time(mark["slowest_at"]),
-            str(mark.get("calls") or mark["runs"]),
-            str(mark.get("failed") or ""),
+    rows = (
+        (
+            agent,
+            hook,
+            format_time(mark.get("last_ok")),
+            format_time(mark.get("last_error")),
+            one_line(mark.get("error") or ""),
         )
-    return table
+        for agent, by_hook in document.get("hooks", {}).items()
+        for hook, mark in by_hook.items()
+    )
+    names = ("agent", "hook", "last ok", "last error", "error")
+    return table_view(names, rows, wide=["error"], nothing="No host has called a hook yet.")
+
+
+def _waits_table(document: Document) -> Table | Text:
+    figures = ("last ms", "slowest ms", "calls", "no answer")
+    rows = (
+        (
+            agent,
+            hook,
+            mark["last_ms"],
+            mark["slowest_ms"],
+            format_time(mark["slowest_at"]),
+            mark.get("calls") or mark["runs"],
+            mark.get("failed") or "",
+        )
+        for agent, hook, mark in _hook_waits(document)
+    )
+    return table_view(("agent", "hook", *figures[:2], "on", *figures[2:]), rows, right=figures)
 
 
 def _hook_waits(document: Document) -> Iterator[tuple[str, str, Document]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Final, TextIO, cast
 
@@ -98,6 +98,24 @@ def column_table(*names: str, right: Iterable[str] = (), wide: Iterable[str] = (
             ratio=1 if name in wide and sys.stdout.isatty() else None,
         )
     return table
+
+
+def table_view(
+    names: Sequence[str],
+    rows: Iterable[Iterable[object]],
+    *,
+    right: Iterable[str] = (),
+    wide: Iterable[str] = (),
+    nothing: str = "",
+) -> Table | Text:
+    """Render rows below the names of their columns; ``nothing`` where there are none.
+
+    A cell is a text that is rendered already, or a value that is made safe to print.
+    """
+    table = column_table(*names, right=right, wide=wide)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else safe_text(cell) for cell in row))
+    return table if table.row_count else safe_text(nothing, "dim")
 
 
 def format_time(iso: object) -> str:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
+from msgspec import Meta
 
-class Within(NamedTuple):
-    """The least and the greatest value of a number; None where it has no end."""
-
-    low: float
-    high: float | None = None
-
-
-Count = Annotated[int, Within(1, 2**63 - 1)]
-Lines = Annotated[int, Within(1, 1000)]
-Tokens = Annotated[int, Within(16, 100_000)]
-Milliseconds = Annotated[float, Within(0, 86_400_000)]  # a day
+Count = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Lines = Annotated[int, Meta(ge=1, le=1000)]
+Tokens = Annotated[int, Meta(ge=16, le=100_000)]
+Milliseconds = Annotated[float, Meta(ge=0, le=86_400_000)]  # a day

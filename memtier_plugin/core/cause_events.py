@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
-
-from memtier_plugin.core.event_payload import EventPayload, StateEvent, optional
+from memtier_plugin.core.event_payload import EventPayload, EventRecord, StateEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Withholding:
+class Withholding(EventRecord, frozen=True, kw_only=True):
     """The lottery of a recall: each of its lines might have been withheld with probability ``p``.
 
     ``item`` is the line that was, None where none was; ``exempt`` are injected items that took no
@@ -18,57 +13,39 @@ class Withholding:
     """
 
     p: float
-    item: str | None = optional()
-    exempt: tuple[str, ...] | None = optional()
+    item: str | None = None
+    exempt: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliverEvent(EventPayload):
+class DeliverEvent(EventPayload, frozen=True, kw_only=True):
     """The host said that a prompt has the block of a recall that was offered to it."""
 
-    KIND: ClassVar[str] = "deliver"
+    KIND = "deliver"
 
     recall: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeEvent(EventPayload):
+class OutcomeEvent(EventPayload, frozen=True, kw_only=True):
     """A run ended with a reward, of which its recalls have a part; a later ``attempt`` counts."""
 
-    KIND: ClassVar[str] = "outcome"
+    KIND = "outcome"
 
     attempt: int
     reward: float
-    confidence: float | None = optional()  # where it was judged by what the tools returned
+    confidence: float | None = None  # where it was judged by what the tools returned
     recalls: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpliftEvent(StateEvent):
+class UpliftEvent(StateEvent, frozen=True, kw_only=True):
     """The weight of an item is bounded by its measured uplift from now on.
 
     Not by an interval (``low``, ``high``) that includes zero, which takes back an earlier bound.
     """
 
-    KIND: ClassVar[str] = "uplift"
+    KIND = "uplift"
 
     mean: float = 0.0
     low: float = 0.0
     high: float = 0.0
     shown: int = 0
     withheld: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttributeEvent(EventPayload):
-    """A model scored the answer of a run with and without each line of its block.
-
-    ``affinities`` holds by item how much likelier the line made each token of the answer, in nats,
-    at least 0; ``problem`` says why the run was not scored.
-    """
-
-    KIND: ClassVar[str] = "attribute"
-
-    model: str
-    affinities: Mapping[str, float] = field(default_factory=dict)
-    problem: str = ""

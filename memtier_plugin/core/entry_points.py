@@ -1,24 +1,65 @@
-"""Check whether plugins may be installed, without importing `importlib.metadata`."""
+"""Find the entry points of plugins without `importlib.metadata`, whose import is slow."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 COMMANDS_GROUP: Final = "memtier.commands"  # of plugins that only the terminal loads
 
 
+def find_entry_points(group: str) -> dict[str, str]:
+    """Return the references of a group, such as `package.module:attribute`, by name.
+
+    Of a distribution that lies in two folders of the path the first is meant.
+    """
+    points: dict[str, str] = {}
+    distributions: set[str] = set()
+    for folder in filter(Path.exists, map(Path, sys.path)):
+        if not folder.is_dir():
+            return _read_slowly(group)  # an archive
+        for pattern in ("*.dist-info/entry_points.txt", "*.egg-info/entry_points.txt"):
+            for file in sorted(folder.glob(pattern)):
+                distribution = file.parent.name.partition("-")[0]
+                if distribution not in distributions:
+                    distributions.add(distribution)
+                    points = {**_read_group(file, group), **points}
+    return points
+
+
+def load_entry_point(reference: str) -> Any:
+    """Import what an entry point refers to."""
+    module, _, attributes = reference.partition("[")[0].partition(":")
+    target: Any = import_module(module.strip())
+    for name in filter(None, attributes.strip().split(".")):
+        target = getattr(target, name)
+    return target
+
+
 def may_be_installed(group: str) -> bool:
-    """Return whether an installed distribution may name a group of entry points; true in doubt."""
-    heading = f"[{group}]".encode()
+    """Return whether an installed distribution names a group of entry points."""
+    return bool(find_entry_points(group))
+
+
+def _read_group(file: Path, group: str) -> dict[str, str]:
+    points: dict[str, str] = {}
+    section = ""
     try:
-        for folder in filter(Path.exists, map(Path, sys.path)):
-            if not folder.is_dir():
-                return True  # an archive
-            for pattern in ("*.dist-info/entry_points.txt", "*.egg-info/entry_points.txt"):
-                if any(heading in file.read_bytes() for file in folder.glob(pattern)):
-                    return True
-    except OSError:
-        return True
-    return False
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, ValueError):  # another process is installing it
+        return {}
+    for line in map(str.strip, lines):
+        if line.startswith("["):
+            section = line[1:-1]
+        elif section == group and line and line[0] not in "#;":
+            name, _, reference = line.partition("=")
+            points[name.strip()] = reference.strip()
+    return points
+
+
+def _read_slowly(group: str) -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=group)}

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, ClassVar, Self
 
 from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.structs import Record, json_form
 
 
-def optional() -> Any:
-    """Declare a field that is left out of a line where it is None."""
-    return field(default=None, metadata={"optional": True})
+class EventRecord(Record, frozen=True):
+    """A record in a line of the journal, which lacks the fields that are None but for `NULLS`."""
+
+    NULLS = frozenset[str]()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, keys in the order of the fields."""
+        nulls = self.NULLS
+        return {
+            name: json_form(value)
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None or name in nulls
+        }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventPayload:
+class EventPayload(EventRecord, frozen=True):
     """The fields that one kind of event adds to the common ones."""
 
     KIND: ClassVar[str]
 
     def to_data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return fields_of(self)
+        return self.to_json()
 
     @classmethod
     def of(cls, event: JournalEvent) -> Self:
@@ -33,43 +41,18 @@ class EventPayload:
             KeyError: a field is missing.
             ValueError: a field has the wrong type; names it.
         """
-        return cls.from_data(event.data)
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Read the fields from their JSON form; raises as `of` does."""
-        from memtier_plugin.core.codecs import convert  # here: hosts import events without msgspec
-
-        return convert(data, cls)
+        return cls.from_json(event.data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateEvent(EventPayload):
+class StateEvent(EventPayload, frozen=True, kw_only=True):
     """An event that changes the state of entries or facts."""
 
     items: tuple[str, ...]
 
 
-def fields_of(record: Any) -> dict[str, Any]:
-    """Return the JSON form of a record: its fields, those that it leaves out left out."""
-    kind: type = type(record)
-    return {
-        name: _plain(value)
-        for name, optional in _declared(kind)
-        if (value := getattr(record, name)) is not None or not optional
-    }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, str | float | int):  # as most
-        return value
-    if is_dataclass(value):
-        return fields_of(value)
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return value
-
-
 @cache
-def _declared(cls: type) -> list[tuple[str, bool]]:
-    return [(f.name, "optional" in f.metadata) for f in fields(cls)]
+def plugin_payload(kind: str) -> type[EventPayload] | None:
+    """Return the payload of a kind of event that an installed plugin writes."""
+    from memtier_plugin.core import plugins  # here: few journals have such events
+
+    return plugins.find_event_kinds().get(kind)

@@ -1,30 +1,28 @@
-"""The schema of the journal: one frozen dataclass for each kind of event.
+"""The schema of the journal: one frozen record for each kind of event.
 
 A journal line holds the common fields of a `JournalEvent` and, beside them, the fields of its kind.
 Here is the only place that names these fields. Writers pass an instance to `Actor.event`; readers
 call `CreditEvent.of(event)` and get the typed fields of a line.
-Fields are written in the order in which they are declared, `optional` ones only where not None.
+Fields are written in the order in which they are declared; None only where `NULLS` names them.
 Unknown fields of a line are ignored; those that old lines lack have defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from memtier_plugin.core import (
     cause_events,
-    learning_events,
+    event_payload,
     priority_events,
     purge_events,
     recall_lines,
     usage_events,
 )
 from memtier_plugin.core.cause_events import Withholding
-from memtier_plugin.core.event_payload import EventPayload, StateEvent, fields_of, optional
-from memtier_plugin.core.fast_init import fast_init
+from memtier_plugin.core.event_payload import EventPayload, EventRecord, StateEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.purge_events import PurgeReachedEvent as PurgeReachedEvent
 from memtier_plugin.core.records import JournalEvent
@@ -32,9 +30,7 @@ from memtier_plugin.core.records import JournalEvent
 # -- recall and learning ---------------------------------------------------------------------------
 
 
-@fast_init
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedItem:
+class RankedItem(EventRecord, frozen=True, kw_only=True):
     """An item of a recall: its rank among all hits, and the signals that made its score."""
 
     item: str
@@ -42,43 +38,43 @@ class RankedItem:
     tier: str = "episodic"
     score: float = 0.0
     weight: float = 0.0
-    signals: Mapping[str, float] = field(default_factory=dict)
-    note: str | None = optional()
-    proof: str | None = optional()
+    signals: Mapping[str, float] = {}
+    note: str | None = None
+    proof: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallEvent(EventPayload):
+class RecallEvent(EventPayload, frozen=True, kw_only=True):
     """A query was answered; ``injected`` are the items whose lines stand in the block.
 
     ``probability``: that the best hits hold what is needed; ``silent``: why none is injected.
     ``at`` is "" at the event's time; ``everybody``: the person at the machine asked.
     """
 
-    KIND: ClassVar[str] = "recall"
+    KIND = "recall"
+    NULLS = frozenset({"session_id", "sender", "k", "token_budget"})
 
     query: str = ""
     purpose: str = "search"
     profile: str = ""
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = {}
     session_id: str | None = None
     at: str = ""
     sender: str | None = None
-    everybody: bool | None = optional()
+    everybody: bool | None = None
     k: int | None = None
     token_budget: int | None = None
     repeats: tuple[str, ...] = ()
     depth: str = "mixed"
-    route: Mapping[str, Any] | None = optional()
+    route: Mapping[str, Any] | None = None
     steps: tuple[Mapping[str, Any], ...] = ()
     label: str = ""
     ms: float = 0.0
     postings: int = 0
     vectors: int = 0
     tokens: int = 0
-    probability: float | None = optional()
-    silent: str | None = optional()
-    withheld: Withholding | None = optional()
+    probability: float | None = None
+    silent: str | None = None
+    withheld: Withholding | None = None
     injected: tuple[RankedItem, ...] = ()
     near_misses: tuple[RankedItem, ...] = ()
 
@@ -88,96 +84,92 @@ class RecallEvent(EventPayload):
 
     def in_full(self) -> dict[str, Any]:
         """Return the JSON form of every field."""
-        return fields_of(self)
+        return self.to_json()
 
     @classmethod
     def of(cls, event: JournalEvent) -> Self:
         """Read the fields of a recall's line, packed or written in full by an earlier version."""
-        return cls.from_data(recall_lines.unpack(event.data))
+        return cls.from_json(recall_lines.unpack(event.data))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreditEvent(EventPayload):
+class CreditEvent(EventPayload, frozen=True, kw_only=True):
     """The outcome of a run moved the weight of an item (MemTier, eq. 1)."""
 
-    KIND: ClassVar[str] = "credit"
+    KIND = "credit"
 
     item: str
     attempt: int
     reward: float = 0.0
     share: float = 0.0
     delta: float
-    confidence: float | None = optional()  # where it was judged by what the tools returned
-    recalls: tuple[str, ...] | None = optional()  # of other runs, named when this one ended
-    proxy: str | None = optional()  # that made the share, where a job did
+    confidence: float | None = None  # where it was judged by what the tools returned
+    recalls: tuple[str, ...] | None = None  # of other runs, named when this one ended
+    proxy: str | None = None  # that made the share, where a job did
 
 
 # -- facts -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsolidateEvent(EventPayload):
+class ConsolidateEvent(EventPayload, frozen=True, kw_only=True):
     """A consolidation read a window of entries, or ended early with a problem.
 
     ``cursors`` is how many bytes of each ledger file were read.
     """
 
-    KIND: ClassVar[str] = "consolidate"
+    KIND = "consolidate"
 
     extractor: str = "rules"
-    number: int | None = optional()
-    cursors: Mapping[str, int] | None = optional()
+    number: int | None = None
+    cursors: Mapping[str, int] | None = None
     read: int = 0
-    facts: int | None = optional()
-    proposed: int | None = optional()
-    promoted: int | None = optional()
-    superseded: int | None = optional()
-    updated: int | None = optional()
-    ignored: int | None = optional()
-    rejected: Mapping[str, int] | None = optional()
-    tokens: int | None = optional()
-    cost: float | None = optional()
-    ms: float | None = optional()
-    unread: tuple[str, ...] | None = optional()
-    problem: str | None = optional()
+    facts: int | None = None
+    proposed: int | None = None
+    promoted: int | None = None
+    superseded: int | None = None
+    updated: int | None = None
+    ignored: int | None = None
+    rejected: Mapping[str, int] | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    ms: float | None = None
+    unread: tuple[str, ...] | None = None
+    problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromoteEvent(StateEvent):
+class PromoteEvent(StateEvent, frozen=True, kw_only=True):
     """A consolidation derived facts from entries."""
 
-    KIND: ClassVar[str] = "promote"
+    KIND = "promote"
 
     facts: tuple[str, ...] = ()
     agent: str = ""
     session: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposeEvent(EventPayload):
+class ProposeEvent(EventPayload, frozen=True, kw_only=True):
     """Facts were written that await review."""
 
-    KIND: ClassVar[str] = "propose"
+    KIND = "propose"
 
     items: tuple[str, ...]
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupersedeEvent(StateEvent):
+class SupersedeEvent(StateEvent, frozen=True, kw_only=True):
     """A newer fact took the place of others, which were true until ``valid_to``."""
 
-    KIND: ClassVar[str] = "supersede"
+    KIND = "supersede"
+    NULLS = frozenset({"valid_to"})
 
     by: str
     valid_to: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetractEvent(StateEvent):
+class RetractEvent(StateEvent, frozen=True, kw_only=True):
     """An entry took back what facts said, with nothing in their place, from ``valid_to`` on."""
 
-    KIND: ClassVar[str] = "retract"
+    KIND = "retract"
+    NULLS = frozenset({"valid_to"})
 
     entry: str
     agent: str = ""
@@ -185,66 +177,60 @@ class RetractEvent(StateEvent):
     valid_to: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptEvent(StateEvent):
+class AcceptEvent(StateEvent, frozen=True, kw_only=True):
     """A reviewer accepted proposed facts."""
 
-    KIND: ClassVar[str] = "accept"
+    KIND = "accept"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectEvent(StateEvent):
+class RejectEvent(StateEvent, frozen=True, kw_only=True):
     """A reviewer rejected proposed facts."""
 
-    KIND: ClassVar[str] = "reject"
+    KIND = "reject"
 
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummariseEvent(EventPayload):
+class SummariseEvent(EventPayload, frozen=True, kw_only=True):
     """A pass wrote summaries, timelines and profiles."""
 
-    KIND: ClassVar[str] = "summarise"
+    KIND = "summarise"
 
     sessions: int = 0
     days: int = 0
     timelines: int = 0
-    months: int | None = optional()
-    people: int | None = optional()
-    profiles: int | None = optional()
+    months: int | None = None
+    people: int | None = None
+    profiles: int | None = None
     superseded: int = 0
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkPeopleEvent(EventPayload):
+class LinkPeopleEvent(EventPayload, frozen=True, kw_only=True):
     """Somebody said that these senders are one person; "" is the user where none is named."""
 
-    KIND: ClassVar[str] = "link_people"
+    KIND = "link_people"
 
     people: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnlinkPeopleEvent(LinkPeopleEvent):
+class UnlinkPeopleEvent(LinkPeopleEvent, frozen=True, kw_only=True):
     """Somebody said that these senders are not whom they were linked with."""
 
-    KIND: ClassVar[str] = "unlink_people"
+    KIND = "unlink_people"
 
 
 Verdict = Literal["admitted", "rejected", "left_out"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateEvent(StateEvent):
+class GateEvent(StateEvent, frozen=True, kw_only=True):
     """The encoding gate judged entries (True Memory, eq. 1).
 
     ``signals`` are of each item its novelty, salience and prediction error, none where an earlier
     verdict was only brought to the mode; what is ``left_out`` has no vectors and n-grams.
     """
 
-    KIND: ClassVar[str] = "gate"
+    KIND = "gate"
 
     verdict: Verdict
     signals: tuple[tuple[float | None, ...], ...] = ()
@@ -253,120 +239,110 @@ class GateEvent(StateEvent):
 # -- undo ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevertEvent(StateEvent):
+class RevertEvent(StateEvent, frozen=True, kw_only=True):
     """A consolidation was rolled back.
 
     ``probes``, ``before`` and ``after`` are the figures of a recall regression check that failed.
     """
 
-    KIND: ClassVar[str] = "revert"
+    KIND = "revert"
 
     why: str = ""
-    probes: int | None = optional()
-    before: int | None = optional()
-    after: int | None = optional()
+    probes: int | None = None
+    before: int | None = None
+    after: int | None = None
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreEvent(StateEvent):
+class RestoreEvent(StateEvent, frozen=True, kw_only=True):
     """A consolidation was rolled back: items have the state from before it again."""
 
-    KIND: ClassVar[str] = "restore"
+    KIND = "restore"
 
     facts: tuple[str, ...] = ()
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreByUndoEvent(RestoreEvent):
+class RestoreByUndoEvent(RestoreEvent, frozen=True, kw_only=True):
     """The same, written by the undo of a recorded run, which puts the run first."""
 
     def to_data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"run": self.run, **fields_of(self)}
+        return {"run": self.run, **self.to_json()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UndoEvent(StateEvent):
+class UndoEvent(StateEvent, frozen=True, kw_only=True):
     """An event that undoes a recorded run of an agent, or brings it back."""
 
     run: str
     agent: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WithdrawEvent(UndoEvent):
+class WithdrawEvent(UndoEvent, frozen=True, kw_only=True):
     """The entries of a run, and the facts that rest on them alone, were hidden."""
 
-    KIND: ClassVar[str] = "withdraw"
+    KIND = "withdraw"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UncreditEvent(UndoEvent):
+class UncreditEvent(UndoEvent, frozen=True, kw_only=True):
     """The credits of a run were taken back."""
 
-    KIND: ClassVar[str] = "uncredit"
+    KIND = "uncredit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReinstateEvent(UndoEvent):
+class ReinstateEvent(UndoEvent, frozen=True, kw_only=True):
     """A withdrawn run was brought back, with its credits."""
 
-    KIND: ClassVar[str] = "reinstate"
+    KIND = "reinstate"
 
 
 # -- forgetting ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetEvent(StateEvent):
+class ForgetEvent(StateEvent, frozen=True, kw_only=True):
     """Items were hidden; with ``session``, all of that session."""
 
-    KIND: ClassVar[str] = "forget"
+    KIND = "forget"
+    NULLS = frozenset({"session"})
 
     session: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnforgetEvent(StateEvent):
+class UnforgetEvent(StateEvent, frozen=True, kw_only=True):
     """Items that had been hidden were brought back."""
 
-    KIND: ClassVar[str] = "unforget"
+    KIND = "unforget"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfideEvent(StateEvent):
+class ConfideEvent(StateEvent, frozen=True, kw_only=True):
     """Entries became confidences; with ``session``, what its sender (None: anybody) says there."""
 
-    KIND: ClassVar[str] = "confide"
+    KIND = "confide"
+    NULLS = frozenset({"session"})
 
     session: str | None = None
-    sender: str | None = optional()
+    sender: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposeForgetEvent(EventPayload):
+class ProposeForgetEvent(EventPayload, frozen=True, kw_only=True):
     """A model asked to forget a fact, or ``evidence`` did; ``proposal``: a person decided.
 
     ``fact`` may be an entry, too, where evidence asks.
     """
 
-    KIND: ClassVar[str] = "propose_forget"
+    KIND = "propose_forget"
 
     fact: str
-    proposal: str | None = optional()
-    accepted: bool | None = optional()
-    why: str | None = optional()
-    evidence: str | None = optional()
+    proposal: str | None = None
+    accepted: bool | None = None
+    why: str | None = None
+    evidence: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetainEvent(EventPayload):
+class RetainEvent(EventPayload, frozen=True, kw_only=True):
     """The retention policy hid so many entries and facts."""
 
-    KIND: ClassVar[str] = "retain"
+    KIND = "retain"
 
     entries: int = 0
     facts: int = 0
@@ -375,64 +351,60 @@ class RetainEvent(EventPayload):
     mb: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PurgeEvent(EventPayload):
+class PurgeEvent(EventPayload, frozen=True, kw_only=True):
     """A purge is complete; its receipt holds counts only, none of the words.
 
     In a shared project ``shared`` has what the other machines need to remove it too: who they are,
     and criteria without words, until all have.
     """
 
-    KIND: ClassVar[str] = "purge"
+    KIND = "purge"
 
-    receipt: Mapping[str, Any] = field(default_factory=dict)
-    shared: Mapping[str, Any] | None = optional()
+    receipt: Mapping[str, Any] = {}
+    shared: Mapping[str, Any] | None = None
 
 
 # -- models and questions --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatEvent(EventPayload):
+class ChatEvent(EventPayload, frozen=True, kw_only=True):
     """A chat request was reserved (``reserves``), or what it took was settled (``settles``)."""
 
-    KIND: ClassVar[str] = "chat"
+    KIND = "chat"
 
-    settles: str | None = optional()
+    settles: str | None = None
     model: str = ""
     purpose: str = ""
-    reserves: float | None = optional()
+    reserves: float | None = None
     calls: int = 0
-    tokens: int | None = optional()
-    output_tokens: int | None = optional()
-    cost: float | None = optional()
+    tokens: int | None = None
+    output_tokens: int | None = None
+    cost: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedEvent(EventPayload):
+class EmbedEvent(EventPayload, frozen=True, kw_only=True):
     """Embedding requests were approved, reserved or settled."""
 
-    KIND: ClassVar[str] = "embed"
+    KIND = "embed"
 
-    settles: str | None = optional()
+    settles: str | None = None
     model: str = ""
-    approved: float | None = optional()
-    reserves: float | None = optional()
-    tokens: int | None = optional()
-    embedded: int | None = optional()
-    cost: float | None = optional()
+    approved: float | None = None
+    reserves: float | None = None
+    tokens: int | None = None
+    embedded: int | None = None
+    cost: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskEvent(EventPayload):
+class AskEvent(EventPayload, frozen=True, kw_only=True):
     """A question was answered."""
 
-    KIND: ClassVar[str] = "ask"
+    KIND = "ask"
 
     question: str = ""
     by: str = ""
     answered: bool = False
-    route: Mapping[str, Any] = field(default_factory=dict)
+    route: Mapping[str, Any] = {}
     rounds: int = 0
     pages: tuple[str, ...] = ()
     citations: tuple[str, ...] = ()
@@ -446,18 +418,17 @@ class AskEvent(EventPayload):
 # -- operations ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookFailedEvent(EventPayload):
+class HookFailedEvent(EventPayload, frozen=True, kw_only=True):
     """A hook of a host failed."""
 
-    KIND: ClassVar[str] = "hook_failed"
+    KIND = "hook_failed"
 
     host_agent: str = ""
     hook: str = ""
     error: str = ""
 
 
-_MODULES: Final = (cause_events, learning_events, priority_events, purge_events, usage_events)
+_MODULES: Final = (cause_events, priority_events, purge_events, usage_events)
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
     for module in (globals(), *map(vars, _MODULES))
@@ -491,10 +462,10 @@ def new_event(
 
 
 def payload_of(event: JournalEvent) -> EventPayload | None:
-    """Return the typed fields of an event; None where this version does not know its kind.
+    """Return the typed fields of an event; None where nothing installed knows its kind.
 
     Raises:
         KeyError, ValueError: a field is missing or has the wrong type; names it.
     """
-    payload = PAYLOADS.get(event.kind)
+    payload = PAYLOADS.get(event.kind) or event_payload.plugin_payload(event.kind)
     return payload.of(event) if payload else None

@@ -11,15 +11,18 @@ that raises is reported and passed over, and wrappers are not supported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import pluggy
 
-from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
-from memtier_plugin.core.results import Hit, Signal
-from memtier_plugin.core.settings.schema import Settings
+if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
+    from memtier_plugin.core.event_payload import EventPayload
+    from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
+    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.results import Hit, RecallRequest, Signal
+    from memtier_plugin.core.settings.schema import Settings
 
 ENTRY_POINT_GROUP: Final = "memtier"
 
@@ -73,6 +76,39 @@ class JobSpec(NamedTuple):
     name: str
     group: Callable[[Settings], str | None]
     run: Callable[[Any, Any], None]
+
+
+class SearchedAnswer(NamedTuple):
+    """An answer that a plugin searched for.
+
+    Attributes:
+        answer: an `answering.llm.ModelAnswer`; None where nothing was found.
+        why: notes for the route that the answer shows.
+        problem: what it had to do without.
+    """
+
+    answer: Any
+    why: tuple[str, ...] = ()
+    problem: str = ""
+
+
+# Called with an `answering.store_search.StoreSearch`, an `answering.llm.AnsweringModel`, the
+# question and its time.
+AskMode = Callable[[Any, Any, str, datetime], SearchedAnswer]
+
+
+class ModelPass(NamedTuple):
+    """How the consolidation asks a chat model.
+
+    Attributes:
+        extractor: makes what extracts claims with a model, in requests of so many tokens
+            (`memtier_plugin.facts.extraction.llm.ChatExtractor`).
+        judge: makes what relates a new fact to known ones by a model
+            (`memtier_plugin.facts.evolution_llm.ChatEvolution`).
+    """
+
+    extractor: Callable[[Any, int], Any]
+    judge: Callable[[Any], Any]
 
 
 @hookspec(firstresult=True)
@@ -136,6 +172,11 @@ def memtier_extract(entries: Sequence[Entry]) -> Iterable[FactDraft]:
 
 
 @hookspec(firstresult=True)
+def memtier_model_pass(settings: Settings) -> ModelPass | None:
+    """Return how the consolidation is to ask its model, or None for one JSON object a request."""
+
+
+@hookspec(firstresult=True)
 def memtier_rerank(
     query: str, hits: Sequence[Hit], deadline: float, settings: Settings
 ) -> Sequence[Hit] | None:
@@ -143,6 +184,58 @@ def memtier_rerank(
 
     Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``.
     """
+
+
+@hookspec(firstresult=True)
+def memtier_ranker(profile: str) -> Any | None:
+    """Return the ranker (`memtier_plugin.retrieval.rankers.Ranker`) of a profile, or None.
+
+    ``profile`` is `retrieval.profile`, or `retrieval.search` with the default profile.  Nobody is
+    asked where both are as by default.
+    """
+
+
+@hookspec(firstresult=True)
+def memtier_expand(
+    actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
+) -> Any | None:
+    """Return another text to search for (`memtier_plugin.retrieval.rankers.Expansion`), or None.
+
+    ``until`` is the recall's deadline, a value of ``time.monotonic()``.
+    """
+
+
+@hookspec
+def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any, Any], Any]]:
+    """Return signals that are in use, by the name of their weight in `retrieval.weights`.
+
+    Each is a function of the candidates (`memtier_plugin.retrieval.signals.Pool`), an index reader
+    and the scopes of the entries in sight; it returns one value in [0, 1] for every candidate.
+    """
+
+
+@hookspec(firstresult=True)
+def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | None:
+    """Fill the block of a recall's plan otherwise than by rank, or return None.
+
+    Returns the injected hits, the block's text, and what the journal keeps of it
+    (`memtier_plugin.core.cause_events.Withholding`) or None.
+    """
+
+
+@hookspec
+def memtier_explain(
+    recall: JournalEvent, items: Mapping[str, Any], reader: Any, settings: Settings, now: datetime
+) -> Mapping[str, Any]:
+    """Return what to add to `explain` of a recall, by key.
+
+    ``items`` are those that the recall's event names, as stored, by id.
+    """
+
+
+@hookspec(firstresult=True)
+def memtier_why(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
+    """Return why an item has no line in a recall, as a reason and a message, or None."""
 
 
 @hookspec
@@ -170,3 +263,22 @@ def memtier_commands() -> Mapping[str, CommandSpec]:
 @hookspec
 def memtier_jobs() -> Sequence[JobSpec]:
     """Return background jobs to run for every project, after the consolidation."""
+
+
+@hookspec
+def memtier_event_kinds() -> Sequence[type[EventPayload]]:
+    """Return the payloads of the journal events that the plugin writes, each with its ``KIND``.
+
+    Without the plugin such lines are kept, exported and purged like all others; only their fields
+    are not looked at.
+    """
+
+
+@hookspec
+def memtier_ask_modes() -> Mapping[str, AskMode]:
+    """Return ways of searching for the answer of a question, by the value of `ask.mode`."""
+
+
+@hookspec
+def memtier_services() -> Mapping[str, Callable[[Any], Any]]:
+    """Return services to add to a memory, by the attribute: each is made of it when first used."""

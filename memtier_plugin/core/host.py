@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from memtier_plugin.core.records import Message
-from memtier_plugin.core.self_checking import strict_names
+from memtier_plugin.core.structs import GivenRecord, Record
 from memtier_plugin.core.usage_events import UsageEvent
 
 # What a prompt is: small talk, a command of the host, a task or a question that anybody could put,
@@ -27,9 +26,7 @@ PromptKind = Literal[
 ]
 
 
-@strict_names
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
+class RunContext(GivenRecord, frozen=True, kw_only=True):
     """The agent, session and run that a hook call belongs to, as the host knows them.
 
     ``agent_id`` is ``<host>.<agent>``; ``project`` None lets the workspace decide. What is said in
@@ -47,9 +44,7 @@ class RunContext:
     private: bool = False
 
 
-@strict_names
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptEvent:
+class PromptEvent(GivenRecord, frozen=True, kw_only=True):
     """A prompt about to be built: the user's newest message, and what came before.
 
     ``visible_since`` is from when on the prompt has the session in it: what was said since is not
@@ -68,9 +63,7 @@ class PromptEvent:
     acknowledges: bool = False
 
 
-@strict_names
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(GivenRecord, frozen=True, kw_only=True):
     """The part of a conversation that the prompt holds already: everything since a moment.
 
     With ``injected`` the lines of earlier recalls are still there too.
@@ -80,17 +73,14 @@ class Shown:
     injected: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptAddition:
+class PromptAddition(Record, frozen=True, kw_only=True):
     """The text that a hook adds before the user's message."""
 
     prepend_context: str
     recall_id: str
 
 
-@strict_names
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvent:
+class RunEvent(GivenRecord, frozen=True, kw_only=True):
     """A finished run: its own messages only, not the session's.
 
     ``seen`` is external text of earlier runs that the conversation still shows: what the assistant
@@ -104,8 +94,7 @@ class RunEvent:
     usage: tuple[UsageEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HookCall:
+class HookCall(Record, frozen=True):
     """The hook call that a host's payload translates to."""
 
     hook: str

@@ -18,24 +18,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pluggy
 
 from memtier_plugin.core import hookspecs
-from memtier_plugin.core.entry_points import COMMANDS_GROUP, may_be_installed
+from memtier_plugin.core.entry_points import COMMANDS_GROUP, find_entry_points, load_entry_point
+from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
+    AskMode,
     CommandSpec,
     Embedder,
     JobSpec,
+    ModelPass,
 )
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
-from memtier_plugin.core.results import Hit, Signal
-from memtier_plugin.core.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from memtier_plugin.core.event_payload import EventPayload
+    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.results import Hit, RecallRequest, Signal
+    from memtier_plugin.core.settings.schema import Settings
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
 HOST_HANDLERS: Final = (
@@ -138,10 +145,77 @@ def collect_signals(query: str, items: Sequence[Entry | Fact]) -> list[Signal]:
     return [signal for answer in answers for signal in answer]
 
 
+def offers(hook: str) -> bool:
+    """Return whether a plugin implements a hook."""
+    return bool(getattr(_extensions().hook, hook).get_hookimpls())
+
+
+def find_ranker(profile: str) -> Any:
+    """Return the ranker that a plugin has for a profile.
+
+    Raises:
+        SettingsError: no plugin has one.
+    """
+    ranker = _extensions().hook.memtier_ranker(profile=profile)
+    if ranker is None:
+        raise SettingsError(
+            f"no installed package ranks by {profile!r} (retrieval.profile or retrieval.search): "
+            "run `pip install memtier-papers`, or set retrieval.profile: recall_first and "
+            "retrieval.search: flat"
+        )
+    return ranker
+
+
+def expand_query(
+    actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
+) -> Any:
+    """Return another text to search for beside a query, from the first plugin that has one."""
+    return _extensions().hook.memtier_expand(
+        actor=actor, text=text, request=request, viewer=viewer, until=until
+    )
+
+
+def find_pool_signals(settings: Settings) -> dict[str, Callable[[Any, Any, Any], Sequence[float]]]:
+    """Return the signals that plugins add to the table of those of candidates, by name."""
+    answers = _extensions().hook.memtier_pool_signals(settings=settings)
+    return {name: signal for answer in answers for name, signal in answer.items()}
+
+
+def pack_block(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any:
+    """Return the block of a plan as the first plugin fills it that does; else None."""
+    return _extensions().hook.memtier_pack(
+        plan=plan, recall_id=recall_id, actor=actor, journal=journal
+    )
+
+
+def explain_recall(
+    recall: JournalEvent, items: Mapping[str, Any], reader: Any, settings: Settings, now: datetime
+) -> dict[str, Any]:
+    """Return what plugins add to `explain` of a recall, by key."""
+    answers = _extensions().hook.memtier_explain(
+        recall=recall, items=items, reader=reader, settings=settings, now=now
+    )
+    return {key: value for answer in answers for key, value in answer.items()}
+
+
+def explain_absence(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
+    """Return why an item has no line in a recall (reason, message), if by a plugin."""
+    return cast(
+        "tuple[str, str] | None",
+        _extensions().hook.memtier_why(recall=recall, item_id=item_id),
+    )
+
+
 def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
     """Return the facts that plugins find in entries."""
     answers = _extensions().hook.memtier_extract(entries=entries)
     return [draft for drafts in answers for draft in drafts]
+
+
+def find_model_pass(settings: Settings) -> ModelPass | None:
+    """Return how a plugin asks the consolidation's model, if one does."""
+    answer = _extensions().hook.memtier_model_pass(settings=settings)
+    return cast("ModelPass | None", answer)
 
 
 def tell_written(
@@ -192,6 +266,24 @@ def find_jobs() -> list[JobSpec]:
     return [job for answer in _extensions().hook.memtier_jobs() for job in answer]
 
 
+def find_event_kinds() -> dict[str, type[EventPayload]]:
+    """Return the payloads of the journal events that plugins write, by kind."""
+    answers = _extensions().hook.memtier_event_kinds()
+    return {payload.KIND: payload for answer in answers for payload in answer}
+
+
+def find_ask_mode(name: str) -> AskMode | None:
+    """Return the way of answering that a plugin brings for a value of `ask.mode`."""
+    answers = _extensions().hook.memtier_ask_modes()
+    return next((modes[name] for modes in answers if name in modes), None)
+
+
+def find_services() -> dict[str, Callable[[Any], Any]]:
+    """Return what makes the services that plugins add to a memory, by name."""
+    answers = _extensions().hook.memtier_services()
+    return {name: make for services in answers for name, make in services.items()}
+
+
 def find_embedder() -> Embedder | None:
     """Return the embedder that a plugin brings, if one does."""
     return cast("Embedder | None", _extensions().hook.memtier_embedder())
@@ -210,14 +302,11 @@ def _with_shipped(modules: tuple[str, ...]) -> pluggy.PluginManager:
 def _with_third_parties(group: str = ENTRY_POINT_GROUP) -> pluggy.PluginManager:
     """Return the manager once the installed plugins of a group of entry points are registered."""
     manager = _empty_manager()
-    if may_be_installed(group):
-        from importlib.metadata import entry_points  # here: its import costs more than the rest
-
-        for point in entry_points(group=group):
-            try:
-                _register(manager, point.name, point.load())
-            except Exception as error:  # a foreign module, it may raise anything
-                record_failure(point.name, "load", error)
+    for name, reference in find_entry_points(group).items():
+        try:
+            _register(manager, name, load_entry_point(reference))
+        except Exception as error:  # a foreign module, it may raise anything
+            record_failure(name, "load", error)
     return manager
 
 
@@ -283,6 +372,8 @@ def _check_spans(answer: Iterable[Any], given: Mapping[str, Any]) -> list[tuple[
 
 
 def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Signal]:
+    from memtier_plugin.core.results import Signal
+
     signals = list(answer)
     for signal in signals:
         if not isinstance(signal, Signal):
@@ -298,7 +389,8 @@ def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Sign
 
 
 def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[FactDraft]:
-    from memtier_plugin.core.codecs import check_fields  # here: hosts import this without msgspec
+    from memtier_plugin.core.records import FactDraft  # here: hosts import this without msgspec
+    from memtier_plugin.core.structs import check_fields
 
     drafts = list(answer)
     for draft in drafts:
@@ -337,6 +429,12 @@ def _check_jobs(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[JobSpe
     return jobs
 
 
+def _check_model_pass(answer: Any, _given: Mapping[str, Any]) -> ModelPass:
+    if not isinstance(answer, ModelPass):
+        raise TypeError("a way to ask a model is not a ModelPass (extractor, judge)")
+    return answer
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
     "memtier_commands": _check_commands,
     "memtier_embedder": _check_embedder,
@@ -344,5 +442,6 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
     "memtier_signals": _check_signals,
     "memtier_extract": _check_drafts,
     "memtier_jobs": _check_jobs,
+    "memtier_model_pass": _check_model_pass,
     "memtier_rerank": _check_hits,
 }

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
-from memtier_plugin.core.event_payload import EventPayload, optional
+from memtier_plugin.core.event_payload import EventPayload, EventRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportanceEvent(EventPayload):
+class ImportanceEvent(EventPayload, frozen=True, kw_only=True):
     """Entries of an agent and a sender were rated, each once (HMO, eq. 3).
 
     ``scores`` holds the importance, 1 to 10, by entry; ``defaulted`` counts those to which the
     model answered no number. The first rating of an entry stands.
     """
 
-    KIND: ClassVar[str] = "importance"
+    KIND = "importance"
 
     sender: str = ""
     by: str = "rules"
@@ -25,8 +22,7 @@ class ImportanceEvent(EventPayload):
     defaulted: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersonaEvent(EventPayload):
+class PersonaEvent(EventPayload, frozen=True, kw_only=True):
     """The persona of a sender, as an agent knows it, rests on these items now.  It has no text.
 
     ``number`` orders the passes of an agent, as a clock may be set back.  ``drift`` is the distance
@@ -34,17 +30,16 @@ class PersonaEvent(EventPayload):
     (HMO, eq. 6).
     """
 
-    KIND: ClassVar[str] = "persona"
+    KIND = "persona"
 
     number: int = 0
     sender: str = ""
     items: tuple[str, ...] = ()
     anchor: bool = False
-    drift: float | None = optional()
+    drift: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(EventRecord, frozen=True, kw_only=True):
     """What the priority of an entry rests on besides its importance, and its tier (HMO, eq. 4).
 
     ``used`` is the time of its last use, None before the first.
@@ -54,21 +49,20 @@ class Header:
     tier: int
     alignment: float = 0.0
     uses: int = 0
-    used: str | None = optional()
+    used: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrioritiseEvent(EventPayload):
+class PrioritiseEvent(EventPayload, frozen=True, kw_only=True):
     """The headers of entries of an agent and a sender changed.
 
     ``number`` is that of the pass, ``cursors`` up to which line of each journal file the uses were
     counted, ``rescored`` how many alignments were computed again because the persona had drifted.
     """
 
-    KIND: ClassVar[str] = "prioritise"
+    KIND = "prioritise"
 
     number: int = 0
     sender: str = ""
     headers: tuple[Header, ...] = ()
-    cursors: Mapping[str, int] | None = optional()
+    cursors: Mapping[str, int] | None = None
     rescored: int = 0

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from memtier_plugin.core.event_payload import EventPayload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PurgeReachedEvent(EventPayload):
+class PurgeReachedEvent(EventPayload, frozen=True, kw_only=True):
     """A machine that shares the project has nothing left of these purges of others."""
 
-    KIND: ClassVar[str] = "purge_reached"
+    KIND = "purge_reached"
 
     purges: tuple[str, ...]
     machine: str

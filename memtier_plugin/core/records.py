@@ -1,24 +1,37 @@
 """Frozen records with a JSON form: entries, facts, messages and journal events.
 
 Times are aware UTC datetimes in memory and ``2026-11-21T22:30:00.123Z`` on disk.
-Unknown fields, written by a newer MemTier, are ignored on reading; fields that an older one did not
-write take their defaults.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from datetime import datetime
-from functools import cache
-from typing import Any, Final, Literal, Self
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
 
-from memtier_plugin.core.fast_init import fast_init
-from memtier_plugin.core.self_checking import self_checking, strict_names
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core import checksum
+from memtier_plugin.core.structs import (
+    MOST,
+    CheckedRecord,
+    GivenRecord,
+    Record,
+    convert,
+    decode,
+    parse_json,
+)
+from memtier_plugin.core.times import from_iso, to_iso
 
 SCHEMA: Final = 2  # 0: the paper's eight fields; 2: its line has a checksum
+_FIRST_SCHEMA: Final = 1  # of our own lines
+_COMMON: Final[tuple[str, ...]] = (
+    "id",
+    "timestamp",
+    "kind",
+    "agent_id",
+    "run_id",
+    "schema",
+)  # of all events
 
 Role = Literal["user", "assistant", "tool", "system"]
 Origin = Literal["user", "assistant", "tool", "system", "external"]
@@ -43,10 +56,10 @@ def count_tokens(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "surrogatepass")) / 4)
 
 
-@strict_names
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(GivenRecord, frozen=True, kw_only=True):
     """A tool call and its outcome; ``ok`` is None where the outcome is unknown."""
+
+    SPARSE = frozenset({"arguments"})
 
     name: str
     call_id: str | None = None
@@ -54,29 +67,8 @@ class ToolCall:
     exit_code: int | None = None
     arguments: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; arguments are left out when empty."""
-        record: dict[str, Any] = {
-            "name": self.name,
-            "call_id": self.call_id,
-            "ok": self.ok,
-            "exit_code": self.exit_code,
-        }
-        if self.arguments:
-            record["arguments"] = self.arguments
-        return record
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        """Read the JSON form."""
-        from memtier_plugin.core import codecs
-
-        return codecs.convert(record, cls)
-
-
-@strict_names
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(GivenRecord, frozen=True, kw_only=True):
     """One message of a run as the caller gives it: plain text, who said it and when.
 
     ``tool`` is set on a tool's result, ``tool_calls`` on the assistant message that asked for them.
@@ -91,13 +83,13 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
 
 
-@fast_init
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Record, frozen=True, kw_only=True):
     """A line of an episodic ledger (MemTier, section 3.1, and the fields in docs/files.md).
 
     ``private`` is a confidence: it leaves the agent's own ledger in no form.
     """
+
+    SPARSE = frozenset({"private"})
 
     schema: int = SCHEMA
     id: str
@@ -143,16 +135,6 @@ class Entry:
         """The entry as what a fact rests on, without its ledger line."""
         return Source(agent=self.agent_id, session=self.session_id, entry=self.id)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, keys in the order of the fields."""
-        record: dict[str, Any] = {name: getattr(self, name) for name in _names(Entry)}
-        record["timestamp"] = to_iso(self.timestamp)
-        record["observed_at"] = to_iso(self.observed_at)
-        record["tool"] = self.tool.to_json() if self.tool else None
-        if not self.private:
-            del record["private"]
-        return record
-
     @classmethod
     def from_json(cls, record: Mapping[str, Any], *, owner: str | None = None) -> Entry:
         """Read the JSON form, also of the paper's own eight fields (``schema`` 0).
@@ -163,15 +145,25 @@ class Entry:
         Raises:
             KeyError, TypeError, ValueError: a field is missing or has the wrong type.
         """
-        from memtier_plugin.core import codecs  # here: hosts import this module without msgspec
+        document = {**_mapping(record, cls)}
+        if document.get("schema", 0) < _FIRST_SCHEMA:
+            document = {
+                "agent_id": owner or "main",
+                "run_id": document["id"],
+                "turn": 0,
+                "role": "user",
+                "origin": "user",
+                "key": f"id:{document['id']}",
+                **document,
+                "schema": _FIRST_SCHEMA,
+            }
+        document["timestamp"] = _time(document["timestamp"])
+        document["observed_at"] = _time(document.get("observed_at") or record["timestamp"])
+        document["tool"] = document.get("tool") or None
+        return _in_range(convert(document, cls))
 
-        return codecs.entry_from(record, owner=owner)
 
-
-@strict_names
-@fast_init
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(GivenRecord, frozen=True, kw_only=True):
     """The entry that something rests on, and its ledger line once it is indexed."""
 
     agent: str
@@ -184,16 +176,8 @@ class Source:
         """Return the JSON form kept in a fact: agent, session, entry."""
         return {"agent": self.agent, "session": self.session, "entry": self.entry}
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        """Read the JSON form."""
-        from memtier_plugin.core import codecs
 
-        return codecs.convert(record, cls)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(Record, frozen=True, kw_only=True):
     """A line of the semantic or procedural ledger; every fact has a source.
 
     ``reason`` says why a proposed one waits; ``run`` is the consolidation that made it;
@@ -241,13 +225,7 @@ class Fact:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, keys in the order of the fields."""
-        record = {f.name: getattr(self, f.name) for f in fields(self)}
-        record["timestamp"] = to_iso(self.timestamp)
-        for name in ("valid_from", "valid_to"):
-            record[name] = to_iso(record[name]) if record[name] else None
-        record["sources"] = [source.to_json() for source in self.sources]
-        record["span"] = list(self.span) if self.span else None
-        record["private_to"] = list(self.private_to) if self.private_to else None
+        record = Record.to_json(self)
         if self.person is None:  # what is nobody's own is written as it always was
             del record["person"], record["personal"]
         return record
@@ -259,14 +237,19 @@ class Fact:
         Raises:
             KeyError, TypeError, ValueError: a field is missing or has the wrong type.
         """
-        from memtier_plugin.core import codecs
+        document = {**_mapping(record, cls)}
+        document["timestamp"] = _time(document["timestamp"])
+        for name in ("valid_from", "valid_to"):
+            document[name] = _time(document[name]) if document.get(name) else None
+        for name in ("span", "private_to"):
+            document[name] = document.get(name) or None
+        fact = convert(document, cls)
+        if not fact.sources:
+            raise ValueError("a fact without a source")
+        return fact
 
-        return codecs.fact_from(record)
 
-
-@self_checking
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactDraft:
+class FactDraft(CheckedRecord, frozen=True, kw_only=True):
     """A candidate fact of an extractor; it becomes a `Fact` when it is validated and written."""
 
     subject: str
@@ -291,8 +274,7 @@ class FactDraft:
     tier: Literal["semantic", "procedural"] = "semantic"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalEvent:
+class JournalEvent(Record, frozen=True, kw_only=True):
     """A line of the journal; `core/events.py` declares the fields of each kind in ``data``."""
 
     id: str
@@ -301,7 +283,7 @@ class JournalEvent:
     agent_id: str
     run_id: str | None = None
     schema: int = SCHEMA
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = {}
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form: the common fields first, then the event's own."""
@@ -322,13 +304,15 @@ class JournalEvent:
         Raises:
             KeyError, TypeError, ValueError: a field is missing or has the wrong type.
         """
-        from memtier_plugin.core import codecs
+        data = dict(_mapping(record, cls))
+        common = {name: data.pop(name) for name in _COMMON if name in data}
+        common["timestamp"] = _time(common["timestamp"])
+        data.pop(checksum.FIELD, None)
+        common["data"] = data
+        return convert(common, cls)
 
-        return codecs.event_from(record)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Record, frozen=True, kw_only=True):
     """The agent, session, run and sender to which messages belong; ``private`` as in `Entry`.
 
     ``seen`` is external text of earlier runs that the conversation still shows; it is not written.
@@ -344,6 +328,58 @@ class Run:
     seen: tuple[str, ...] = ()
 
 
-@cache
-def _names(cls: type) -> dict[str, None]:
-    return dict.fromkeys(f.name for f in fields(cls))
+def decode_entry(line: bytes, *, owner: str | None = None) -> Entry:
+    """Read a line of an episodic ledger; see `Entry.from_json`."""
+    entry = decode(line, Entry)
+    if (
+        entry
+        and entry.schema >= _FIRST_SCHEMA
+        and entry.timestamp.tzinfo is entry.observed_at.tzinfo is UTC
+    ):
+        return _in_range(entry)
+    return Entry.from_json(_object(line), owner=owner)
+
+
+def decode_fact(line: bytes, *, tier: str = "semantic") -> Fact:
+    """Read a line of a semantic or procedural ledger; see `Fact.from_json`.
+
+    Args:
+        tier: the ledger's, for a line that does not name one.
+    """
+    fact = decode(line, Fact)
+    if fact and fact.sources and (fact.tier == tier or b'"tier"' in line):
+        moments = (fact.timestamp, fact.valid_from, fact.valid_to)
+        if all(moment is None or moment.tzinfo is UTC for moment in moments):
+            return fact
+    return Fact.from_json({"tier": tier, **_object(line)})
+
+
+def decode_event(line: bytes) -> JournalEvent:
+    """Read a line of a journal; see `JournalEvent.from_json`."""
+    return JournalEvent.from_json(_object(line))
+
+
+def _in_range(entry: Entry) -> Entry:
+    for number in (entry.turn, entry.tokens):
+        if abs(number) > MOST:
+            raise ValueError(f"a number is out of range: {number}")
+    return entry
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    record = parse_json(line)
+    if not isinstance(record, dict):
+        raise ValueError(f"a {type(record).__name__}, not an object")
+    return record
+
+
+def _mapping(record: object, cls: type) -> Mapping[str, Any]:
+    if not isinstance(record, Mapping):
+        raise TypeError(f"a {type(record).__name__} in the place of a {cls.__name__}")
+    return record
+
+
+def _time(text: object) -> datetime:
+    if not isinstance(text, str):
+        raise TypeError(f"a {type(text).__name__} in the place of a time")
+    return from_iso(text)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
+from msgspec.structs import replace
+
 from memtier_plugin.core.bounds import Lines, Milliseconds, Tokens
 from memtier_plugin.core.cause_events import Withholding
-from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.host import PromptKind, Shown
 from memtier_plugin.core.records import Entry, Fact, Purpose, Source, Tier
-from memtier_plugin.core.self_checking import self_checking, strict_names
+from memtier_plugin.core.structs import CheckedRecord, GivenRecord, Record
 
 # mixed: facts and entries ranked together; facts: facts only; raw: entries only; auto: routed.
 Depth = Literal["mixed", "facts", "raw", "auto"]
@@ -38,9 +39,7 @@ class RecallOptions(TypedDict, total=False):
     kind: PromptKind | None
 
 
-@self_checking
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallRequest:
+class RecallRequest(CheckedRecord, frozen=True, kw_only=True):
     """The options of a recall; None takes what the settings say.
 
     Attributes:
@@ -75,11 +74,10 @@ class RecallRequest:
 
     def with_options(self, **options: Unpack[RecallOptions]) -> Self:
         """Return the request with some options changed."""
-        return replace(self, **options) if options else self
+        return dataclasses.replace(self, **options) if options else self  # which checks them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(Record, frozen=True, kw_only=True):
     """The decision of a router: ``S`` for the facts alone, ``R`` for the raw log.
 
     ``doubt`` is how far the facts are from being enough (0: not at all), ``why`` says it in words,
@@ -91,7 +89,7 @@ class Route:
     doubt: float
     why: tuple[str, ...]
     by: str = "features"
-    amounts: Mapping[str, float] = field(default_factory=dict)
+    amounts: Mapping[str, float] = {}
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -99,8 +97,7 @@ class Route:
         return {**document, "why": list(self.why), "by": self.by}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Record, frozen=True, kw_only=True):
     """The cost of one step: milliseconds, and the tokens that a reader reads or writes.
 
     ``read`` counts what was looked at to do it: items, or the pages of a research round.
@@ -113,12 +110,10 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**asdict(self), "ms": round(self.ms, 3)}
+        return {**super().to_json(), "ms": round(self.ms, 3)}
 
 
-@fast_init
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Record, frozen=True, kw_only=True):
     """What speaks for one line, whatever else was found.
 
     Attributes:
@@ -150,9 +145,7 @@ class Evidence:
         }
 
 
-@fast_init
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(Record, frozen=True, kw_only=True):
     """One ranked item with every signal that made its score.
 
     Each signal lies in [0, 1], but for the `paper` profile's raw BM25.
@@ -190,36 +183,16 @@ class Hit:
         return self.item.text
 
     def with_probability(self, probability: float) -> Hit:
-        """Return the hit, judged; in a third of the time that `replace` takes."""
-        return Hit(
-            item=self.item,
-            score=self.score,
-            signals=self.signals,
-            sources=self.sources,
-            weight=self.weight,
-            note=self.note,
-            evidence=self.evidence,
-            probability=probability,
-            proof=self.proof,
-        )
+        """Return the hit, judged."""
+        return replace(self, probability=probability)
 
     def with_note(self, note: str, proof: str = "") -> Hit:
         """Return the hit with one more note, and what proves it."""
-        return Hit(
-            item=self.item,
-            score=self.score,
-            signals=self.signals,
-            sources=self.sources,
-            weight=self.weight,
-            note=f"{self.note}; {note}" if self.note else note,
-            evidence=self.evidence,
-            probability=self.probability,
-            proof=proof or self.proof,
-        )
+        note = f"{self.note}; {note}" if self.note else note
+        return replace(self, note=note, proof=proof or self.proof)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Recall:
+class Recall(Record, frozen=True, kw_only=True):
     """The answer to one query.
 
     ``hits`` are ranked, before packing; ``injected`` are those whose lines stand in ``text``.
@@ -256,9 +229,7 @@ class Recall:
         return f"<Recall {self.id} of {query!r}: {self.label}, {counts}>"
 
 
-@strict_names
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class Signal(GivenRecord, frozen=True, kw_only=True):
     """An extension's own ranking signal: one value in [0, 1] for each item, in their order."""
 
     name: str

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from memtier_plugin.core.event_payload import EventPayload, optional
+from memtier_plugin.core.event_payload import EventPayload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitEvent(EventPayload):
+class LimitEvent(EventPayload, frozen=True, kw_only=True):
     """A limit cut something (``entries``, ``runs``), or is near (``near``)."""
 
-    KIND: ClassVar[str] = "limit"
+    KIND = "limit"
 
     limit: str = ""
     most: int = 0
-    entries: tuple[str, ...] | None = optional()
-    near: int | None = optional()
-    runs: tuple[str, ...] | None = optional()
+    entries: tuple[str, ...] | None = None
+    near: int | None = None
+    runs: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageEvent(EventPayload):
+class UsageEvent(EventPayload, frozen=True, kw_only=True):
     """The tokens that a run's calls of one model took, as its host reports them.
 
     ``input`` was read anew, ``cached`` came from the provider's prompt cache and ``cache_write``
     went into it; a prompt is all three. A later event of the same run and model replaces it.
     """
 
-    KIND: ClassVar[str] = "usage"
+    KIND = "usage"
 
     model: str = ""
     calls: int = 1

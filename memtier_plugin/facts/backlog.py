@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Final
 
 from memtier_plugin.core.records import Entry
-from memtier_plugin.storage.protocol import LoggedEntry, Segment
+from memtier_plugin.storage.ledger.segments import LedgerFile
+from memtier_plugin.storage.protocol import LoggedEntry
 from memtier_plugin.storage.store import Store
 
 RULES: Final = "rules"
@@ -57,7 +58,7 @@ class Window:
         del self.entries[count:], self.positions[count:]
 
 
-def find_unread_files(store: Store, extractor: str = RULES) -> dict[Segment, int]:
+def find_unread_files(store: Store, extractor: str = RULES) -> dict[LedgerFile, int]:
     """Return the episodic segments with indexed bytes that an extractor has not read.
 
     Oldest first, so that facts are made in the order of their statements.
@@ -153,7 +154,7 @@ def _is_full(window: Window, entry: Entry | None, limit: int, tokens: float) -> 
 
 
 def _stream_indexed_entries(
-    store: Store, segment: Segment, start: int
+    store: Store, segment: LedgerFile, start: int
 ) -> Iterator[list[LoggedEntry]]:
     """Yield the indexed entries of a segment after a cursor, a chunk at a time."""
     end = store.reader().offsets().get(segment.name, 0)

@@ -11,16 +11,16 @@ from typing import Final
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import CapReached, EndpointError, HostAway
 from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.hookspecs import ModelPass
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
 from memtier_plugin.facts import filters, modes
 from memtier_plugin.facts.backlog import RULES, Window, group_by_session
 from memtier_plugin.facts.entailment_llm import ChatEntailment
 from memtier_plugin.facts.evolution import Decision
-from memtier_plugin.facts.evolution_llm import ChatEvolution, ToolEvolution
+from memtier_plugin.facts.evolution_llm import ChatEvolution
 from memtier_plugin.facts.extraction import experiences
 from memtier_plugin.facts.extraction.denials import find_denials
-from memtier_plugin.facts.extraction.formation import ToolExtractor
 from memtier_plugin.facts.extraction.lessons import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatExtractor
 from memtier_plugin.facts.verification.second_look import is_liftable, lift
@@ -40,6 +40,7 @@ _CONTEXT: Final = 60  # characters before a quote, which may report a correction
 _EARLIER: Final = 500  # newest entries of a session that are looked at for strangers' text
 _OWN_SHARE: Final = 0.5  # of a draft's words, more than which must be the user's
 _NO_RIGHTS: Final = AgentRights()
+_BY_JSON: Final = ModelPass(ChatExtractor, ChatEvolution)
 
 
 @dataclass(slots=True)
@@ -127,8 +128,8 @@ class DraftBuilder:
         if model is None:
             return batch
         settings = self._store.settings.consolidation
-        extractor = ToolExtractor if settings.tools else ChatExtractor
-        chat = extractor(model, settings.batch_tokens)
+        how = plugins.find_model_pass(self._store.settings) or _BY_JSON
+        chat = how.extractor(model, settings.batch_tokens)
         made_by = Provenance(chat.name, model.name, chat.prompt.hash)
         answered: set[str] = set()
         for group in chat.batches(window.entries):
@@ -150,11 +151,11 @@ class DraftBuilder:
             batch.tokens += answer.prompt_tokens + answer.completion_tokens
             batch.cost += answer.cost
             checked = [verify_claim(claim, group, made_by) for claim in answer.claims]
-            if self._store.settings.consolidation.second_look:
+            if settings.second_look:
                 checked = _look_again(checked, by_id, model, batch)
             self._add_accepted(checked, by_id, batch)
         if not (batch.problem or batch.waits):
-            self._ask_for_decisions(batch, model)
+            self._ask_for_decisions(batch, how.judge(model))
         return batch
 
     def _add_accepted(
@@ -191,10 +192,8 @@ class DraftBuilder:
             batch.contexts[len(batch.drafts)] = _quote_context(draft, entries)
             batch.drafts.append(draft)
 
-    def _ask_for_decisions(self, batch: DraftBatch, model: ChatModel) -> None:
+    def _ask_for_decisions(self, batch: DraftBatch, judge: ChatEvolution) -> None:
         """Ask the model how drafts relate to existing facts where the rules cannot tell."""
-        by_tools = self._store.settings.consolidation.tools
-        judge = (ToolEvolution if by_tools else ChatEvolution)(model)
         try:
             for index, nearest in self._writer.find_related(batch.drafts).items():
                 choice = judge.decide(batch.drafts[index].text, [fact.text for fact in nearest])

@@ -13,16 +13,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.times import from_iso
-
-if TYPE_CHECKING:
-    from memtier_plugin.storage.store import Store
 
 FILE: Final = "review.json"
 COUNT_AGAIN: Final = timedelta(hours=1)  # after which what waits is counted again
@@ -39,17 +36,15 @@ class Audience(NamedTuple):
     sender: str | None = None
 
 
-def note_waiting(store: Store, audience: Audience, now: datetime) -> None:
-    """Count what waits for an agent's person, for the next prompt to tell."""
-    from memtier_plugin.facts.review_queue import waiting_of
+def is_counted(folder: Path, audience: Audience, now: datetime) -> bool:
+    """Tell whether something was found to wait for an agent's person a short time ago."""
+    return _is_recent(_load(folder)["waiting"].get(_key(*audience)), now)
 
-    folder, key = store.project_folder.path, _key(*audience)
-    counted = _load(folder)["waiting"].get(key)
-    if _is_recent(counted, now):
-        return
-    with store.session() as reader:
-        number = waiting_of(reader, audience)
-    if number or counted is not None:
+
+def note_count(folder: Path, audience: Audience, now: datetime, number: int) -> None:
+    """Note how much waits for an agent's person, for the next prompt to tell."""
+    key = _key(*audience)
+    if number or _load(folder)["waiting"].get(key) is not None:
         _change(folder, lambda state: _put(state, "waiting", key, [now.isoformat(), number]))
 
 

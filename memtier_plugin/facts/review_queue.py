@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts import views
 from memtier_plugin.facts.forget_proposals import ForgetProposal, pending_forgets
-from memtier_plugin.facts.review_note import Audience
+from memtier_plugin.facts.review_note import Audience, note_count
 from memtier_plugin.facts.views import FactView, SourceLine
 from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.retrieval.visibility import Asker
@@ -121,7 +122,13 @@ def count_queue(store: Store, reader: Reader) -> dict[str, int]:
     return {"facts": len(waiting_facts(reader, None)), "forgets": forgets, "conflicts": conflicts}
 
 
-def waiting_of(reader: Reader, audience: Audience) -> int:
+def note_waiting(store: Store, audience: Audience, now: datetime) -> None:
+    """Count what waits for an agent's person, for the next prompt to tell."""
+    with store.session() as reader:
+        note_count(store.project_folder.path, audience, now, _count_waiting(reader, audience))
+
+
+def _count_waiting(reader: Reader, audience: Audience) -> int:
     """Count the facts that wait and rest on one agent's lines of one sender."""
     waiting = waiting_facts(reader, Asker(audience.agent, frozenset({audience.sender or ""})))
     items = (ReviewItem("fact", view.fact.id, view) for view in waiting)

@@ -16,8 +16,6 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Final
 
-from memtier_plugin.core.records import Message, ToolCall
-
 Fields = Mapping[str, Any]
 
 # Items of the Responses API and parts of pydantic-ai that nobody said and that no tool returned.
@@ -43,7 +41,6 @@ _RESULTS: Final = ("error", "output", "outputs", "results")  # of a call that th
 _AG2: Final = frozenset({"parts", "results", "tool_calls"})  # of its events with words
 _AUTOGEN: Final = frozenset({"SystemMessage", "FunctionExecutionResultMessage"})  # nobody's
 _NAMES_OF_USERS: Final = frozenset({"user", "user_proxy", "human"})  # AutoGen's
-_OURS: Final = (Message, ToolCall)
 _DEEPEST: Final = 12  # levels of a message that are looked into
 _FAILED: Final = frozenset({"error", "failed", "retried", "interrupted", "denied", "incomplete"})
 
@@ -100,7 +97,7 @@ def _plain(value: Any, deep: int = _DEEPEST) -> Any:
         return _plain(value.model_dump(warnings=False), deep)
     if _is_ag2_event(value):
         return _plain(value.to_dict(), deep)
-    if is_dataclass(value) and not isinstance(value, _OURS):
+    if is_dataclass(value) and not hasattr(value, "__struct_fields__"):  # of which ours are
         return {name.name: _plain(getattr(value, name.name), deep - 1) for name in fields(value)}
     return value
 

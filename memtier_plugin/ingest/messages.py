@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Final, cast, get_args
 
-from memtier_plugin.core.codecs import check_fields
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Message, Origin, Role, ToolCall
+from memtier_plugin.core.structs import check_fields
 from memtier_plugin.core.times import from_iso
 from memtier_plugin.ingest.message_objects import chat_messages
 

@@ -16,6 +16,7 @@ from memtier_plugin.lifecycle.diff import ProjectDiff, diff_project
 from memtier_plugin.lifecycle.undo_run import RunUndoer, UndoneRun
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.as_of import open_as_of
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS
 
 Progress = Callable[[int, int], None]
@@ -55,7 +56,7 @@ class History:
             IndexProblem, LedgerError: it cannot be read.
         """
         moment = aware(moment) or moment
-        with self._store.as_of(moment, progress, written=written) as view:
+        with open_as_of(self._store, moment, progress, written=written) as view:
             recaller = Recaller(replace(self._actor, store=view))
             request = RecallRequest(
                 at=moment,
@@ -82,7 +83,7 @@ class History:
             return diff_project(reader, aware(since) or since, end, written=written)
 
     def is_consolidation(self, run: str) -> bool:
-        """Tell whether a run is a consolidation that wrote something."""
+        """Return whether a run is a consolidation that wrote something."""
         self._store.catch_up_all()
         with self._store.session() as reader:
             return bool(reader.facts(run=run) or reader.events(run=run, kinds=CONSOLIDATION_KINDS))

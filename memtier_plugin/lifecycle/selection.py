@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.self_checking import self_checking
+from memtier_plugin.core.structs import CheckedRecord
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 
 
-@self_checking
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(CheckedRecord, frozen=True):
     """A selection of items: those with one of the ``ids``, and those that meet all conditions.
 
     ``query`` selects the items that have every word of it; times are those of observation.

@@ -33,7 +33,7 @@ from memtier_plugin.regression.baseline import read_baseline
 from memtier_plugin.regression.gate import RegressionGate
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
-from memtier_plugin.storage.readers import VectorCoverage
+from memtier_plugin.storage.index.vector_coverage import VectorCoverage
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust.redaction import Redactor
 

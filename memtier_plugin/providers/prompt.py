@@ -22,9 +22,9 @@ class Prompt:
 
 
 @cache
-def load_prompt(name: str) -> Prompt:
-    """Return a prompt by name."""
-    text = (PROMPT_FOLDER / f"{name}.md").read_text("utf-8").strip()
+def load_prompt(name: str, folder: Path = PROMPT_FOLDER) -> Prompt:
+    """Return the prompt of a name in a folder."""
+    text = (folder / f"{name}.md").read_text("utf-8").strip()
     return Prompt(name, text, _digest(text))
 
 

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.codecs import convert
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import write_private_file
+from memtier_plugin.core.structs import convert
 
 FILE: Final = "regression.json"
 _KEPT: Final = 5  # versions

@@ -20,6 +20,7 @@ from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.regression.questions import Question
 from memtier_plugin.retrieval.query import QueryVector, Viewer
+from memtier_plugin.retrieval.rankers import find_ranker
 from memtier_plugin.retrieval.search import Search
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
@@ -90,6 +91,8 @@ class ProbeSearch:
         self.untried = untried
         self.tokenizer = store.tokenizer
         self._settings = store.settings
+        stages = find_ranker(store.settings).stages
+        self._last_stage = stages[-1] if stages else None
         self._at = at
         self._searches: dict[tuple[str, str | None], Search] = {}
         # A remote embedder costs money and time: words alone must do.
@@ -109,8 +112,8 @@ class ProbeSearch:
 
     def _finds(self, probe: Question, near: QueryVector | None, depth: int) -> bool:
         search = self._search_as(probe.agent, probe.sender)
-        # What an earlier tier held would decide whether the store can find it.
-        ranked = search.rank(probe.query, near, reach="archive").ranked
+        # What an earlier stage held would decide whether the store can find it.
+        ranked = search.rank(probe.query, near, stage=self._last_stage).ranked
         rows = [row for row, _, _ in ranked[:_RANKED]]
         evidence, seen, count = self.reader.evidence_ids(rows), set[str](), 0
         for row in rows:

@@ -16,7 +16,7 @@ from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.host import Shown
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.core.results import Hit
+from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.storage.store import Store
 
 CLOCK_SLACK: Final = timedelta(seconds=2)  # by which a host's two times of one message may differ
@@ -37,8 +37,9 @@ class AlreadyShown:
         self._injected: dict[str, dict[str, datetime]] = {}  # by session and item: when
         self._mutex = Mutex()
 
-    def find_shown(self, session: str | None, shown: Shown | None, hits: Sequence[Hit]) -> set[str]:
+    def find_shown(self, request: RecallRequest, hits: Sequence[Hit]) -> set[str]:
         """Return the ids of the hits whose words stand in the conversation."""
+        session, shown = request.session_id, request.shown
         if shown is None or not session:
             return set()
         try:

@@ -7,29 +7,26 @@ large the store is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from memtier_plugin.core.records import Entry
 from memtier_plugin.core.settings.schema import Retrieval
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.query import (
     ParsedQuery,
-    QueryVector,
-    Viewer,
     asks_character,
     requested_kinds,
 )
 from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows, lengths_of
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
-from memtier_plugin.storage.readers import Reader
-from memtier_plugin.text.surprise import fingerprints, line_surprise
 from memtier_plugin.text.tokenizer import ngrams
+
+if TYPE_CHECKING:
+    from memtier_plugin.retrieval.search import Search
 
 MIN_COSINE: Final = 0.3  # below it an item is not found by its meaning alone
 FEW: Final = 8  # items, up to which any may answer a question on oneself
@@ -37,9 +34,8 @@ _WITH_NEIGHBOURS: Final = 40  # best rows whose neighbours become candidates too
 _NEIGHBOURS: Final = 2  # of these on either side
 _REACH: Final = 4  # turns on either side that a window looks at
 _FACTS: Final = 80  # facts that take part in a ranking
-_PIECES: Final = 200  # the nearest to the query, whose rows may become candidates
+PIECES: Final = 200  # the nearest to the query, whose rows may become candidates
 _NEAREST: Final = 50  # of these the rows that become candidates
-_SURPRISING: Final = 50  # the best of the first ranking, whose surprise is looked at
 _PROFILES: Final = 200  # the newest, among which names are looked for
 _NAMED: Final = 4  # profiles that one question opens
 _SPANS: Final = 4  # times of a question, of each of which ...
@@ -50,19 +46,7 @@ Scores = dict[int, float]  # by row
 
 
 @dataclass(frozen=True, slots=True)
-class _Matches:
-    """The rows that share words and n-grams with the query, with their scores."""
-
-    words: Match  # of the entries
-    fact_words: Match
-    entries: Scores
-    facts: Scores
-    lexical: Scores  # by words, of entries and facts
-    ngrams: Scores
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
+class _LinkedFacts:
     """The facts that take part, and the entries that they lead to."""
 
     best: Sequence[Candidate]  # without summaries and timelines
@@ -71,93 +55,76 @@ class _Facts:
     strength: Mapping[int, float]  # by entry, of the best fact that rests on it
 
 
-@dataclass(slots=True)
 class PoolBuilder:
-    """Gathers the candidates of one query for one viewer.
+    """Gathers the candidates of one query of a search.
 
     Attributes:
-        hypothetical: the vector of a made-up answer, whose nearest take part, too.
-        check: called between the steps; raises when the deadline has passed.
-        profiles: whether a question about somebody finds their profile.
-        within: the only rows of entries that may be candidates; None for all.  Their words and
-            vectors are compared then, and no n-grams.
-        earlier: the same query's search within fewer rows; what it read is not read again.
+        words, fact_words: the query's words in entries and in facts.
         terms: how much each word of the query counts that was looked up.
-        lexical: the candidates by words, with their scores, as soon as there are some.
-        postings: how many were read so far; likewise `vectors`.
+        lexical: the score by words, of entries and facts.
+        by_words: the candidates by words, as soon as there are some.
+        similarity: the cosines to the query that are known so far.
+        postings, vectors: how many were read so far.
     """
 
-    reader: Reader
-    settings: Retrieval
-    viewer: Viewer
-    query: ParsedQuery
-    vector: QueryVector | None
-    scopes: Sequence[int]
-    shared: Sequence[int]
-    check: Callable[[], None]
-    profiles: bool = False
-    hypothetical: QueryVector | None = None
-    within: Collection[int] | None = None
-    earlier: PoolBuilder | None = None
-    terms: Mapping[str, float] = field(default_factory=dict)
-    lexical: tuple[Sequence[Candidate], Mapping[int, float]] = ((), {})
-    postings: int = 0
-    vectors: int = 0
-    _fact_scopes: Sequence[int] = ()
-    _similarity: Scores = field(default_factory=dict)
-    _near_facts: Scores = field(default_factory=dict)
-    _fact_ngrams: Scores = field(default_factory=dict)
-    _words: Match = field(default_factory=Match)
-    _fact_words: Match = field(default_factory=Match)
+    def __init__(self, search: Search, query: ParsedQuery, settings: Retrieval) -> None:
+        self.search = search
+        self.query = query
+        self.settings = settings
+        self.reader = search.reader
+        self.scopes = search.scopes
+        self.fact_scopes = [*search.shared, *self._kind_scopes()]
+        self.words = self.fact_words = Match()
+        self.terms: Mapping[str, float] = {}
+        self.lexical: Scores = {}
+        self.by_words: Sequence[Candidate] = ()
+        self.similarity: Scores = {}
+        self.postings = self.vectors = 0
 
     def build(self) -> Pool:
         """Return the pool: the best candidates, and the turns next to the very best."""
-        if self.earlier is not None:
-            self._similarity = dict(self.earlier._similarity)
-        self._fact_scopes = [*self.shared, *self._kind_scopes()]
-        matches = self._match()
-        rows = _best(matches.lexical, self.settings.candidates)
+        by_ngrams = self._match()
+        rows = best_rows(self.lexical, self.settings.candidates)
         by_row = self._by_row(rows)
-        self.lexical = [*by_row.values()], matches.lexical
-        self.check()
-        near = self._nearest(self.scopes)
-        self._near_facts = near_facts = self._nearest_facts()
-        alike = self._alike()
-        facts = self._link_facts(matches, near_facts)
-        more = self._more_rows(matches, facts, near | near_facts, by_row, alike)
+        self.by_words = [*by_row.values()]
+        self.search.check()
+        near_entries, near_facts = self.nearest_entries(), self.nearest_facts()
+        near_expansion = self._nearest_to_expansion()
+        facts = self._link_facts(by_ngrams, near_facts)
+        found = [
+            *best_rows(by_ngrams, _FACTS),
+            *best_rows(near_entries | near_facts, _NEAREST),
+            *best_rows(near_expansion, _NEAREST),
+            *facts.strength,
+            *facts.kinds,
+            *self._said_then(),
+        ]
+        for row in [*facts.kinds][: 2 * _NEAREST]:
+            found += facts.sources.get(row, ())
+        more = [row for row in dict.fromkeys(found) if row not in by_row]
         by_row |= self._by_row(more)
-        scores, lexical = matches.entries, matches.lexical
-        if matches.words.left_out:
-            reached = [*rows, *more]
-            self.postings += self.reader.complete_match(matches.words, self.scopes, reached)
-            scores = matches.words.scores()
-            lexical = {**matches.facts, **scores}
+        if self.words.left_out:
+            self.postings += self.reader.complete_match(self.words, self.scopes, [*rows, *more])
+            self.lexical = self.fact_words.scores() | self.words.scores()
+        first = ranking.add_scaled(
+            by_row,
+            self.lexical,
+            by_ngrams,
+            facts.strength,
+            self._similar_among(by_row),
+            {row: cosine for row, cosine in near_expansion.items() if row in by_row},
+            dict.fromkeys(facts.kinds, 1.0),
+        )
         source_times = {
             fact: [by_row[row].observed for row in rows] for fact, rows in facts.sources.items()
         }
-        first = ranking.add_scaled(
-            by_row,
-            lexical,
-            matches.ngrams,
-            facts.strength,
-            self._similar_among(by_row),
-            {row: cosine for row, cosine in alike.items() if row in by_row},
-            dict.fromkeys(facts.kinds, 1.0),
-        )
         by_row, around = self._with_neighbours(by_row, first)
-        self.check()
+        self.search.check()
         rows = sorted(by_row)
         adjacent = adjacent_rows(around, rows)
-        return Pool(
-            query=self.query,
-            settings=self.settings,
-            candidates=[by_row[row] for row in rows],
-            match=matches.words,
-            fact_match=matches.fact_words,
-            bm25=[lexical.get(row, 0.0) for row in rows],
-            terms=matches.words.terms_of({*rows, *lengths_of(around)}),
-            scores=lexical,
-            ngram_scores=matches.ngrams,
+        return replace(
+            self._pool([by_row[row] for row in rows], lengths_of(around)),
+            ngram_scores=by_ngrams,
             source_strength=facts.strength,
             source_times=source_times,
             around=around,
@@ -165,100 +132,62 @@ class PoolBuilder:
             sessions=self._sessions(facts.best),
             kinds=facts.kinds,
             similarity=self._similar_around(rows, adjacent),
-            hypothetical=self._likeness(rows),
-            surprise=self._surprise(_best(first, _SURPRISING))
-            if self.settings.weights.surprise
-            else None,
+            expansion=self._likeness(rows),
+            first=first,
         )
 
     def lexical_pool(self) -> Pool:
         """Return the candidates by words as far as these were read, without the turns around."""
-        candidates, scores = self.lexical
+        return self._pool(self.by_words)
+
+    def _pool(self, candidates: Sequence[Candidate], others: Iterable[int] = ()) -> Pool:
+        """Return candidates with what is known by words.
+
+        Args:
+            others: rows whose words are needed as well.
+        """
         rows = [candidate.row for candidate in candidates]
         return Pool(
             query=self.query,
             settings=self.settings,
             candidates=candidates,
-            match=self._words,
-            fact_match=self._fact_words,
-            bm25=[scores.get(row, 0.0) for row in rows],
-            terms=self._words.terms_of(rows),
-            scores=scores,
-            ngram_scores={},
-            source_strength={},
-            source_times={},
-            around={},
+            match=self.words,
+            fact_match=self.fact_words,
+            bm25=[self.lexical.get(row, 0.0) for row in rows],
+            terms=self.words.terms_of({*rows, *others}),
+            scores=self.lexical,
             adjacent=[(0, 0)] * len(rows),
-            sessions=(),
-            kinds={},
-            similarity=None,
         )
-
-    def _nearest_facts(self) -> Scores:
-        """Return the nearest facts; those of the earlier search where there was one."""
-        return self.earlier._near_facts if self.earlier else self._nearest(self._fact_scopes)
-
-    def _surprise(self, rows: Sequence[int]) -> Scores:
-        """Return how much each of these entries says that no earlier line of the scopes did.
-
-        A fingerprint is new where one of its words is.
-        """
-        words = self.query.tokenizer.words
-        texts = {
-            row: stored.item.text
-            for row, stored in self.reader.items_by_row(rows).items()
-            if isinstance(stored.item, Entry)
-        }
-        parts = {
-            mark: words(mark.partition(":")[2])
-            for text in texts.values()
-            for mark in fingerprints(text)
-        }
-        first = self.reader.first_rows(self.scopes, {*chain.from_iterable(parts.values())})
-        since = {mark: {first.get(word) for word in words} for mark, words in parts.items()}
-        return {
-            row: line_surprise(text, partial(_begins, since, row)) for row, text in texts.items()
-        }
 
     # -- words and n-grams ---------------------------------------------------------------------
 
-    def _match(self) -> _Matches:
-        words, facts = self._match_words(), self._match_facts()
-        self._words, self._fact_words = words, facts
-        by_ngrams = self._match_ngrams() if self.settings.weights.grams else {}
-        self.terms = facts.idfs | words.idfs
-        of_entries, of_facts = words.scores(), facts.scores()
-        lexical = of_entries | of_facts if of_facts else of_entries
-        return _Matches(words, facts, of_entries, of_facts, lexical, by_ngrams)
+    def _match(self) -> Scores:
+        """Look up the query's words; return the scores of rows by n-grams."""
+        self.words, self.fact_words = self.match_words(), self.match_facts()
+        by_ngrams = self.match_ngrams() if self.settings.weights.grams else {}
+        self.terms = self.fact_words.idfs | self.words.idfs
+        self.lexical = self.words.scores() | self.fact_words.scores()
+        return by_ngrams
 
-    def _match_words(self) -> Match:
-        """Look up the query's words in entries; within rows, in those not looked at before."""
-        terms, cap, within = self.query.terms, self.settings.postings_cap, self.within
-        # Without a limit all are read, as the cap must cut the words that it cuts otherwise.
-        earlier = self.earlier if within is not None else None
-        if earlier is not None:
-            within = {*(within or ())} - {*(earlier.within or ())}
-        words = self.reader.match_words(self.scopes, terms, cap, within)
+    def match_words(self) -> Match:
+        """Look up the query's words in entries."""
+        words = self.reader.match_words(self.scopes, self.query.terms, self.settings.postings_cap)
         self.postings += words.postings
-        if earlier is not None:
-            for term, codes in words.rows.items():
-                codes |= earlier._words.rows.get(term, {})
         return words
 
-    def _match_facts(self) -> Match:
-        if self.earlier is not None:
-            return self.earlier._fact_words
+    def match_facts(self) -> Match:
+        """Look up the query's words in facts."""
         cap = self.settings.postings_cap // 4
-        facts = self.reader.match_words(self._fact_scopes, self.query.terms, cap)
+        facts = self.reader.match_words(self.fact_scopes, self.query.terms, cap)
         self.postings += facts.postings
         return facts
 
-    def _match_ngrams(self) -> Scores:
-        facts = self.earlier._fact_ngrams if self.earlier else self._ngrams_in(self._fact_scopes)
-        self._fact_ngrams = facts
-        return facts if self.within is not None else self._ngrams_in(self.scopes) | facts
+    def match_ngrams(self) -> Scores:
+        """Look up the query's n-grams in entries and facts."""
+        return self.ngrams_in(self.scopes) | self.ngrams_in(self.fact_scopes)
 
-    def _ngrams_in(self, scopes: Sequence[int]) -> Scores:
+    def ngrams_in(self, scopes: Sequence[int]) -> Scores:
+        """Score the rows of these scopes by the n-grams that they share with the query."""
         if not scopes:
             return {}
         parts, cap = ngrams(self.query.topic), self.settings.postings_cap // 4
@@ -266,9 +195,14 @@ class PoolBuilder:
         self.postings += postings
         return matched
 
+    def in_reach(self, rows: Iterable[int]) -> list[int]:
+        """Return those entries' rows that may be candidates."""
+        return [*rows]
+
     def _kind_scopes(self) -> list[int]:
         """Return the scopes of the summaries and timelines that the query asks for."""
-        viewer, reader, kinds = self.viewer, self.reader, requested_kinds(self.query.text)
+        viewer, reader = self.search.viewer, self.reader
+        kinds = requested_kinds(self.query.text)
         scopes: list[int] = []
         if "summary" in kinds:
             scopes += reader.scopes(
@@ -280,10 +214,13 @@ class PoolBuilder:
 
     # -- facts ---------------------------------------------------------------------------------
 
-    def _link_facts(self, matches: _Matches, near: Mapping[int, float]) -> _Facts:
-        strength = ranking.add_scaled({**matches.facts, **near}, matches.facts, near)
-        best = _best(strength, _FACTS)
-        kinds = self._find_kinds([*best, *near, *matches.ngrams])
+    def _link_facts(
+        self, by_ngrams: Mapping[int, float], near: Mapping[int, float]
+    ) -> _LinkedFacts:
+        by_words = self.fact_words.scores()
+        strength = ranking.add_scaled({**by_words, **near}, by_words, near)
+        best = best_rows(strength, _FACTS)
+        kinds = self._find_kinds([*best, *near, *by_ngrams])
         best = [row for row in best if row not in kinds]
         overviews = [*kinds][: 2 * _NEAREST]  # of the others it counts when they begin
         facts = self._by_row([*best, *overviews])
@@ -292,14 +229,14 @@ class PoolBuilder:
         for row in best:  # of the facts that rest on an entry, the best one counts
             for entry in sources.get(row, ()):
                 by_entry[entry] = max(by_entry.get(entry, 0.0), strength[row])
-        return _Facts([facts[row] for row in best if row in facts], kinds, sources, by_entry)
+        return _LinkedFacts([facts[row] for row in best if row in facts], kinds, sources, by_entry)
 
     def _find_kinds(self, rows: Collection[int]) -> dict[int, str]:
         """Return which rows are summaries or timelines, first those of the times named."""
         ordered = self._named_profiles()
-        if len(self._fact_scopes) == len(self.shared):
+        if len(self.fact_scopes) == len(self.search.shared):
             return dict.fromkeys(ordered, "profile")
-        overviews, scopes = self.reader.overviews, self._fact_scopes
+        overviews, scopes = self.reader.overviews, self.fact_scopes
         for span in self.query.spans:
             start, end = span.start.timestamp() - ranking.DAY_SECONDS, span.end.timestamp()
             ordered += overviews.shelf_rows("summary", scopes, _NEWEST, start, end)
@@ -309,9 +246,9 @@ class PoolBuilder:
 
     def _named_profiles(self) -> list[int]:
         """Return the profiles of the people whom a question about somebody names."""
-        if not self.profiles or not asks_character(self.query.text):
+        if not self.search.settings.people.profiles or not asks_character(self.query.text):
             return []
-        viewer, reader = self.viewer, self.reader
+        viewer, reader = self.search.viewer, self.reader
         scopes = reader.scopes(
             viewer.agent, viewer.sender, read_all=viewer.read_all, shelf="profile"
         )
@@ -325,11 +262,7 @@ class PoolBuilder:
     def _sources(self, facts: Sequence[Candidate]) -> dict[int, list[int]]:
         """Return, for each fact, the rows of its entries that the viewer may see."""
         linked = self.reader.fact_sources([fact.id for fact in facts], self.scopes)
-        return {fact.row: [*filter(self._may_be, linked[fact.id])] for fact in facts}
-
-    def _may_be(self, row: int) -> bool:
-        """Tell whether an entry may be a candidate."""
-        return self.within is None or row in self.within
+        return {fact.row: self.in_reach(linked[fact.id]) for fact in facts}
 
     def _sessions(self, facts: Sequence[Candidate]) -> set[int]:
         """Return the sessions of the best facts (Stage 1; MemTier, section 3.2)."""
@@ -342,98 +275,89 @@ class PoolBuilder:
                     sessions.add(session)
         return sessions
 
-    def _more_rows(
-        self,
-        matches: _Matches,
-        facts: _Facts,
-        near: Mapping[int, float],
-        by_row: Mapping[int, Candidate],
-        alike: Mapping[int, float],
-    ) -> list[int]:
-        """Return the rows that take part besides those found by words."""
-        rows = [*_best(matches.ngrams, _FACTS), *_best(near, _NEAREST), *_best(alike, _NEAREST)]
-        rows += [*facts.strength, *facts.kinds, *self._said_then()]
-        for row in [*facts.kinds][: 2 * _NEAREST]:
-            rows += facts.sources.get(row, ())
-        return [row for row in dict.fromkeys(rows) if row not in by_row]
-
     def _said_then(self) -> list[int]:
         """Return the newest rows of the times that a question asks by."""
         if not self.query.by_time:
             return []
-        scopes = [*self.scopes, *self.shared]
-        return [
+        scopes = [*self.scopes, *self.search.shared]
+        return self.in_reach(
             row
             for span in self.query.spans[:_SPANS]
             for row in self.reader.rows_between(
                 scopes, span.start.timestamp(), span.end.timestamp(), _PER_SPAN
             )
-            if self._may_be(row)
-        ]
+        )
 
     # -- meaning -------------------------------------------------------------------------------
 
+    def nearest_entries(self) -> Scores:
+        """Return the entries nearest to the query, with their cosines."""
+        return self._nearest(self.scopes)
+
+    def nearest_facts(self) -> Scores:
+        """Return the facts nearest to the query, with their cosines."""
+        return self._nearest(self.fact_scopes)
+
     def _nearest(self, scopes: Sequence[int]) -> Scores:
         """Return the rows nearest to the query, with their cosines."""
-        if self.vector is None or not scopes:
+        vector = self.search.vector
+        if vector is None or not scopes:
             return {}
-        if self.within is not None and scopes is self.scopes:
-            cosines = self._similarities(self.vector, self.within)
-            near = {row: cosines[row] for row in self.within if row in cosines}
-            best = [row for row in _best(near, _PIECES) if near[row] >= MIN_COSINE]
-            return {row: near[row] for row in best}
         near, read = self.reader.vectors.nearest(
-            self.vector.model, scopes, self.vector.vector, self.settings.vectors_cap, _PIECES
+            vector.model, scopes, vector.vector, self.settings.vectors_cap, PIECES
         )
         self.vectors += read
-        self._similarity |= near
+        self.similarity |= near
         least = 0.0 if read <= FEW and speaks_of_oneself(self.query.text) else MIN_COSINE
         return {row: cosine for row, cosine in near.items() if cosine >= least}
 
-    def _similarities(self, vector: QueryVector, rows: Collection[int]) -> Mapping[int, float]:
+    def similarities(self, rows: Iterable[int]) -> Scores:
         """Return the cosines known so far, after adding those of these rows."""
-        missing = sorted({*rows} - self._similarity.keys())
-        if missing:
+        vector, missing = self.search.vector, sorted({*rows} - self.similarity.keys())
+        if vector is not None and missing:
             cosines = self.reader.vectors.similarity(vector.model, vector.vector, missing)
             self.vectors += len(cosines)
-            self._similarity |= cosines
-        return self._similarity
+            self.similarity |= cosines
+        return self.similarity
 
-    def _alike(self) -> Scores:
-        """Return the rows nearest to the made-up answer, with their cosines."""
-        if self.hypothetical is None:
+    def _nearest_to_expansion(self) -> Scores:
+        """Return the rows nearest to the text that is searched for as well, with their cosines."""
+        expansion = self.search.expansion
+        vector = expansion.vector if expansion else None
+        if vector is None:
             return {}
         near, read = self.reader.vectors.nearest(
-            self.hypothetical.model,
-            [*self.scopes, *self._fact_scopes],
-            self.hypothetical.vector,
+            vector.model,
+            [*self.scopes, *self.fact_scopes],
+            vector.vector,
             self.settings.vectors_cap,
-            _PIECES,
+            PIECES,
         )
         self.vectors += read
         return {row: cosine for row, cosine in near.items() if cosine >= MIN_COSINE}
 
-    def _likeness(self, rows: Sequence[int]) -> Mapping[int, float] | None:
-        """Return the cosines of rows to the made-up answer, if there is one."""
-        if self.hypothetical is None:
+    def _likeness(self, rows: Sequence[int]) -> tuple[str, Mapping[int, float]] | None:
+        """Return the signal of the text that is searched for as well, and cosines of rows to it."""
+        expansion = self.search.expansion
+        vector = expansion.vector if expansion else None
+        if vector is None or expansion is None:
             return None
-        likeness = self.hypothetical
         self.vectors += len(rows)
-        return self.reader.vectors.similarity(likeness.model, likeness.vector, rows)
+        cosines = self.reader.vectors.similarity(vector.model, vector.vector, rows)
+        return expansion.signal, cosines
 
     def _similar_among(self, rows: Collection[int]) -> Scores:
-        if self.vector is None:
+        if self.search.vector is None:
             return {}
-        near = self._similarities(self.vector, rows)
+        near = self.similarities(rows)
         return {row: near[row] for row in rows if row in near}
 
     def _similar_around(
         self, rows: Sequence[int], adjacent: Sequence[Adjacent]
     ) -> Mapping[int, float] | None:
-        if self.vector is None:
+        if self.search.vector is None:
             return None
-        near = {*rows, *chain.from_iterable(adjacent)} - {0}
-        return self._similarities(self.vector, near)
+        return self.similarities({*rows, *chain.from_iterable(adjacent)} - {0})
 
     # -- the turns next to it ------------------------------------------------------------------
 
@@ -465,9 +389,8 @@ class PoolBuilder:
                     on = side[index + 1 : index + 1 + _REACH]
                     sides = (on, back) if side is before else (back, on)
                     around[neighbour] = sides
-        others = [row for row in around if row not in best and self._may_be(row)]
-        neighbours = self._by_row(others)
-        around = {row: sides for row, sides in around.items() if self._may_be(row)}
+        neighbours = self._by_row(self.in_reach(row for row in around if row not in best))
+        around = {row: around[row] for row in self.in_reach(around)}
         return best | neighbours, around
 
     def _by_row(self, rows: Collection[int]) -> dict[int, Candidate]:
@@ -476,11 +399,8 @@ class PoolBuilder:
         return {each.row: each for each in candidates if opened.get(each.tier, True)}
 
 
-def _begins(since: Mapping[str, Collection[int | None]], row: int, mark: str) -> bool:
-    return row in since[mark]
-
-
-def _best(scores: Mapping[int, float], limit: int) -> list[int]:
+def best_rows(scores: Mapping[int, float], limit: int) -> list[int]:
+    """Return the rows with the best scores, the best first, between equals the lower row."""
     # By score, ties by row: a stable sort keeps the order of the first one, also in reverse.
     if len(scores) > limit > 0:
         least = nlargest(limit, scores.values())[-1]

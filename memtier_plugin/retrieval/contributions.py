@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from memtier_plugin.core.cause_events import Withholding
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.recall_lines import PACKED_FIELDS, STEPS, is_packed
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 
@@ -23,22 +20,6 @@ _ROUNDING: Final = 1e-6  # what rounding in the journal leaves of a sum
 _MAX_LACKED: Final = 3  # signals named as what an item lacked most
 
 Weights = Mapping[str, float]
-
-
-def profile_weights(settings: Settings, model: str | None) -> dict[str, float]:
-    """Return what each signal of the profile counts, without those that count nothing.
-
-    Args:
-        model: the embedder whose vectors are compared, None where none are.
-    """
-    if settings.retrieval.profile == "paper":
-        return asdict(settings.paper.weights)  # all of them, as the paper lists them
-    if settings.retrieval.profile == "rrf":
-        from memtier_plugin.retrieval import fused_search
-
-        return dict(fused_search.WEIGHTS)
-    weights = asdict(ranking_weights(settings.retrieval.weights, model))
-    return {name: weight for name, weight in weights.items() if weight}
 
 
 def position_of(hits: Sequence[Hit], item_id: str) -> int | None:
@@ -159,21 +140,3 @@ def credits_of(reader: Reader, recall: JournalEvent) -> Sequence[JournalEvent]:
     ]
     own = reader.events(agent=recall.agent_id, run=run, kinds=kinds) if run else []
     return [*own, *(credit for credit in named if credit.run_id != run)]
-
-
-def explain_withheld(
-    lottery: Withholding | None, stored: Mapping[str, Stored]
-) -> dict[str, Any] | None:
-    """Return what a recall withheld, with its text; None where it might have withheld nothing."""
-    if lottery is None:
-        return None
-    row = stored.get(lottery.item or "")
-    text = row.item.text if row and not row.state.forgotten else ""
-    return {"item": lottery.item, "p": lottery.p, "text": text, "said": describe_withheld(lottery)}
-
-
-def describe_withheld(lottery: Withholding) -> str:
-    """Describe the lottery of a recall in words."""
-    if lottery.item is None:
-        return f"each line might have been left out, to measure it ({lottery.p:.2%} each)"
-    return f"it was left out to measure what it changes (`causes.withhold`; {lottery.p:.2%} a line)"

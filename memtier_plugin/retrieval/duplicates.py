@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.contradictions import StatedValue, preference_key
@@ -34,7 +33,6 @@ def collapse_duplicates(
     return [*map(merge_duplicates, group_duplicates(hits[:first], values)), *hits[first:]]
 
 
-@fast_init
 @dataclass(frozen=True, slots=True)
 class _Group:
     """A group of near-duplicate hits, with the tier and words of the first."""

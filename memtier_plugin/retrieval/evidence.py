@@ -77,13 +77,6 @@ def gather_evidence(
     named: dict[str, bool] = {}
     evidence: dict[int, Evidence] = {}
     coverages: dict[Set[str], tuple[float, float]] = {}  # many lines have the same few words
-
-    def coverage(words: Set[str]) -> tuple[float, float]:
-        known = coverages.get(words)
-        if known is None:
-            known = coverages[words] = _coverage(parts, weights, words)
-        return known
-
     for row, position in index.items():
         speaker = pool.candidates[position].speaker or ""
         if speaker not in named:
@@ -92,10 +85,13 @@ def gather_evidence(
         for other in pool.adjacent[position]:
             if other in terms:
                 together = together | terms[other]
-        matched, share = coverage(together)
+        for words in (own, together):
+            if words not in coverages:
+                coverages[words] = _coverage(parts, weights, words)
+        matched, share = coverages[together]
         evidence[row] = Evidence(
             coverage=share,
-            own_coverage=coverage(own)[1],
+            own_coverage=coverages[own][1],
             matched=matched,
             cosine=similarity.get(row, 0.0),
             time=times[position],

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END
 from memtier_plugin.core.records import JournalEvent, count_tokens
-from memtier_plugin.priority.headers import describe_priorities
 from memtier_plugin.retrieval.contributions import (
     RECOMPUTED,
     credits_of,
     explain_journalled,
-    explain_withheld,
     read_in_full,
 )
 from memtier_plugin.retrieval.hits import read_hits
@@ -42,9 +41,7 @@ class Explainer:
         with self._store.session() as reader:
             event = read_in_full(self._find_recall(reader, recall_id, sender), reader)
             data = event.data
-            lottery = RecallEvent.of(event).withheld
-            ids = [h["item"] for h in [*data["injected"], *data["near_misses"]]]
-            stored = reader.items([*ids, lottery.item] if lottery and lottery.item else ids)
+            stored = reader.items([h["item"] for h in [*data["injected"], *data["near_misses"]]])
             weights = data.get("weights", {})
             document = {
                 **event.to_json(),
@@ -53,18 +50,11 @@ class Explainer:
                     explain_journalled(hit, stored, weights)
                     for hit in self._with_signals(event, stored)
                 ],
-                "priorities": describe_priorities(
-                    reader.priorities,
-                    [*stored],
-                    event.agent_id,
-                    RecallEvent.of(event).sender or "",
-                    self._actor.clock(),
-                    self._store.settings.priority.importance_share,
-                ),
-                "withheld": explain_withheld(lottery, stored),
                 "credits": [credit.to_json() for credit in credits_of(reader, event)],
                 "block": self._block_again(event, stored, reader),
             }
+            settings, now = self._store.settings, self._actor.clock()
+            document |= plugins.explain_recall(event, stored, reader, settings, now)
             if why is not None:
                 document["why"] = self._items.why(event, why)
         return document

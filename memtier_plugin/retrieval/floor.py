@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -31,32 +31,34 @@ _STATED: Final = 0.6  # least share of the best line's probability, for what is 
 _FEW: Final = 4  # items, up to about which a store is so small that any of them may be meant
 _MAX_MATCHED: Final = 3.0  # of the matched idf over ln N, beyond which more says nothing
 
-BLOCK_FEATURES: Final[Mapping[str, Callable[[QueryEvidence, Sequence[Evidence]], float]]] = {
-    "one": lambda query, lines: 1.0,
-    "coverage": lambda query, lines: max(line.coverage for line in lines),
-    "own_coverage": lambda query, lines: max(line.own_coverage for line in lines),
-    "first_coverage": lambda query, lines: max(line.coverage for line in lines[:_FIRST]),
-    "cosine": lambda query, lines: max(line.cosine for line in lines),
-    "first_cosine": lambda query, lines: max(line.cosine for line in lines[:_FIRST]),
-    "mean_cosine": lambda query, lines: fmean(
-        sorted((line.cosine for line in lines), reverse=True)[:_SEVERAL]
-    ),
-    "matched": lambda query, lines: min(
-        _MAX_MATCHED, max(line.matched for line in lines) / math.log(2 + query.items)
-    ),
-    # What is told of "today" is near everything said today.
-    "time": lambda query, lines: (1 - query.kinds.states) * max(line.time for line in lines),
-    "items": lambda query, lines: math.log10(1 + query.items),
-    "known": lambda query, lines: query.known,
-    "imperative": lambda query, lines: query.kinds.task / (1 + query.asks),
-    "general": lambda query, lines: query.kinds.general,
-    "follow_up": lambda query, lines: query.kinds.follow_up,
-    "pasted": lambda query, lines: query.kinds.log,
-    "states": lambda query, lines: query.kinds.states,
-    "own": lambda query, lines: float(query.own),
-    "few": lambda query, lines: _few(query),
-    "own_few": lambda query, lines: query.own * _few(query),
-}
+
+def block_features(query: QueryEvidence, lines: Sequence[Evidence]) -> dict[str, float]:
+    """Return what tells whether lines, best first, hold what a query needs."""
+    kinds, few = query.kinds, 1 / (1 + query.items / _FEW)  # far from anything to choose among
+    coverages, cosines = [line.coverage for line in lines], [line.cosine for line in lines]
+    matched = max(line.matched for line in lines) / math.log(2 + query.items)
+    return {
+        "one": 1.0,
+        "coverage": max(coverages),
+        "own_coverage": max(line.own_coverage for line in lines),
+        "first_coverage": max(coverages[:_FIRST]),
+        "cosine": max(cosines),
+        "first_cosine": max(cosines[:_FIRST]),
+        "mean_cosine": fmean(sorted(cosines, reverse=True)[:_SEVERAL]),
+        "matched": min(_MAX_MATCHED, matched),
+        # What is told of "today" is near everything said today.
+        "time": (1 - kinds.states) * max(line.time for line in lines),
+        "items": math.log10(1 + query.items),
+        "known": query.known,
+        "imperative": kinds.task / (1 + query.asks),
+        "general": kinds.general,
+        "follow_up": kinds.follow_up,
+        "pasted": kinds.log,
+        "states": kinds.states,
+        "own": float(query.own),
+        "few": few,
+        "own_few": query.own * few,
+    }
 
 
 def line_features(line: Evidence, rank: int, best: Evidence) -> dict[str, float]:
@@ -94,14 +96,11 @@ class FloorModel:
         """Return how likely these lines hold what the query needs; 0 without any."""
         if not lines:
             return 0.0
-        return _logistic(
-            weight * BLOCK_FEATURES[name](query, lines) for name, weight in self.block.items()
-        )
+        return _logistic(self.block, block_features(query, lines))
 
     def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
         """Return how likely a line is part of what the query needs; see `line_features`."""
-        features = line_features(line, rank, best)
-        return _logistic([weight * features[name] for name, weight in self.line.items()])
+        return _logistic(self.line, line_features(line, rank, best))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +213,6 @@ def mark_nearest(judged: Judged, hits: Sequence[Hit]) -> Judged:
     return Judged((*judged.hits, *nearest), judged.probability)
 
 
-def _few(query: QueryEvidence) -> float:
-    """Return how far a store is from having anything to choose among."""
-    return 1 / (1 + query.items / _FEW)
-
-
 def _is_asked(hit: Hit) -> bool:
     """Tell whether a hit is a summary or a timeline, which only a query that asks for one finds."""
     return isinstance(hit.item, Fact) and bool(hit.item.shelf)
@@ -248,5 +242,6 @@ def _models() -> Mapping[str, FloorModel]:
     return {name: FloorModel(**model) for name, model in document["models"].items()}
 
 
-def _logistic(terms: Iterable[float]) -> float:
-    return 1.0 / (1.0 + math.exp(-math.fsum(terms)))
+def _logistic(weights: Mapping[str, float], features: Mapping[str, float]) -> float:
+    logit = math.fsum([weight * features[name] for name, weight in weights.items()])
+    return 1.0 / (1.0 + math.exp(-logit))

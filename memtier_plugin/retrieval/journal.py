@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Final
 
-from memtier_plugin.core.cause_events import DeliverEvent, Withholding
+from memtier_plugin.core.cause_events import DeliverEvent
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.events import RankedItem, RecallEvent
 from memtier_plugin.core.mutex import Mutex
@@ -122,18 +122,16 @@ class RecallJournal:
         }
         return RunRecalls([e for i, e in recalls.items() if i not in refused], refused)
 
-    def first_withholding(self, run_id: str, session_id: str) -> Withholding | None:
-        """Return the lottery of a run's first recall that had one; `recalls_of_run` has no part."""
+    def recalls_before(self, run_id: str, session_id: str) -> list[RecallEvent]:
+        """Return a run's recalls so far, in their order; `recalls_of_run` still has them."""
         with self._mutex:
             events = {e.id: e for e in self._by_run.get((run_id, session_id), ())}
         try:
             events |= {event.id: event for event in self._written(run_id, None)}
         except IndexProblem as problem:
             _log.warning("only this process's recalls are looked at: %s", problem)
-        for event in sorted(events.values(), key=lambda each: (each.timestamp, each.id)):
-            if lottery := RecallEvent.of(event).withheld:
-                return lottery
-        return None
+        ordered = sorted(events.values(), key=lambda each: (each.timestamp, each.id))
+        return [*map(RecallEvent.of, ordered)]
 
     def asked_in(self, session: str, sender: str | None) -> list[str]:
         """Return a sender's newest questions by `ask` in a session, the last one first."""

@@ -6,15 +6,16 @@ Each rule is a module of its own (`prompt_kind`, `replacement`, `non_answers`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.core.results import FloorLevel, Hit, RecallRequest
+from memtier_plugin.core.results import FloorLevel, Hit
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.retrieval.already_shown import AlreadyShown
 from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
 from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.evidence import QueryEvidence
@@ -52,33 +53,12 @@ _FIRST: Final = 3  # of the hits, by which is told whether what was found is the
 
 
 class Judge:
-    """Judges the lines of one agent's recalls.
+    """Judges the lines of one agent's recalls."""
 
-    Args:
-        allowed: which hits may stand in the block of a query.
-        find_shown: the ids of the hits that the conversation of a query shows already.
-        was_injected: whether a session has had an item before.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        allowed: Callable[[Query, Iterable[Hit]], list[Hit]],
-        find_shown: Callable[[Query, Sequence[Hit]], set[str]],
-        was_injected: Callable[[str, str], bool],
-    ) -> None:
+    def __init__(self, store: Store, settings: Settings, already_shown: AlreadyShown) -> None:
         self._store = store
         self._settings = settings
-        self._allowed = allowed
-        self._find_shown = find_shown
-        self._was_injected = was_injected
-        self._is_published = settings.retrieval.profile != "recall_first"
-
-    def applies(self, request: RecallRequest) -> bool:
-        """Tell whether what is found is judged: not for a search, and not as published."""
-        off = self._settings.retrieval.floor == "off"
-        return request.purpose != "search" and not off and not self._is_published
+        self._already_shown = already_shown
 
     def judge(
         self,
@@ -94,7 +74,7 @@ class Judge:
             already_shown: the ids of what was found and stands in the conversation.
         """
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
-        if self._is_published and not asking:
+        if not (query.ranker.merges or asking):
             return Judged(lines.hits)
         staying = _said_then(lines.hits, replaced)
         moving = {older: now for older, now in replaced.items() if older not in staying}
@@ -109,7 +89,7 @@ class Judge:
         hits = tuple(hit for hit in current if hit.id not in no_answers)
         if asking:
             hits = let_replies_answer(hits, [hit for hit in current if hit.id in no_answers])
-        if self.applies(query.request):
+        if query.is_judged:
             in_sight = [hit for hit in candidates.hits if hit.id in already_shown]
             judged = self._judge_by_kind(query, evidence, hits, in_sight)
         else:
@@ -162,15 +142,15 @@ class Judge:
             return 0.0
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             newest = newest_of_session(self._store.reader(), query.viewer, session)
-            return leaning if self._find_shown(query, newest) else 0.0
+            return leaning if self._already_shown.find_shown(query.request, newest) else 0.0
         return 0.0
 
     def _standing_lines(self, query: Query) -> list[Hit]:
         """Return the standing instructions that hold for a task, and are not in sight."""
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
-            hits = self._allowed(query, read_standing(self._store.reader(), query.viewer))
+            hits = query.keep_allowed(read_standing(self._store.reader(), query.viewer))
             suited = select_standing(query.searched, hits, query.token_budget)
-            shown = self._find_shown(query, suited)
+            shown = self._already_shown.find_shown(query.request, suited)
             return [hit for hit in suited if hit.id not in shown][: query.k]
         return []
 
@@ -181,8 +161,10 @@ class Judge:
             return []
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             reader = self._store.reader()
-            hits = self._allowed(query, newest_of_session(reader, viewer, session))
-            return select_last(hits, query.text, self._find_shown(query, hits), query.k)
+            hits = query.keep_allowed(newest_of_session(reader, viewer, session))
+            return select_last(
+                hits, query.text, self._already_shown.find_shown(query.request, hits), query.k
+            )
         return []
 
     def _working_memory(self, query: Query, *, vague: bool) -> list[Hit]:
@@ -194,7 +176,11 @@ class Judge:
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             reader = self._store.reader()
             hit = read_working(reader, viewer, session)
-            if hit is None or not self._allowed(query, [hit]) or self._find_shown(query, [hit]):
+            if (
+                hit is None
+                or not query.keep_allowed([hit])
+                or self._already_shown.find_shown(query.request, [hit])
+            ):
                 return []
             resumed = False
             if not vague and shown is None:
@@ -202,7 +188,8 @@ class Judge:
                 idle = timedelta(hours=self._settings.summaries.idle_hours)
                 resumed = bool(last) and viewer.at - hit_time(last[0]) >= idle
             if vague or (
-                is_left_behind(hit, resumed=resumed) and not self._was_injected(session, hit.id)
+                is_left_behind(hit, resumed=resumed)
+                and not self._already_shown.was_injected(session, hit.id)
             ):
                 return [hit.with_note(NOTE)]
         return []
@@ -211,7 +198,7 @@ class Judge:
         self, query: Query, candidates: Candidates, selection: Selection, lines: RoutedHits
     ) -> Mapping[str, Replacement]:
         """Return, by id, the lines that a later one, perhaps in the prompt already, may replace."""
-        if self._is_published or not lines.hits:
+        if not (query.ranker.merges and lines.hits):
             return {}
         shown = [hit for hit in candidates.hits if hit.id in selection.already_shown]
         hits = lines.hits[:CONSIDERED]

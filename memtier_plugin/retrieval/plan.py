@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from memtier_plugin.core.records import FOR_PROMPTS
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Route, Step
-from memtier_plugin.retrieval.block import BlockPlan
+from memtier_plugin.retrieval.block import BlockPlan, keep_injectable
 from memtier_plugin.retrieval.contradictions import StatedValue
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
@@ -16,7 +17,7 @@ from memtier_plugin.retrieval.routing import RoutedHits, asks_several
 from memtier_plugin.retrieval.search import SearchResult
 
 if TYPE_CHECKING:
-    from memtier_plugin.retrieval.hypothetical import Hypothesis
+    from memtier_plugin.retrieval.rankers import Expansion, Ranker
 
 
 def with_subject(text: str, subject: str) -> str:
@@ -31,9 +32,12 @@ class Query:
     Attributes:
         until: the deadline, a moment of ``time.monotonic()``.
         by_meaning: whether vectors are compared, too.
+        ranker: of the profile.
+        is_judged: whether what is found is judged: not for a search, and not as published.
+        guarded: whether what comes from outside is kept out of prompts (`trust.defence`).
         kinds: what kinds of prompt it is; of a search, none.
         subject: what its session named last, if it only points at that.
-        hypothesis: the made-up answer whose like is searched for, too.
+        expansion: another text that is searched for by its meaning.
     """
 
     text: str
@@ -44,9 +48,12 @@ class Query:
     token_budget: int
     until: float | None
     by_meaning: bool
+    ranker: Ranker
+    is_judged: bool
+    guarded: bool
     kinds: PromptKinds = NO_KINDS
     subject: str = ""
-    hypothesis: Hypothesis | None = None
+    expansion: Expansion | None = None
 
     @property
     def asked(self) -> str:
@@ -67,6 +74,12 @@ class Query:
     def several(self) -> bool:
         """Whether it has several answers, which lie in as many lines."""
         return bool(self.kinds.several) or asks_several(self.text[:2000])
+
+    def keep_allowed(self, hits: Iterable[Hit]) -> list[Hit]:
+        """Return the hits that may stand in the block, by what the recall is for."""
+        if self.request.purpose not in FOR_PROMPTS:
+            return list(hits)
+        return keep_injectable(hits, guarded=self.guarded)
 
     @property
     def asks(self) -> bool:

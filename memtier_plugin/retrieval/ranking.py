@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from memtier_plugin.core.fast_init import fast_init
-
 TIER_FACTOR: Final = {"episodic": 1.0, "semantic": 1.2, "procedural": 1.4}  # MemTier, 3.2
 DAY_SECONDS: Final = 86_400.0
 # Of the best lexical score; below it a timeline is not about what is asked.
@@ -24,7 +22,6 @@ MIN_TIMELINE_SHARE: Final = 0.5
 OUTSIDE_SPAN_WEIGHT: Final = 0.25
 
 
-@fast_init
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """A ranked candidate: its index in the pool, its score and its signals."""

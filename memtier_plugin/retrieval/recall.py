@@ -7,24 +7,24 @@ Each step takes the frozen record of the step before it and returns the next: `Q
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from functools import cached_property, partial
+from typing import Final
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.garbage import delayed_collection
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import FOR_PROMPTS, count_tokens
+from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
-from memtier_plugin.core.settings.schema import AgentRights, Paper, Retrieval, Rrf, Settings
+from memtier_plugin.core.settings.schema import AgentRights, Settings
 from memtier_plugin.core.times import aware
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
-from memtier_plugin.retrieval.block import BlockPlan, keep_injectable, passage_size
+from memtier_plugin.retrieval.block import BlockPlan, passage_size
 from memtier_plugin.retrieval.contradictions import (
     StatedValue,
     mark_ended,
@@ -32,7 +32,6 @@ from memtier_plugin.retrieval.contradictions import (
     rank_newest_first,
     stated_values,
 )
-from memtier_plugin.retrieval.contributions import profile_weights
 from memtier_plugin.retrieval.duplicates import collapse_duplicates, find_copies
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.follow_up import FollowUp, follow_up
@@ -45,6 +44,7 @@ from memtier_plugin.retrieval.project_names import read_project_names, without_n
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, Viewer, clean_query
 from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
+from memtier_plugin.retrieval.rankers import Expansion, Ranker, find_ranker
 from memtier_plugin.retrieval.replacement import mark_replaced
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
@@ -54,14 +54,9 @@ from memtier_plugin.retrieval.standing import own_orders
 from memtier_plugin.retrieval.subject import SubjectFinder
 from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
 from memtier_plugin.retrieval.visibility import linked_people
-from memtier_plugin.retrieval.withholding import Withholder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.text.passages import select_passage
-
-if TYPE_CHECKING:
-    from memtier_plugin.retrieval.hypothetical import HypothesisWriter
-    from memtier_plugin.retrieval.tiers import TierName
 
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are looked for
@@ -75,19 +70,14 @@ class Recaller:
     """Answers the queries of one agent; keeps what it injected until the run is credited."""
 
     def __init__(self, actor: Actor, settings: Settings | None = None) -> None:
-        self.reach: TierName | None = None  # of a tiered search; None lets rules decide
+        self.stage: str | None = None  # of the ranker's; None lets it decide
         self._actor = actor
         self._store = actor.store
         self._settings = settings or actor.store.settings
         self._already_shown = AlreadyShown(actor.store, actor.agent)
-        was_injected = self._already_shown.was_injected
-        self._judge = Judge(
-            actor.store, self._settings, self._allowed, self._find_shown, was_injected
-        )
-        self._hypotheses: HypothesisWriter | None = None
+        self._judge = Judge(actor.store, self._settings, self._already_shown)
         self.journal = RecallJournal(actor, self._already_shown)
         self.subjects = SubjectFinder(actor.store, self.journal)
-        self._withholder = Withholder(self.journal, actor.agent, self._settings.causes.withhold)
 
     @property
     def reads_all(self) -> bool:
@@ -110,14 +100,14 @@ class Recaller:
             return Viewer("", sender, True, at, linked)
         return Viewer(self._actor.agent, sender, rights.read_all, at, linked, rights.read_people)
 
-    @property
-    def _is_paper(self) -> bool:
-        return self._settings.retrieval.profile == "paper"
+    @cached_property
+    def ranker(self) -> Ranker:
+        """The ranker of the profile.
 
-    @property
-    def _is_published(self) -> bool:
-        """True for a profile that ranks as a paper has it, without what `recall_first` adds."""
-        return self._settings.retrieval.profile != "recall_first"
+        Raises:
+            SettingsError: no installed plugin has it.
+        """
+        return find_ranker(self._settings)
 
     @from_new_index
     def recall(
@@ -126,13 +116,13 @@ class Recaller:
         request: RecallRequest = _DEFAULTS,
         *,
         by_meaning: bool = True,
-        hypothetical: bool = True,
+        expands: bool = True,
     ) -> Recall:
         """Answer one query; see `MemTier.recall`.
 
         Args:
             by_meaning: off lets the search go by words alone.
-            hypothetical: off lets no model make up an answer, whatever the settings say.
+            expands: off searches for the query alone, whatever plugins would add.
         """
         started = time.monotonic()
         recall_id, now = new_id(), self._actor.clock()
@@ -148,7 +138,6 @@ class Recaller:
         session = self._store.session() if text and not paused else nullcontext()
         with delayed_collection(), session:
             viewer = self.viewer(request.sender, aware(request.at) or now, searches=bool(text))
-            writes = hypothetical and by_meaning and text and not paused
             plan = self.plan(
                 text,
                 viewer,
@@ -156,22 +145,12 @@ class Recaller:
                 by_meaning=by_meaning,
                 started=started,
                 search_talk=False,
-                writer=self._writer(request) if writes else None,
+                expands=expands and by_meaning,
             )
             recall = self._pack(plan, recall_id, started)
         if not paused:
             self._journal(recall, plan, now)
         return recall
-
-    def _writer(self, request: RecallRequest) -> HypothesisWriter | None:
-        """Return what makes up an answer, where that is configured and no prompt waits for it."""
-        if not self._settings.ask.hypothetical:
-            return None
-        from memtier_plugin.retrieval.hypothetical import HypothesisWriter
-
-        if self._hypotheses is None:
-            self._hypotheses = HypothesisWriter(self._actor, self._settings)
-        return self._hypotheses if self._hypotheses.applies(request) else None
 
     def plan(
         self,
@@ -182,20 +161,20 @@ class Recaller:
         by_meaning: bool = True,
         started: float | None = None,
         search_talk: bool = True,
-        writer: HypothesisWriter | None = None,
+        expands: bool = False,
     ) -> RecallPlan:
         """Rank hits for a query, and put in order what a block may hold; nothing is journalled.
 
         Args:
             search_talk: off saves the search for a prompt that gets nothing, whatever is found.
-            writer: makes up an answer, whose like is searched for, too.
+            expands: whether plugins may add another text to search for.
         """
         started = time.monotonic() if started is None else started
         query = self._understand(text, viewer, request, by_meaning, started)
         if query.kinds is not NO_KINDS:
             query = replace(query, subject=self.subjects.find(text, viewer, request, query.until))
-        if writer is not None:
-            query = replace(query, hypothesis=writer.write(query.searched, viewer, query.until))
+        if expands and text and not self._store.paused and self.ranker.refines:
+            query = replace(query, expansion=self._expand(query))
         needless = query.kinds.silence and not search_talk
         candidates = Candidates((), SearchResult(), ()) if needless else self._search(query)
         searched = time.monotonic()
@@ -206,7 +185,7 @@ class Recaller:
             query, candidates, routed.lines, replaced, selection.already_shown
         )
         read = candidates.result.postings + candidates.result.vectors
-        made_up = (query.hypothesis.step,) if query.hypothesis else ()
+        expanding = (query.expansion.step,) if query.expansion else ()
         search_step = Step(name="search", ms=(searched - started) * 1000, read=read)
         return RecallPlan(
             query,
@@ -217,7 +196,7 @@ class Recaller:
             self._block(query, candidates.result.terms, judged),
             routed.route,
             {**routed.lines.left_out, **judged.left_out},
-            (*made_up, search_step, *candidates.result.tiers, *routed.steps),
+            (*expanding, search_step, *candidates.result.steps, *routed.steps),
             selection.already_shown,
             judged,
             frozenset(now.by.id for now in replaced.values() if now.is_proven),
@@ -229,12 +208,13 @@ class Recaller:
         self, text: str, viewer: Viewer, request: RecallRequest, by_meaning: bool, started: float
     ) -> Query:
         settings = self._settings
-        size: Paper | Rrf | Retrieval = settings.retrieval
-        if self._is_published:
-            size = settings.paper if self._is_paper else settings.rrf
+        size = self.ranker.size(settings)
         deadline_ms, budget = request.deadline_ms, request.token_budget
         budget = size.token_budget if budget is None else budget
-        judged = text and not self._store.paused and self._judge.applies(request)
+        is_judged = (
+            request.purpose != "search" and settings.retrieval.floor != "off" and self.ranker.merges
+        )
+        has_kinds = text and not self._store.paused and is_judged
         return Query(
             text,
             viewer,
@@ -244,13 +224,22 @@ class Recaller:
             token_budget=budget,
             until=None if deadline_ms is None else started + deadline_ms / 1000,
             by_meaning=by_meaning,
-            kinds=prompt_kinds(text, request.kind) if judged else NO_KINDS,
+            ranker=self.ranker,
+            is_judged=is_judged,
+            guarded=settings.trust.defence,
+            kinds=prompt_kinds(text, request.kind) if has_kinds else NO_KINDS,
         )
 
     # -- search --------------------------------------------------------------------------------
 
+    def _expand(self, query: Query) -> Expansion | None:
+        expansion: Expansion | None = plugins.expand_query(
+            self._actor, query.searched, query.request, query.viewer, query.until
+        )
+        return expansion
+
     def _search(self, query: Query) -> Candidates:
-        degradations = [*query.hypothesis.problems] if query.hypothesis else []
+        degradations = [*query.expansion.problems] if query.expansion else []
         hits, result = list[Hit](), SearchResult()
         if self._store.paused:
             degradations.append("the project is off")
@@ -279,7 +268,7 @@ class Recaller:
         degradations += [behind] if behind else []
         if store.stale_tokenizer:
             degradations.append("index made for other words")
-        if not self._is_paper:
+        if self.ranker.refines:
             with suppress(DeadlineExceeded), store.deadline(until):
                 embed_newest(store)
         names = self._project_names(viewer, text)
@@ -296,22 +285,21 @@ class Recaller:
             # What is ready when the deadline comes is served: only the search is interrupted.
             result: SearchResult | None = None
             with suppress(DeadlineExceeded), store.deadline(until):
-                own = query.hypothesis if text == query.searched else None
-                alike = own.vector if own else None
-                result = search.rank(text, vector, plugin_signals(store), alike, self.reach)
+                more = query.expansion if text == query.searched else None
+                result = search.rank(text, vector, plugin_signals(store), more, self.stage)
             result = result or search.rank_by_words()
             limit = self._settings.retrieval.candidates
             hits = read_hits(reader, result.ranked[:limit], viewer, result.evidence)
         degradations += self._search_problems(result)
         if unindexed is not None:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
-        if not self._is_published:
+        if self.ranker.merges:
             hits = mark_namesakes(mark_ended(hits, viewer.at))
         return hits, result
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:
         """Return the words of a query that name the project: its own name, or one it is called."""
-        if self._is_published:
+        if not self.ranker.merges:
             return ()
         reader = self._store.reader()
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
@@ -322,16 +310,12 @@ class Recaller:
             yield "deadline"
         if result.partly_embedded:
             yield "not embedded yet"
-        paper = self._settings.paper
-        if self._is_paper and self._store.embedder is None:
-            if paper.stage_one != "bm25":
-                yield "no embedding model for Stage 1"
-            elif paper.weights.semantic:
-                yield "no embedding model for the semantic signal"
+        embeds = self._store.embedder is not None
+        yield from self.ranker.find_problems(self._settings, embeds=embeds)
 
     def _rerank(self, query: Query, hits: list[Hit], degradations: list[str]) -> list[Hit]:
-        """Return the hits as a plugin orders the first of them; not as published by MemTier."""
-        if self._is_paper or not plugins.may_rerank(self._settings):
+        """Return the hits as a plugin orders the first of them."""
+        if not self.ranker.refines or not plugins.may_rerank(self._settings):
             return hits
         until, text = query.until, query.searched[:MAX_QUERY_CHARS]
         if self._settings.rerank.is_on:
@@ -347,18 +331,18 @@ class Recaller:
     # -- select --------------------------------------------------------------------------------
 
     def _select(self, query: Query, candidates: Candidates) -> Selection:
-        hits = self._allowed(query, candidates.hits)
-        if candidates.by_time and self._judge.applies(query.request):
+        hits = query.keep_allowed(candidates.hits)
+        if candidates.by_time and query.is_judged:
             hits = [hit for hit in hits if hit.evidence is None or hit.evidence.time == 1]
         already_shown: tuple[str, ...] = ()
-        if shown := self._find_shown(query, hits):
-            if not self._is_published:  # and what says the same in another line
+        if shown := self._already_shown.find_shown(query.request, hits):
+            if self.ranker.merges:  # and what says the same in another line
                 first = hits[:DEDUPLICATION_WINDOW]
                 shown |= find_copies(first, shown, self._stated_values(hits))
             already_shown = tuple(hit.id for hit in hits[: query.k] if hit.id in shown)
             hits = [hit for hit in hits if hit.id not in shown]
         values: dict[str, StatedValue] = {}
-        if not self._is_published:
+        if self.ranker.merges:
             values = self._stated_values(hits)
             hits = collapse_duplicates(hits, DEDUPLICATION_WINDOW, values)
             replacing = self._replacing(values, query.until)
@@ -367,16 +351,6 @@ class Recaller:
 
     def _stated_values(self, hits: Sequence[Hit]) -> dict[str, StatedValue]:
         return stated_values(hits[:CONTRADICTION_WINDOW], self._settings.facts.single_valued)
-
-    def _allowed(self, query: Query, hits: Iterable[Hit]) -> list[Hit]:
-        """Return the hits that may stand in the block, by what the recall is for."""
-        if query.request.purpose not in FOR_PROMPTS:
-            return list(hits)
-        return keep_injectable(hits, guarded=self._settings.trust.defence)
-
-    def _find_shown(self, query: Query, hits: Sequence[Hit]) -> set[str]:
-        request = query.request
-        return self._already_shown.find_shown(request.session_id, request.shown, hits)
 
     def _replacing(self, values: Mapping[str, StatedValue], until: float | None) -> Collection[str]:
         if values:
@@ -406,7 +380,8 @@ class Recaller:
         ms = (time.monotonic() - started) * 1000
         routed = Routed(lines, route, (Step(name="route", ms=ms, read=len(selection.hits)),))
         # What further searches find has no evidence for this question, so that it answers none.
-        if route.action == "R" and not (self._is_published or candidates.by_time or query.asks):
+        searches = self.ranker.merges and not (candidates.by_time or query.asks)
+        if route.action == "R" and searches:
             return self._follow_up(query, candidates, question, routed)
         return routed
 
@@ -421,13 +396,13 @@ class Recaller:
             hits, _ = self._search_index(query, command.text, by_meaning, degradations)
             # Another query's scores cannot be compared with this one's.
             hits = [replace(hit, score=0.0, signals={}) for hit in hits]
-            return self._allowed(query, hits)
+            return query.keep_allowed(hits)
 
         hits, steps = list(routed.lines.hits), list[Step]()
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             pages = PageReader(self._store.reader(), query.viewer)
             hits, steps = follow_up(question, routed.lines.hits, pages, search)
-        shown = self._find_shown(query, hits)
+        shown = self._already_shown.find_shown(query.request, hits)
         hits = [hit for hit in hits if hit.id not in shown]
         ids = {hit.id for hit in candidates.hits}
         return Routed(
@@ -441,8 +416,8 @@ class Recaller:
     # -- pack ----------------------------------------------------------------------------------
 
     def _block(self, query: Query, terms: Mapping[str, float], judged: Judged) -> BlockPlan:
-        k, budget, guarded = query.k, query.token_budget, self._settings.trust.defence
-        if self._is_paper:
+        k, budget, guarded = query.k, query.token_budget, query.guarded
+        if not self.ranker.refines:
             return BlockPlan(judged.hits, k, budget, guarded=guarded)
         most = self._settings.retrieval.passage_tokens
         select = partial(select_passage, weights=terms, words=self._store.tokenizer.words)
@@ -456,7 +431,8 @@ class Recaller:
 
     def _pack(self, plan: RecallPlan, recall_id: str, started: float) -> Recall:
         packing, result = time.monotonic(), plan.result
-        injected, block, withheld = self._withholder.fill(plan, recall_id)
+        packed = plugins.pack_block(plan, recall_id, self._actor, self.journal)
+        injected, block, withheld = packed or (*plan.block.fill(recall_id), None)
         tokens, now = count_tokens(block), time.monotonic()
         step = Step(
             name="pack", ms=(now - packing) * 1000, tokens=tokens, read=len(plan.block.hits)
@@ -489,7 +465,7 @@ class Recaller:
             plan,
             query=self.redact(plan.query.asked[:2000]),
             profile=settings.retrieval.profile,
-            weights=profile_weights(settings, plan.result.model),
+            weights=self.ranker.weights(settings, plan.result.model),
         )
         written = self._actor.event(event, run=request.run_id, at=now, event_id=recall.id)
         self.journal.write(written, event)

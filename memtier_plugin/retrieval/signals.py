@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -52,8 +52,9 @@ class Pool:
         sessions: those that the best facts come from (Stage 1; MemTier, section 3.2).
         kinds: of a row that is a summary or a timeline, which of the two.
         similarity: by row, the cosine to the query's vector; None where there is no vector.
-        hypothetical: likewise to the vector of a made-up answer.
-        surprise: by row, how much an entry says that is new; None where it does not count.
+        expansion: the name of the signal of another text that is searched for, and by row the
+            cosine to its vector.
+        first: by row, the first score: how good a candidate is by itself.
     """
 
     query: ParsedQuery
@@ -64,16 +65,16 @@ class Pool:
     bm25: Sequence[float]
     terms: Mapping[int, Mapping[str, int]]
     scores: Mapping[int, float]
-    ngram_scores: Mapping[int, float]
-    source_strength: Mapping[int, float]
-    source_times: Mapping[int, Sequence[float]]
-    around: Around
     adjacent: Sequence[Adjacent]
-    sessions: Collection[int]
-    kinds: Mapping[int, str]
-    similarity: Mapping[int, float] | None
-    hypothetical: Mapping[int, float] | None = None
-    surprise: Mapping[int, float] | None = None
+    ngram_scores: Mapping[int, float] = field(default_factory=dict)
+    source_strength: Mapping[int, float] = field(default_factory=dict)
+    source_times: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    around: Around = field(default_factory=dict)
+    sessions: Collection[int] = ()
+    kinds: Mapping[int, str] = field(default_factory=dict)
+    similarity: Mapping[int, float] | None = None
+    expansion: tuple[str, Mapping[int, float]] | None = None
+    first: Mapping[int, float] = field(default_factory=dict)
 
     def values(self, scores: Mapping[int, float]) -> list[float]:
         """Return each candidate's score, 0 for those without one."""
@@ -86,7 +87,11 @@ def score_signals(pool: Pool) -> Signals:
     """Return the values in [0, 1] of every signal that applies to the query."""
     scored = ((name, signal(pool)) for name, signal in SIGNALS.items())
     signals = {name: values for name, values in scored if values is not None}
-    return signals | ranking.scale_each({name: signals[name] for name in SCALED & signals.keys()})
+    signals |= ranking.scale_each({name: signals[name] for name in SCALED & signals.keys()})
+    if pool.expansion:
+        name, likeness = pool.expansion
+        signals[name] = ranking.scale_by_max(pool.values(likeness))
+    return signals
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -241,22 +246,12 @@ def tier(pool: Pool) -> list[float]:
     return [bonus[key] for key in tiers]
 
 
-def surprise(pool: Pool) -> list[float] | None:
-    """Score how much an entry said that was new (True Memory, predictive layer)."""
-    return None if pool.surprise is None else pool.values(pool.surprise)
-
-
 # -- meaning ---------------------------------------------------------------------------------------
 
 
 def dense(pool: Pool) -> list[float] | None:
     """Score how near a candidate is to the query in meaning."""
     return None if pool.similarity is None else pool.values(pool.similarity)
-
-
-def hypothetical(pool: Pool) -> list[float] | None:
-    """Score how near a candidate is to a made-up answer (True Memory, section 5)."""
-    return None if pool.hypothetical is None else pool.values(pool.hypothetical)
 
 
 def dense_window(pool: Pool) -> list[float] | None:
@@ -313,11 +308,9 @@ SIGNALS: Final[Mapping[str, Callable[[Pool], Sequence[float] | None]]] = {
     "decay": decay,
     "weight": weight,
     "tier": tier,
-    "surprise": surprise,
     "dense": dense,
     "dense_window": dense_window,
     "dense_previous": dense_previous,
-    "hypothetical": hypothetical,
 }
 SCALED: Final = frozenset(
     {
@@ -331,6 +324,5 @@ SCALED: Final = frozenset(
         "dense",
         "dense_window",
         "dense_previous",
-        "hypothetical",
     }
 )

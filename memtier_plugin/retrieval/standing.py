@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.core.records import count_tokens
+from memtier_plugin.core.records import Entry, Fact, count_tokens
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.hits import entry_hit
 from memtier_plugin.retrieval.pasted_text import own_words
@@ -23,7 +23,7 @@ from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.lexicon import Words, lexicons, words_of
 from memtier_plugin.text.tokenizer import Tokenizer
-from memtier_plugin.text.traits import find_orders
+from memtier_plugin.text.traits import find_orders, is_standing_instruction
 
 MAX_LINES: Final = 8  # of standing instructions in a block
 _PARTS: Final = 3  # of a block's tokens, of which they have one
@@ -32,11 +32,20 @@ _MAX_CHARS: Final = 2_000  # of a task that are looked at
 _HEAD: Final = 12  # tokens of a line before its words
 _ASPECT: Final = 1  # how well an instruction suits that names no word of the task
 _SAME: Final = 0.25  # of the words of two orders for the same thing
+_STANDING_RELATIONS: Final = frozenset(
+    {"standing_instruction", "instruction", "rule", "always", "never", "constraint"}
+)
 # What an order sets: a quoted word or a name with a sign, or a number.
 _VALUE: Final = regex.compile(
     r"""(?P<name>(?<!\w)(?:['"‘“`«「][^\s'"‘’“”`«»「」]+['"’”`»」]|[^\W_]*_\w*)|@\w+)"""
     r"""|(?P<number>\b\d+\b)"""
 )
+
+
+def is_standing(item: Entry | Fact) -> bool:
+    """Return whether an item is a rule or a standing instruction."""
+    is_rule = isinstance(item, Fact) and item.relation in _STANDING_RELATIONS
+    return is_rule or is_standing_instruction(item.text)
 
 
 @dataclass(frozen=True, slots=True)

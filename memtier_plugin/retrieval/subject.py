@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.retrieval.block import keep_injectable
-from memtier_plugin.retrieval.journal import RecallJournal
 from memtier_plugin.retrieval.prompt_kind import MAX_FOLLOW_UP_WORDS, PromptKinds, prompt_kinds
 from memtier_plugin.retrieval.prompt_words import (
     likeliest_language,
@@ -30,6 +29,9 @@ from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.phrases import Words
+
+if TYPE_CHECKING:
+    from memtier_plugin.retrieval.journal import RecallJournal
 
 Line = tuple[str, str]  # a role, and its words
 _MAX_CHARS: Final = 400  # of a line that are read

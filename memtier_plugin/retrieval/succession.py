@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -30,21 +30,18 @@ class Rarity:
     frequencies: Mapping[str, int]
     items: int
 
-    def __call__(self, word: str) -> float:
-        """Return from 0 (in every item) to 1 (in no other)."""
-        return max(0.0, 1 - math.log(self.count(word) + 1) / math.log(self.items + 2))
-
-    def count(self, word: str) -> int:
-        """Return how many items have a word."""
-        return self.frequencies.get(word, 0)
+    def of(self, words: Iterable[str]) -> dict[str, float]:
+        """Return from 0 (in every item) to 1 (in no other), by word."""
+        count, most = self.frequencies.get, math.log(self.items + 2)
+        return {word: max(0.0, 1 - math.log(count(word, 0) + 1) / most) for word in words}
 
 
 def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[str, float]:
     """Return what speaks for a later statement's replacing an older one."""
-    old, new = older.words, later.words
+    old, new, count = older.words, later.words, rarity.frequencies.get
     shared = older.content & later.content - _of_other_units(older, later)
     fresh = later.content - shared
-    rare = {word: rarity(word) for word in older.content | later.content}
+    rare = rarity.of(older.content | later.content)
     weight = math.fsum(rare[word] for word in shared)
     prefix, suffix = _common_ends(old, new)
     middle_old, middle_new = old[prefix : len(old) - suffix], new[prefix : len(new) - suffix]
@@ -55,7 +52,7 @@ def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[st
         "shared_of_old": weight / (math.fsum(rare[word] for word in older.content) or 1.0),
         "shared_of_new": weight / (math.fsum(rare[word] for word in later.content) or 1.0),
         "rarest_shared": max((rare[word] for word in shared), default=0.0),
-        "lines": min((math.log1p(rarity.count(word)) for word in shared), default=0.0),
+        "lines": min((math.log1p(count(word, 0)) for word in shared), default=0.0),
         "overlap": len(shared) / max(1, len(older.content)),
         "new_number": float(bool(older.numbers) and bool(later.numbers - older.numbers)),
         "longer": math.log((1 + len(later.content)) / (1 + len(older.content))),

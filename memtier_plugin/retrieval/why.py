@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.events import ProposeForgetEvent, RecallEvent
 from memtier_plugin.core.records import FOR_PROMPTS, Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
@@ -19,11 +20,9 @@ from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.retrieval.block import keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
 from memtier_plugin.retrieval.contributions import (
-    describe_withheld,
     find_journalled,
     measure_hit,
     position_of,
-    profile_weights,
     report_lead,
 )
 from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
@@ -31,6 +30,7 @@ from memtier_plugin.retrieval.journal import LATE
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
 from memtier_plugin.retrieval.query_vector import embed_query
+from memtier_plugin.retrieval.rankers import find_ranker
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
 from memtier_plugin.retrieval.visibility import is_withheld
 from memtier_plugin.storage.actor import Actor
@@ -144,8 +144,8 @@ class ItemExplainer:
             if recall.purpose == "offer":
                 message = f"{message}; but {LATE}"
             return case.verdict("injected", message)
-        if recall.withheld and recall.withheld.item == case.id:
-            return case.verdict("withheld", describe_withheld(recall.withheld))
+        if by_plugin := plugins.explain_absence(event, case.id):
+            return case.verdict(*by_plugin)
         if case.id in recall.repeats:
             message = "the conversation showed it already, so that it was not injected again"
             return case.verdict("repeat", message)
@@ -219,7 +219,7 @@ class ItemExplainer:
         if data["profile"] != settings.retrieval.profile:
             messages.append(f"the profile was {data['profile']}, is {settings.retrieval.profile}")
         else:
-            now = profile_weights(settings, self._compared_model(scopes))
+            now = find_ranker(settings).weights(settings, self._compared_model(scopes))
             messages += [
                 f"the weight of {name} was {was:g}, is {now[name]:g}"
                 for name, was in data.get("weights", {}).items()
@@ -260,13 +260,13 @@ class ItemExplainer:
         wide = recaller.plan(data["query"], case.viewer, request)
         if position_of(wide.hits, case.id) is not None:
             return self._report_rank(case, plan, wide)
-        paper = settings.retrieval.profile == "paper"
-        if case.kind and (paper or case.kind not in requested_kinds(data["query"])):
+        ranker = recaller.ranker
+        if case.kind and (not ranker.merges or case.kind not in requested_kinds(data["query"])):
             asks = _PROFILED if case.kind == "profile" else "asks for one"
             message = f"it is a {case.kind}: recall_first finds it for a query that {asks}"
             return case.verdict("no candidate", message)
-        if plan.result.tiers and (tier := plan.result.tiers[-1].name) != "archive":
-            return case.verdict("tier", f"the search had enough with the {tier}, which lacks it")
+        if by_ranker := ranker.explain_missing(plan.result):
+            return case.verdict(*by_ranker)
         words = self._shared_words(data["query"], case.stored, case.viewer)
         message = words.pop("said") + _GATED * (case.stored.state.gate == "left_out")
         return case.verdict("no candidate", message, words=words)
@@ -295,7 +295,8 @@ class ItemExplainer:
         """
         index = position_of(wide.hits, case.id)
         assert index is not None
-        weights = profile_weights(self._store.settings, wide.result.model)
+        settings = self._store.settings
+        weights = find_ranker(settings).weights(settings, wide.result.model)
         hit = wide.hits[index]
         injected, _ = plan.block.fill(case.event.id)
         lines = [line.id for line in injected]
@@ -357,12 +358,7 @@ class ItemExplainer:
         if not shared and not parts:
             return f"it shares no word and no n-gram with the query, and {meaning}"
         common = f"the words {', '.join(shared)}" if shared else "no word"
-        limits = (
-            "its session is not among those that the profile looks into"
-            if self._store.settings.retrieval.profile == "paper"
-            else "the shared words are too common: only the newest postings, up to "
-            "retrieval.postings_cap, are read"
-        )
+        limits = find_ranker(self._store.settings).limits
         return f"it shares {common} and {parts} n-grams; {meaning}; {limits}"
 
 

@@ -7,7 +7,7 @@ and in the context that the host's payload translates to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +18,7 @@ from memtier_plugin.core.host import RunContext
 from memtier_plugin.server.parameters import BadParams
 from memtier_plugin.server.tokens import Grant
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.membership import shared_name
+from memtier_plugin.storage.shared.marker import shared_name
 
 # Not `offers` and `complete`, which are for this home's own jobs.
 METHODS: Final = frozenset(
@@ -41,14 +41,12 @@ class Access:
 
     Attributes:
         home: the home that is served.
-        holds: whether the grant still holds.
         stand_in: the client cannot reach the resident that comes first for its projects; only a
             shared project may be answered, as this resident's own would be another memory.
     """
 
     grant: Grant
     home: Path
-    holds: Callable[[Grant], bool]
     stand_in: bool = False
 
     def narrow(self, method: str, params: Any) -> Any:

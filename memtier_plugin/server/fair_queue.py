@@ -13,19 +13,19 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 HALF_LIFE: Final = 10.0  # seconds after which processor time that was taken counts half
 HEAVY: Final = 1.0  # processor seconds, so counted, that make a client a heavy one
 PRESENT: Final = 10.0  # seconds after its last call for which a client counts as there
 _MOST_CLIENTS: Final = 1024  # that are remembered
 
-Call = tuple[Callable[[], None], "Future[None]", float]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Client:
-    waiting: deque[Call] = field(default_factory=deque)
+class _Client(Generic[T]):
+    waiting: deque[tuple[Callable[[], T], Future[T], float]] = field(default_factory=deque)
     running: int = 0
     spent: float = 0.0
     seen: float = 0.0  # when it was last looked at, by `time.monotonic`
@@ -36,7 +36,7 @@ class _Client:
         self.seen = now
 
 
-class FairQueue:
+class FairQueue(Generic[T]):
     """Runs the calls of clients.
 
     Args:
@@ -46,20 +46,18 @@ class FairQueue:
 
     def __init__(self, threads: int, waiting: int) -> None:
         self._most, self._room = threads, waiting
-        self._clients: dict[Hashable, _Client] = {}
+        self._clients: dict[Hashable, _Client[T]] = {}
         self._changed = threading.Condition()
         self._threads = self._idle = 0
         self._closed = False
 
-    def submit(
-        self, who: Hashable, call: Callable[[], None], expected: float = 0.0
-    ) -> Future[None]:
+    def submit(self, who: Hashable, call: Callable[[], T], expected: float = 0.0) -> Future[T]:
         """Have a call run in its turn; a call that is cancelled before never runs.
 
         Args:
             expected: processor seconds that it is likely to take.
         """
-        future: Future[None] = Future()
+        future: Future[T] = Future()
         with self._changed:
             client = self._clients.setdefault(who, _Client())
             client.age(time.monotonic())
@@ -102,8 +100,7 @@ class FairQueue:
             start = time.thread_time()
             try:
                 if future.set_running_or_notify_cancel():
-                    call()
-                    future.set_result(None)
+                    future.set_result(call())
             except BaseException as error:  # it is the caller's
                 future.set_exception(error)
             finally:
@@ -115,14 +112,14 @@ class FairQueue:
                     self._forget()
                     self._changed.notify_all()
 
-    def _next(self) -> _Client | None:
+    def _next(self) -> _Client[T] | None:
         """Return the client whose turn it is; None if nobody's call may run now."""
         now = time.monotonic()
         present = sum(
             bool(c.running or c.waiting) or now - c.seen < PRESENT for c in self._clients.values()
         )
 
-        def may_run(client: _Client) -> bool:
+        def may_run(client: _Client[T]) -> bool:
             heavy = client.spent > HEAVY and present > 1
             return bool(client.waiting) and client.running < (1 if heavy else self._most)
 

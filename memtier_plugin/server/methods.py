@@ -176,7 +176,7 @@ class Methods:
         One for each host, and over TCP for each project and whom its token is bound to: hosts of
         different people may give their sessions the same names.
         """
-        from memtier_plugin.hooks.payloads import HOSTS, open_translator
+        from memtier_plugin.hooks.translators import HOSTS, open_translator
 
         if host not in HOSTS:
             hosts = ", ".join(HOSTS)

@@ -1,39 +1,75 @@
-"""Requests as they come in: lines of JSON within limits, and what is refused at the door."""
+"""Requests as they come in: JSON within limits, and what is refused at the door."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from memtier_plugin.core.json_text import parse_json_text
-from memtier_plugin.core.stream import FOREVER
-from memtier_plugin.server.access import Access
 from memtier_plugin.server.parameters import is_deeper
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-MAX_TCP_LINE_BYTES: Final = 4 * 1024 * 1024  # while one is parsed, nobody else has the interpreter
-MAX_AT_ONCE: Final = 65_536  # bytes of a line that is read before its client's turn
-MAX_DEPTH: Final = 100  # of a client's JSON
-MAX_VALUES: Final = 100_000  # objects and lists in a line over TCP, by their brackets
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024  # over HTTP; nobody else has the interpreter meanwhile
+MAX_AT_ONCE: Final = 65_536  # bytes of a request over HTTP that is parsed before its turn
+MAX_DEPTH: Final = 100  # of the JSON over HTTP
+MAX_VALUES: Final = 100_000  # objects and lists in a request over HTTP, by their brackets
+FOREVER: Final = float("inf")
 # Nobody misses their work where the answer cannot be sent.
 _READING: Final = frozenset(
     {"recall", "ask", "explain", "facts", "fact", "status", "ping", "offers", "complete"}
 )
 
-_Json = dict[str, Any]
+Json = dict[str, Any]
 
 
-def refuse(request: Any, access: Access) -> _Json | None:
-    """Return the answer after which a client's connection ends, or None for a fit request."""
+class RefusedRequest(Exception):
+    """A request that is answered before any method is looked at."""
+
+    def __init__(self, code: int, message: str, key: Any = None) -> None:
+        super().__init__(message)
+        self.answer = error_answer(key, code, message)
+
+
+class LongRequest(RefusedRequest):
+    """A request over HTTP that is longer than it may be."""
+
+
+def parse_request(data: bytes) -> Any:
+    """Return the JSON of a request.
+
+    Raises:
+        RefusedRequest: it is none.
+    """
+    try:
+        request = parse_json_text(data)
+    except ValueError as error:
+        raise RefusedRequest(-32700, f"not JSON: {error}") from None
+    return [] if request is None else request  # null is no request, and answered like an empty one
+
+
+def parse_body(data: bytes) -> Any:
+    """Return the JSON of a request over HTTP, where limits protect other clients.
+
+    Raises:
+        RefusedRequest: it is none, a batch, or too deep.
+    """
+    request = parse_request(data)
     key = request.get("id") if isinstance(request, dict) else None
-    key = key if isinstance(key, str | int) else None
-    if not access.holds(access.grant):
-        return error_answer(key, -32001, "the token was revoked or has expired", "NotGranted")
     if isinstance(request, list):
-        return error_answer(None, -32600, "no batches over TCP: send a request a line")
+        raise RefusedRequest(-32600, "no batches over HTTP: send one request at a time")
     if is_deeper(request, MAX_DEPTH):
-        return error_answer(key, -32600, f"the request is nested more than {MAX_DEPTH} deep")
-    return None
+        message = f"the request is nested more than {MAX_DEPTH} deep"
+        raise RefusedRequest(-32600, message, key if isinstance(key, str | int) else None)
+    return request
+
+
+def check_body_size(data: bytes | bytearray) -> None:
+    """Check that a body is no burden to parse.
+
+    Raises:
+        RefusedRequest: it has too many objects or lists.
+    """
+    if data.count(b"{") + data.count(b"[") > MAX_VALUES:
+        raise RefusedRequest(-32600, f"a request has more than {MAX_VALUES} objects or lists")
 
 
 def only_reads(request: Any) -> bool:
@@ -49,54 +85,9 @@ def deadline_of(request: Any, at: float) -> float:
     return at + seconds
 
 
-def read_requests(
-    readline: Callable[[int], bytes], send: Callable[[_Json], None], shared: bool
-) -> Iterator[Any]:
-    """Yield the JSON of each line; answer a line that is none with an error.
-
-    Args:
-        shared: with others, for whose sake a long line is not parsed yet, but yielded as it is.
-    """
-    most = MAX_TCP_LINE_BYTES if shared else MAX_LINE_BYTES
-    for line in _lines(readline, most):
-        if line is None:
-            send(error_answer(None, -32600, f"a line is longer than {most} bytes"))
-            continue
-        if shared and line.count(b"{") + line.count(b"[") > MAX_VALUES:
-            send(
-                error_answer(None, -32600, f"a request has more than {MAX_VALUES} objects or lists")
-            )
-            continue
-        if shared and len(line) > MAX_AT_ONCE:
-            yield line
-        elif (request := parse_line(line, send)) is not None:
-            yield request
-
-
-def parse_line(line: bytes, send: Callable[[_Json], None]) -> Any:
-    """Return the JSON of a line; None, once it is answered, if it is none."""
-    try:
-        request = parse_json_text(line)
-    except ValueError as error:
-        send(error_answer(None, -32700, f"not JSON: {error}"))
-        return None
-    return [] if request is None else request  # null is no request, and answered like an empty one
-
-
-def _lines(readline: Callable[[int], bytes], most: int) -> Iterator[bytes | None]:
-    """Yield the lines that are not blank, and None for one that is too long."""
-    while line := readline(most + 1):
-        if len(line) > most:
-            while line and not line.endswith(b"\n"):
-                line = readline(most)
-            yield None
-        elif line.strip():
-            yield line
-
-
-def error_answer(key: Any, code: int, message: str, kind: str | None = None) -> _Json:
+def error_answer(key: Any, code: int, message: str, kind: str | None = None) -> Json:
     """Return the answer to a request that fails."""
-    error: _Json = {"code": code, "message": message}
+    error: Json = {"code": code, "message": message}
     if kind:
         error["data"] = {"error": kind}
     return {"jsonrpc": "2.0", "id": key, "error": error}

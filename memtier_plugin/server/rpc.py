@@ -1,12 +1,10 @@
-"""`memtier serve`: JSON-RPC 2.0, one request a line, on a Unix socket, stdin/stdout, and TCP.
+"""`memtier serve`: JSON-RPC 2.0, one request a line on a Unix socket or stdin/stdout, or over HTTP.
 
-Answers come as they are ready, not in the order of the requests. Errors of MemTier have the code
--32000 and their class in ``data.error``.
+Answers to lines come as they are ready, not in the order of the requests.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import resource
@@ -16,7 +14,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
@@ -25,37 +23,21 @@ from types import FrameType
 from typing import IO, Any, Final
 
 import memtier_plugin
-from memtier_plugin.core import allowance
-from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.host import RunContext
-from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_home, resolve_home
 from memtier_plugin.core.resident_socket import Claim
 from memtier_plugin.core.residents import Address
-from memtier_plugin.core.stream import FOREVER
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.server.access import Access
-from memtier_plugin.server.fair_queue import FairQueue
+from memtier_plugin.server.dispatch import MAX_RUNNING_CALLS, Dispatcher, encode
 from memtier_plugin.server.host_models import HostConnection
-from memtier_plugin.server.lines import LineReader
-from memtier_plugin.server.methods import METHODS, Methods
-from memtier_plugin.server.parameters import BadParams, check_arguments
 from memtier_plugin.server.requests import (
-    deadline_of,
-    error_answer,
+    FOREVER,
+    MAX_LINE_BYTES,
+    RefusedRequest,
     only_reads,
-    parse_line,
-    read_requests,
-    refuse,
+    parse_request,
 )
-from memtier_plugin.server.tcp import TcpListener
 from memtier_plugin.server.unix_socket import SocketListener
 
-MAX_RUNNING_CALLS: Final = 8
-MAX_WAITING_CALLS: Final = 64  # of one client
-MAX_PROCESSOR_SECONDS: Final = 20.0  # of one request
-SECONDS_A_BYTE: Final = 3e-6  # of the processor, that a long request is expected to take
-END_SECONDS: Final = 4.0  # after a signal to end, for the calls that run
 MAX_OPEN: Final = 64  # memories that stay open for the next call, with `serve_tcp`
 MAX_IN_BACKGROUND: Final = 64  # projects that are followed and consolidated, with `serve_tcp`
 MAX_FILES: Final = 8192
@@ -64,7 +46,6 @@ _OTHER_FILES: Final = 768  # connections, locks, logs
 _CHECK_SECONDS: Final = 5.0  # between two looks whether anybody needs a resident
 
 _log = logging.getLogger("memtier")
-_Json = dict[str, Any]
 
 
 def serve(
@@ -75,16 +56,16 @@ def serve(
     Args:
         scheduler: consolidate the projects that calls name, in the background.
     """
-    server = _Server(resolve_home(home), scheduler=scheduler)
+    dispatcher = Dispatcher(resolve_home(home), scheduler=scheduler)
 
     def write(line: bytes) -> None:
         stdout.write(line)
         stdout.flush()
 
     with redirect_stdout(sys.stderr):  # what a plugin prints is not protocol
-        with _ended_by_sigterm(server.end_soon) as ending:
-            server.attend(stdin, write, ending)
-        server.close()
+        with _ended_by_sigterm(dispatcher.end_soon) as ending:
+            _attend(dispatcher, stdin, write, ending)
+        dispatcher.close()
     return 0
 
 
@@ -95,11 +76,11 @@ def serve_resident(home: Path, claim: Claim, idle_seconds: float, *, scheduler: 
         idle_seconds: for how long there may be no client; 0 is for ever.
         scheduler: as for `serve`.
     """
-    server = _Server(home, scheduler=scheduler)
+    dispatcher = Dispatcher(home, scheduler=scheduler)
     is_replaced = _watch_version()
     os.chdir(home)  # the folder that it was started in may go
     with _signal_pipe() as wake:
-        listener = server.listen(claim)
+        listener = _listen(dispatcher, claim)
         used = time.monotonic()
         while not select.select([wake], [], [], min(_CHECK_SECONDS, idle_seconds or FOREVER))[0]:
             if listener.count_clients():
@@ -108,9 +89,9 @@ def serve_resident(home: Path, claim: Claim, idle_seconds: float, *, scheduler: 
             if is_idle or is_replaced() or not claim.is_current():
                 break
         else:
-            server.end_soon()  # at a signal
+            dispatcher.end_soon()  # at a signal
         listener.close()
-        server.close()
+        dispatcher.close()
     return 0
 
 
@@ -133,28 +114,22 @@ def serve_tcp(
     Raises:
         SettingsError, Unsupported: it cannot be listened on, or not without TLS.
     """
+    import asyncio
+
     from memtier_plugin.daemon import child
+    from memtier_plugin.server.http import HttpServer
 
     home = make_home(home)
     child.serves_itself.set()  # or the sessions of a thousand tenants start as many processes
     memory_pool.keep_at_most(_raise_limits())
     sys.setswitchinterval(_SWITCH_SECONDS)
-    server = _Server(home, scheduler=scheduler, most=MAX_IN_BACKGROUND)
-    with _signal_pipe() as wake:
-        clients = TcpListener(
-            home,
-            address,
-            tls,
-            lambda reader, write, access: server.attend(reader, write, None, access),
-        )
-        listener = server.listen(claim) if claim else None
-        announce(clients.address)
-        select.select([wake], [], [])
-    server.end_soon()
-    for each in (clients, listener):
-        if each:
-            each.close()
-    server.close()
+    dispatcher = Dispatcher(home, scheduler=scheduler, most=MAX_IN_BACKGROUND)
+    server = HttpServer(home, address, tls, dispatcher)
+    listener = _listen(dispatcher, claim) if claim else None
+    asyncio.run(server.serve(announce))
+    if listener:
+        listener.close()
+    dispatcher.close()
     return 0
 
 
@@ -197,7 +172,7 @@ class _Ending:
         if self._reading:
             raise _Terminated
 
-    def readline(self, reader: IO[bytes] | LineReader, limit: int) -> bytes:
+    def readline(self, reader: IO[bytes], limit: int) -> bytes:
         """Read a line; empty after SIGTERM."""
         try:
             self._reading = True
@@ -212,233 +187,88 @@ class _Terminated(BaseException):
     """SIGTERM came while waiting for input."""
 
 
-class _Server:
-    """Answers requests of any number of connections from one bounded pool of threads."""
+def _listen(dispatcher: Dispatcher, claim: Claim) -> SocketListener:
+    """Attend to the clients of a home's socket, each in a thread."""
+    listener = SocketListener(claim, partial(_attend, dispatcher))
+    dispatcher.methods.socket = str(listener.path)
+    dispatcher.methods.count_clients = listener.count_clients
+    return listener
 
-    def __init__(self, home: Path, *, scheduler: bool, most: int | None = None) -> None:
-        self._most = most
-        self.methods = Methods(home, self._serve_project if scheduler else lambda _context: None)
-        self._queue = FairQueue(MAX_RUNNING_CALLS, MAX_WAITING_CALLS)
-        self._over: threading.Timer | None = None
-        self._lock = Mutex()
-        self._scheduler: Any = None
-        self._closed = False
-        self._served: dict[RunContext, None] = {}  # what was used longest ago comes first
 
-    def listen(self, claim: Claim) -> SocketListener:
-        """Attend to the clients of a home's socket, each in a thread."""
-        listener = SocketListener(claim, self.attend)
-        self.methods.socket = str(listener.path)
-        self.methods.count_clients = listener.count_clients
-        return listener
+def _attend(
+    dispatcher: Dispatcher,
+    reader: IO[bytes],
+    write: Callable[[bytes], object],
+    ending: _Ending | None = None,
+) -> None:
+    """Read requests until the input ends; return when all of them are answered."""
+    lock, connected, ending = threading.Lock(), True, ending or _Ending()
+    running: dict[Future[bytes], bool] = {}  # whether it only reads
 
-    def attend(
-        self,
-        reader: IO[bytes] | LineReader,
-        write: Callable[[bytes], object],
-        ending: _Ending | None = None,
-        access: Access | None = None,
-    ) -> None:
-        """Read requests until the input ends; return when all of them are answered.
+    def send(line: bytes) -> None:
+        nonlocal connected
+        try:
+            with lock:
+                write(line)  # nothing, for a notification
+        except (OSError, ValueError) as error:  # ValueError: a closed file
+            _log.info("the client disconnected before its answer: %s", error)
+            connected = False
 
-        Of a client that went away over TCP what it asked to store is stored; the rest is left.
-
-        Args:
-            access: what a client over TCP may ask; everything without.
-        """
-        lock, here, ending = threading.Lock(), True, ending or _Ending()
-        running: dict[Future[None], bool] = {}  # whether it only reads
-
-        def send(answer: _Json | list[_Json] | None) -> None:
-            nonlocal here
-            if answer is None:
-                return
-            line = json.dumps(answer, default=str).encode("ascii") + b"\n"
+    models = dispatcher.methods.host_models
+    host = models.attach(lambda message: send(encode(message)))
+    try:
+        for line in _lines(partial(ending.readline, reader)):
             try:
-                with lock:
-                    write(line)
-            except (OSError, ValueError) as error:  # ValueError: a closed file
-                _log.info("the client disconnected before its answer: %s", error)
-                here = False
+                request = _parse_line(line)
+            except RefusedRequest as error:
+                send(encode(error.answer))
+                continue
+            if _is_for_host(request, host):
+                continue
+            if isinstance(request, dict) and request.get("method") == "ping":
+                send(encode(dispatcher.answer(request, dispatcher.methods)))  # however busy it is
+                continue
+            call = dispatcher.submit(request, dispatcher.methods, lambda: connected, send)
+            running[call] = only_reads(request)
+            call.add_done_callback(lambda done: running.pop(done, None))
+    finally:
+        models.detach(host)  # before the wait: a call may be waiting for this host
+    for call, reads in [*running.items()]:
+        if ending.requested or (reads and not connected):
+            call.cancel()
+    wait(list(running))
 
-        methods = self.methods.restricted(access) if access else self.methods
 
-        def answer(request: Any, at: float) -> None:
-            with allowance.allow(MAX_PROCESSOR_SECONDS, lambda: here or not only_reads(request)):
-                late = isinstance(request, bytes)
-                request = parse_line(request, send) if late else request
-                if late and access and request is not None and (no := refuse(request, access)):
-                    send(no)
-                elif request is not None:
-                    send(self._answers(request, methods, deadline_of(request, at)))
+def _lines(readline: Callable[[int], bytes]) -> Iterator[bytes | None]:
+    """Yield the lines that are not blank, and None for one that is too long."""
+    while line := readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = readline(MAX_LINE_BYTES)
+            yield None
+        elif line.strip():
+            yield line
 
-        models = self.methods.host_models
-        host = None if access else models.attach(send)
-        try:
-            for request in read_requests(partial(ending.readline, reader), send, bool(access)):
-                parsed = not isinstance(request, bytes)
-                if parsed and access and (refusal := refuse(request, access)):
-                    send(refusal)
-                    break
-                if parsed and self._take_at_once(request, host, methods, send):
-                    continue
-                work = partial(answer, request, time.monotonic())
-                call = self._queue.submit(access and access.grant.id, work, _expected(request))
-                running[call] = only_reads(request)
-                call.add_done_callback(lambda done: running.pop(done, None))
-        finally:
-            if host:
-                models.detach(host)  # before the wait: a call may be waiting for this host
-        here = access is None and here  # on a pipe or socket of its own a client may only listen
-        _drop([call for call, reads in [*running.items()] if ending.requested or reads > here])
-        wait(list(running))
 
-    def _take_at_once(
-        self,
-        request: Any,
-        host: HostConnection | None,
-        methods: Methods,
-        send: Callable[[_Json | None], None],
-    ) -> bool:
-        """Handle what must not wait for the pool, however busy it is; tell whether it was that."""
-        if not isinstance(request, dict):
-            return False
-        method = request.get("method")
-        if method == "ping":
-            send(self._answer(request, methods))
-        elif host is None:
-            return False
-        elif method is None and ("result" in request or "error" in request):
-            host.settle(request)
-        elif method == "offer_model":
-            if not host.offer(request.get("params")):
-                _log.warning("an offer of a host's model was refused: %.200s", request)
-        else:
-            return False
-        return True
+def _parse_line(line: bytes | None) -> Any:
+    if line is None:
+        raise RefusedRequest(-32600, f"a line is longer than {MAX_LINE_BYTES} bytes")
+    return parse_request(line)
 
-    def close(self) -> None:
-        """Stop the queue and the scheduler, and close the memories."""
-        with self._lock:
-            self._closed = True
-            if self._scheduler is not None:
-                self._scheduler.ask_to_stop()  # it finishes its job while calls are answered
-        self._queue.close()
-        with self._lock:
-            if self._scheduler is not None:
-                self._scheduler.stop()
-        memory_pool.close()
-        if self._over:
-            self._over.cancel()
 
-    def end_soon(self) -> None:
-        """Drop the calls that wait, and end the process if those that run take too long.
-
-        Nothing that was acknowledged can be lost: it is on the disk.
-        """
-        self._queue.close()
-        self._over = threading.Timer(END_SECONDS, os._exit, [0])
-        self._over.daemon = True
-        self._over.start()
-
-    def _answers(self, request: Any, methods: Methods, until: float) -> _Json | list[_Json] | None:
-        if not isinstance(request, list):
-            if time.monotonic() > until:
-                return error_answer(
-                    request.get("id"), -32000, "too busy: nobody waits any more", "Busy"
-                )
-            return self._answer(request, methods)
-        if not request:
-            return error_answer(None, -32600, "an empty batch")
-        answers = (self._answer(each, methods) for each in request)
-        return [answer for answer in answers if answer is not None] or None
-
-    def _answer(self, request: Any, methods: Methods) -> _Json | None:
-        """Answer one request; a notification has no id and gets no answer."""
-        if not isinstance(request, dict):
-            return error_answer(None, -32600, "a request is an object")
-        key, method = request.get("id"), request.get("method")
-        if isinstance(key, bool) or not isinstance(key, str | int | float | None):
-            return error_answer(None, -32600, "an id is a string, a number or null")
-        if request.get("jsonrpc") != "2.0" or not isinstance(method, str):
-            return error_answer(key, -32600, 'a request has "jsonrpc": "2.0" and a method')
-        try:
-            answer = {"jsonrpc": "2.0", "id": key, "result": _call(methods, method, request)}
-        except BadParams as error:
-            answer = error_answer(key, error.code, str(error))
-        except MemTierError as error:
-            answer = error_answer(key, -32000, str(error), type(error).__name__)
-        except Exception as error:  # a client without an answer would wait forever
-            _log.exception("%s failed", method)
-            reason = "see the server's log" if methods.access else str(error)  # of its files, say
-            answer = error_answer(
-                key, -32603, f"{type(error).__name__}: {reason}", type(error).__name__
-            )
-        return answer if "id" in request else None
-
-    def _serve_project(self, context: RunContext) -> None:
-        """Register the project of a call with the scheduler, on a separate thread."""
-        served = RunContext(
-            agent_id="", project=context.project, home=context.home, workspace=context.workspace
-        )
-        with self._lock:
-            known = room = served in self._served
-            if known:
-                self._served[served] = self._served.pop(served)
-            elif room := self._make_room():
-                self._served[served] = None
-        if known:
-            return
-        if self._most is not None:
-            with suppress(MemTierError), memory_pool.use(context) as memory:
-                memory.synchronise()  # others may have written while nobody asked here
-        if not room:
-            return
-        threading.Thread(target=self._schedule, args=(served,), daemon=True).start()
-
-    def _make_room(self) -> bool:
-        """Drop what was used longest ago and is at rest, if there are as many as may be served."""
-        if self._most is None or len(self._served) < self._most:
-            return True
-        for old in self._served:
-            with suppress(MemTierError):  # settings that are wrong since: it goes at a later call
-                if self._scheduler and self._scheduler.drop(*memory_pool.locate(old)):
-                    del self._served[old]
-                    return True
+def _is_for_host(request: Any, host: HostConnection) -> bool:
+    """Take the offer of a host's model, or an answer of it; tell whether it was one."""
+    if not isinstance(request, dict):
         return False
-
-    def _schedule(self, context: RunContext) -> None:
-        from memtier_plugin.daemon import scheduler  # loading it takes a while
-
-        try:
-            home, project = memory_pool.locate(context)
-            with self._lock:
-                if self._closed:
-                    return
-                self._scheduler = self._scheduler or scheduler.Scheduler(aside=True)
-                self._scheduler.add(home, project)
-        except MemTierError as error:
-            _log.warning("no consolidation: %s", error)
-
-
-def _expected(request: Any) -> float:
-    """Return the processor seconds that a request may take; a long one is not parsed yet."""
-    return SECONDS_A_BYTE * len(request) if isinstance(request, bytes) else 0.0
-
-
-def _drop(calls: Iterable[Future[None]]) -> None:
-    for call in calls:
-        call.cancel()
-
-
-def _call(methods: Methods, method: str, request: _Json) -> Any:
-    if method not in METHODS:
-        raise BadParams(f"no method {method!r}; there are {', '.join(METHODS)}", code=-32601)
-    params = request.get("params", {})
-    if methods.access:
-        params = methods.access.narrow(method, params)
-    function = getattr(methods, method)
-    return function(**check_arguments(function, params))
+    method = request.get("method")
+    if method is None and ("result" in request or "error" in request):
+        host.settle(request)
+    elif method == "offer_model":
+        if not host.offer(request.get("params")):
+            _log.warning("an offer of a host's model was refused: %.200s", request)
+    else:
+        return False
+    return True
 
 
 @contextmanager

@@ -161,11 +161,6 @@ class Tokens:
             return None
         return grant
 
-    def holds(self, grant: Grant) -> bool:
-        """Tell whether what a token reached when it was brought still holds."""
-        known = self._current().get(grant.id)
-        return known is not None and known[1] == grant and not grant.is_over(datetime.now(UTC))
-
     def _current(self) -> dict[str, tuple[bytes, Grant]]:
         """Return the tokens, read again if the file was replaced."""
         try:

@@ -75,5 +75,5 @@ class NewRun(NamedTuple):
 
 
 def _asks_to_store(message: Message) -> bool:
-    """Tell whether a message calls a storing tool; the stored text is a separate, checked entry."""
+    """Return whether a message calls a storing tool, whose text is an entry of its own."""
     return any(call.name.endswith(_STORING_TOOLS) for call in message.tool_calls)

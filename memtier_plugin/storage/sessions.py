@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
 from memtier_plugin.core.errors import IndexProblem, IndexReplaced
 from memtier_plugin.core.paths import index_path
@@ -20,11 +20,9 @@ from memtier_plugin.storage.index.connection import (
     index_problem,
 )
 from memtier_plugin.storage.index.files import broken_indexes, is_own_index
-from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.renewal import INCOMPLETE, mark_incomplete
 from memtier_plugin.storage.index.scrub import truncate_wal
 from memtier_plugin.storage.index.writer import read_metadata, set_metadata
-from memtier_plugin.storage.protocol import SetAside
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import Tokenizer
 
@@ -56,6 +54,14 @@ def from_new_index(read: Callable[_P, _T]) -> Callable[_P, _T]:
     return again
 
 
+class SetAside(NamedTuple):
+    """An index that was replaced: where it is, its bytes, and whether MemTier made it."""
+
+    where: str
+    size: int
+    ours: bool
+
+
 class _OpenSessions(threading.local):
     """The number of sessions that this thread has open."""
 
@@ -82,7 +88,7 @@ class IndexSessions:
         Raises:
             IndexProblem: the index cannot be used; the message names the remedy.
         """
-        return IndexReader(self._connection())
+        return Reader(self._connection())
 
     def release(self) -> None:
         """Close what this thread has open of the index, unless it is in a session."""
@@ -122,7 +128,7 @@ class IndexSessions:
         return str(self.index.path)
 
     def is_index(self, name: str) -> bool:
-        """Tell whether a notice is about the index rather than a segment of the log."""
+        """Return whether a notice is about the index rather than a segment of the log."""
         return name == self.index.path.name
 
     def index_size(self) -> int:
@@ -131,7 +137,7 @@ class IndexSessions:
         return sum(path.stat().st_size for path in paths if path.exists())
 
     def scrub_index(self, seconds: float) -> bool:
-        """Remove what was deleted from the index's files; tell whether that succeeded.
+        """Remove what was deleted from the index's files; return whether that succeeded.
 
         Args:
             seconds: how long to wait for readers of an older state.
@@ -176,7 +182,7 @@ class IndexSessions:
         return problem
 
     def _begins_anew(self, error: Exception) -> bool:
-        """Log what keeps the index behind; tell whether a new one is begun, and to be tried."""
+        """Log what keeps the index behind; return whether a new one is begun, and to be tried."""
         if str(error) != self._last_warning:  # once, not at every recall
             self._last_warning = str(error)
             _log.warning("the index in %s is behind: %s", self._folder, error)
@@ -214,7 +220,7 @@ class IndexSessions:
                     connection.set_busy_timeout(left)
                     connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
                 try:
-                    yield IndexReader(connection)
+                    yield Reader(connection)
                 finally:
                     if until is not None:
                         with suppress(apsw.Error):  # closed when the index was set aside
@@ -235,7 +241,7 @@ class IndexSessions:
             self._check_tokenizer(connection)
             connection.execute("BEGIN")
             try:
-                yield IndexReader(connection)
+                yield Reader(connection)
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -266,6 +272,6 @@ class IndexSessions:
 
         try:
             with self._session() as connection:
-                yield IndexReader(connection)
+                yield Reader(connection)
         except apsw.Error as error:
             raise self._handle_error(error) from error

@@ -68,7 +68,7 @@ def _other_files(folder: Path) -> Iterator[Path]:
 
 
 def belongs_to_backup(name: str) -> bool:
-    """Tell whether a file outside of the ledgers belongs to a backup."""
+    """Return whether a file outside of the ledgers belongs to a backup."""
     return name in _INCLUDED_HIDDEN or not (name[0] == "." or name.startswith(_EXCLUDED))
 
 

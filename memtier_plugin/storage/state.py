@@ -74,7 +74,7 @@ class State:
         return self.forgotten or self.reverted or self.reviewed == "rejected"
 
     def is_retrievable(self, active: bool) -> bool:
-        """Tell whether an item may be retrieved, given whether it was active when written."""
+        """Return whether an item may be retrieved, given whether it was active when written."""
         if self.forgotten or self.reverted or self.superseded_by is not None:
             return False
         return self.reviewed == "accepted" if self.reviewed else active
@@ -110,7 +110,7 @@ def touched_items(event: JournalEvent) -> list[str]:
 
 
 def is_offer(event: JournalEvent) -> bool:
-    """Tell whether an event is a recall that no host acknowledged, as far as it is settled."""
+    """Return whether an event is a recall that no host acknowledged, as far as it is settled."""
     return event.kind == RecallEvent.KIND and event.data.get("purpose") == "offer"
 
 

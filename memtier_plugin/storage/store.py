@@ -6,219 +6,63 @@ ledger itself is read instead.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.codecs import decode_event
-from memtier_plugin.core.errors import IndexProblem, LedgerError
+from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.core.locks import hold_lock, release_lock, try_acquire_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
-    decode_file_name,
     make_ledger_folder,
-    owned_folder_exists,
-    owner_folder_name,
 )
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, decode_event
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.providers.embedding.load import configured_embedder
-from memtier_plugin.storage.index.connection import index_problem
-from memtier_plugin.storage.index.files import BUILD_LOCK, NEW_INDEX, remove_index
-from memtier_plugin.storage.index.renewal import INCOMPLETE, is_incomplete
-from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import (
-    IndexWriter,
-    build_index,
-    files_behind,
     is_behind,
     read_mark,
-    set_metadata,
 )
 from memtier_plugin.storage.ledger import jsonl, transaction
 from memtier_plugin.storage.ledger.group_sync import sync_file
-from memtier_plugin.storage.ledger.log import FileLog, MendedFile
-from memtier_plugin.storage.ledger.segments import LATER, LedgerFile, ledger_files, parse_entries
+from memtier_plugin.storage.ledger.log import FileLog
+from memtier_plugin.storage.ledger.segments import LATER, LedgerFile, parse_entries
 from memtier_plugin.storage.new_run import NewRun
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.protocol import LOCK_SECONDS
+from memtier_plugin.storage.project_index import ProjectIndex
+from memtier_plugin.storage.protocol import LOCK_SECONDS, MendedFile
 from memtier_plugin.storage.quota import DiskUsage, measure_usage
-from memtier_plugin.storage.sessions import REFRESH_BYTES, IndexSessions
-from memtier_plugin.text.tokenizer import Tokenizer
+from memtier_plugin.storage.sessions import REFRESH_BYTES
 
 if TYPE_CHECKING:
-    import apsw
-
-    from memtier_plugin.core.hookspecs import Embedder
-    from memtier_plugin.storage.index.vectors import Vectors
-    from memtier_plugin.storage.protocol import LogSegments, Storage
-    from memtier_plugin.storage.shared.store import SharedStore
+    from memtier_plugin.storage.protocol import Log
+    from memtier_plugin.storage.shared.sharing import Sharing
 
 
-def open_log(folder: Path) -> LogSegments:
+_log = logging.getLogger("memtier")
+
+
+def open_log(folder: Path) -> FileLog:
     """Return the log of a project, by its folder, without opening its index."""
     return FileLog(folder)
 
 
-class Store(IndexSessions):
+class Store(ProjectIndex):
     """The ledgers and the index of one project."""
 
+    sharing: Sharing | None = None  # how it follows a server; None on one machine alone
+
     def __init__(self, home: Path, project: str, settings: Settings) -> None:
-        self.project_folder = ProjectFolder.of(home, project)
-        self.project = project
-        self.settings = settings
-        super().__init__(self.project_folder.path, settings.language)
+        super().__init__(home, project, settings)
         self.log = FileLog(self._folder)
-
-    @cached_property
-    def embedder(self) -> Embedder | None:
-        """A plugin's embedder, else the model that the settings name."""
-        return plugins.find_embedder() or configured_embedder(self.settings)
-
-    @property
-    def sharing(self) -> SharedStore | None:
-        """This storage if other machines share it; None for one machine alone."""
-        return None
 
     @property
     def paused(self) -> bool:
         """Whether the project is switched off."""
         return (self._folder / "OFF").exists()
-
-    # -- the index -----------------------------------------------------------------------------
-
-    def _writer(self, connection: apsw.Connection) -> IndexWriter:
-        return IndexWriter(connection, self._folder, self.tokenizer, self.embedder)
-
-    def refresh(
-        self, agent: str, *, wait_ms: int, read_all: bool = False, leave_recalls: bool = False
-    ) -> str | None:
-        """Index new lines before a recall, within bounds; return why some are still missing.
-
-        Covers the newest two files of the agent's own ledger, of the shared tiers and of the
-        journals; the sweep indexes the rest.
-
-        Args:
-            leave_recalls: leave a few recalls for later where a journal has nothing else that is
-                new: one changes nothing that the next one finds.
-        """
-        try:
-            files = ledger_files(self._folder, newest=2, agent=None if read_all else agent)
-        except LedgerError as error:
-            return f"index: {error}"
-        why = self.catch_up(
-            files, wait_ms=wait_ms, budget=REFRESH_BYTES, leave_recalls=leave_recalls
-        )
-        if why is None and self.incomplete and is_incomplete(self.index, self._folder):
-            return "index is being rebuilt"
-        return why
-
-    def catch_up(
-        self,
-        files: Sequence[LedgerFile],
-        *,
-        wait_ms: int,
-        budget: int | None = None,
-        ours: bool = False,
-        leave_recalls: bool = False,
-    ) -> str | None:
-        """Index these files, as `refresh` does; return None, or why some lines are missing."""
-        import apsw
-
-        try:
-            connection = self._connection()
-            behind = files_behind(connection, files, leave_recalls=leave_recalls)
-            if not behind:
-                return None
-            connection.set_busy_timeout(wait_ms)
-            _, complete = self._writer(connection).catch_up(behind, budget=budget, ours=ours)
-            self._renewed = False
-            return None if complete else "index behind"
-        except apsw.BusyError:
-            return "index locked"
-        except apsw.ReadOnlyError:
-            return "index read-only"
-        except apsw.FullError:
-            return "disk full"
-        except (apsw.Error, IndexProblem, LedgerError) as error:
-            if self._begins_anew(error):  # what is forgotten is known before anything is shown
-                return self.catch_up(files, wait_ms=wait_ms, budget=budget, ours=ours)
-            return f"index: {error}"
-
-    def catch_up_all(self, progress: Callable[[int], None] | None = None) -> int:
-        """Index every changed ledger file, drop deleted ones; return the lines read.
-
-        Raises:
-            IndexProblem: the index stays locked, or cannot be used.
-            LedgerError: a file cannot be read; the others were indexed.
-        """
-        import apsw
-
-        connection = self.index.connection()  # of the file that exists now
-        self._check_tokenizer(connection)
-        writer = self._writer(connection)
-        connection.set_busy_timeout(int(LOCK_SECONDS * 1000))
-        try:
-            lines = writer.catch_up_all(progress=progress)
-            if self.incomplete:
-                set_metadata(connection, INCOMPLETE, None)
-        except apsw.ReadOnlyError as error:
-            raise index_problem(self.index.path, error) from error
-        except apsw.Error as error:
-            raise self._handle_error(error) from error
-        return lines
-
-    def put_vectors(self, model: str, vectors: Vectors) -> None:
-        """Add vectors of items indexed without them; skipped while another process writes."""
-        self._writer(self._connection()).add_vectors(model, vectors)
-
-    @contextmanager
-    def as_of(
-        self,
-        moment: datetime,
-        progress: Callable[[int, int], None] | None = None,
-        *,
-        written: bool = False,
-    ) -> Iterator[Store]:
-        """Yield a read-only store of the project as of a time; see `open_as_of`.
-
-        Raises:
-            IndexProblem, LedgerError: it cannot be built.
-        """
-        from memtier_plugin.storage.as_of import open_as_of  # it is a store itself
-
-        with open_as_of(self, moment, progress, written=written) as view:
-            yield view
-
-    def files_behind(self) -> list[LedgerFile]:
-        """Return the ledger files with lines that the index has not read."""
-        return files_behind(self._connection(), ledger_files(self._folder))
-
-    def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Read every ledger into a new index and swap it in; the old one serves meanwhile.
-
-        Returns the number of lines read.
-
-        Raises:
-            IndexProblem, LedgerError: the old index stays as it was.
-        """
-        with hold_lock(self._folder / BUILD_LOCK, LOCK_SECONDS):
-            fresh = self.index.path.with_name(NEW_INDEX)
-            remove_index(fresh)
-            try:
-                tokenizer = Tokenizer(self.settings.language)
-                build = build_index(fresh, self._folder, tokenizer, self.embedder, progress)
-                with build as (connection, lines):
-                    copy_vectors(self.index, connection, self.embedder)
-                    self.index.replace_with(connection)
-            finally:
-                remove_index(fresh)
-            return lines
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -230,13 +74,6 @@ class Store(IndexSessions):
         *,
         timeout: float = LOCK_SECONDS,
     ) -> list[Entry]:
-        """Append the messages of an agent's runs that are not stored yet, all together.
-
-        They are acknowledged on return.
-
-        Raises:
-            LedgerError: nothing was written.
-        """
         started = time.monotonic()
         folder = make_ledger_folder(self.project_folder.home, self.project, "episodic", agent)
         with hold_lock(folder / ".lock", timeout):
@@ -260,10 +97,10 @@ class Store(IndexSessions):
             self._sync_earlier(agent)
         if entries:
             self.catch_up_file(path)
-            self._tell(entries, started)
+            self._announce(entries, started)
         return entries
 
-    def _tell(self, records: Sequence[Entry | Fact | JournalEvent], started: float) -> None:
+    def _announce(self, records: Sequence[Entry | Fact | JournalEvent], started: float) -> None:
         home = self.project_folder.home
         plugins.tell_written(home, self.project, records, started, self.settings)
 
@@ -278,7 +115,6 @@ class Store(IndexSessions):
                 sync_file(file.path)
 
     def undelivered_keys(self, agent: str, runs: Sequence[NewRun]) -> set[str]:
-        """Return the keys of the messages that `append_entries` would append now."""
         existing, _ = self._existing_keys(agent, runs)
         return {key for new in runs for key, _, _ in new.new_messages(existing)}
 
@@ -342,11 +178,6 @@ class Store(IndexSessions):
         return jsonl.read_lines(file.path, mark)[0]
 
     def append_facts(self, facts: Iterable[Fact], now: datetime) -> None:
-        """Append facts to the shared ledgers of their tiers.
-
-        Raises:
-            LedgerError: nothing was written.
-        """
         tiers: dict[str, list[Fact]] = {}
         for fact in facts:
             tiers.setdefault(fact.tier, []).append(fact)
@@ -356,16 +187,11 @@ class Store(IndexSessions):
             path = jsonl.day_file(folder, now)
             self._append(path, [fact.to_json() for fact in batch])
             self.catch_up_file(path)
-            self._tell(batch, started)
+            self._announce(batch, started)
 
     def append_events(
         self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = LOCK_SECONDS
     ) -> None:
-        """Append events to their agent's journal, or to the project's.
-
-        Raises:
-            LedgerError: nothing was written.
-        """
         if not events:
             return
         started = time.monotonic()
@@ -378,7 +204,7 @@ class Store(IndexSessions):
         else:
             self._append(path, records, timeout)
             self.catch_up_file(path)
-        self._tell(events, started)
+        self._announce(events, started)
 
     def _append(
         self, path: Path, records: Iterable[dict[str, object]], timeout: float = LOCK_SECONDS
@@ -392,17 +218,11 @@ class Store(IndexSessions):
 
     @contextmanager
     def exclusive(self, name: str, timeout: float = LOCK_SECONDS) -> Iterator[None]:
-        """Hold one of the project's locks, which one thread of one process has at a time.
-
-        Raises:
-            LedgerError: the lock was not released within the timeout.
-        """
         with hold_lock(self._folder / f".{name}.lock", timeout):
             yield
 
     @contextmanager
     def try_exclusive(self, name: str) -> Iterator[bool]:
-        """Try to hold a lock without waiting; yield whether it is held."""
         held = try_acquire_lock(self._folder / f".{name}.lock")
         try:
             yield held is not None
@@ -411,39 +231,36 @@ class Store(IndexSessions):
                 release_lock(held)
 
     def commit(self, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
-        """Write facts and events, all or nothing; the lock "facts" is held.
-
-        Raises:
-            LedgerError: nothing was written; or only a part, which `complete_commit` completes.
-        """
-        transaction.commit_transaction(self, facts, events)
+        durable = self.settings.ledger.durability == "sync"
+        transaction.commit_transaction(self, self._folder, facts, events, durable=durable)
 
     def complete_commit(self) -> None:
-        """Complete the commit of a killed process, if there is one; the lock "facts" is held.
-
-        Raises:
-            LedgerError, IndexProblem: it failed; the next call tries again.
-        """
-        transaction.complete_transaction(self)
+        plan = transaction.read_plan(self._folder)
+        if plan is None:
+            return
+        self.catch_up_all()
+        reader, (facts, events) = self.reader(), plan
+        known_facts = reader.rows_of(fact.id for fact in facts)
+        known_events = reader.existing_events([event.id for event in events])
+        _log.warning("project %r: writing facts was cut off; completing it", self.project)
+        transaction.complete_transaction(
+            self,
+            self._folder,
+            [fact for fact in facts if fact.id not in known_facts],
+            [event for event in events if event.id not in known_events],
+        )
 
     def pending_commit(self) -> str | None:
-        """Return where an interrupted commit awaits completion, or None."""
-        path = transaction.pending_file(self)
+        path = transaction.pending_file(self._folder)
         return str(path) if path else None
 
     def unreadable_commit(self) -> str | None:
-        """Return where an interrupted commit lies that could not be read again, or None."""
-        path = transaction.unreadable_file(self)
+        path = transaction.unreadable_file(self._folder)
         return str(path) if path else None
 
     # -- maintenance ---------------------------------------------------------------------------
 
     def expire_events(self, kind: str, before: datetime) -> int:
-        """Drop the events of a kind that were written on days before a time; return how many.
-
-        Raises:
-            LedgerError: the rest is still to be dropped.
-        """
         dropped = 0
         for file, number in self.log.drop_events(kind, before):
             dropped += number
@@ -451,50 +268,19 @@ class Store(IndexSessions):
         return dropped
 
     def mend_log(self) -> Iterator[MendedFile]:
-        """Mend torn last lines; yield each file that had one.
-
-        Raises:
-            LedgerError: a file cannot be read or stayed locked; the rest was not tried.
-        """
         for mended in self.log.mend():
             if mended.aside:
                 self.catch_up_file(mended.path, ours=True)  # it became shorter by our doing
             yield mended
 
     def measure_usage(self, now: datetime) -> DiskUsage:
-        """Measure the bytes that the log and the index take."""
         return measure_usage(self._folder, self.index.path, now)
 
     def locate(self, name: str) -> str:
-        """Return where a segment of the log is, for messages."""
         return str(self._folder / name)
-
-    def catch_up_file(self, path: Path, *, ours: bool = False) -> None:
-        """Index one ledger file unless the index is locked.
-
-        Args:
-            ours: this process rewrote the file itself, so no notice is recorded.
-        """
-        name = str(path.relative_to(self._folder))
-        kind, *rest = Path(name).parts
-        owner = None if len(rest) == 1 else decode_file_name(self._folder / kind, rest[0])
-        self.catch_up([LedgerFile(path, name, kind, owner)], wait_ms=250, ours=ours)
-
-    def _files_of(self, kind: str, owner: str) -> list[LedgerFile]:
-        folder = self._folder / kind / owner_folder_name(owner)
-        if not (owned_folder_exists(folder.parent) and owned_folder_exists(folder)):
-            return []
-        return [
-            LedgerFile(path, str(path.relative_to(self._folder)), kind, owner)
-            for path in jsonl.list_day_files(folder)
-        ]
-
-    def close(self) -> None:
-        """Close the index; the ledgers need no closing."""
-        self.index.close()
 
 
 if TYPE_CHECKING:
 
-    def _check(store: Store) -> Storage:
-        return store  # it implements the protocols
+    def _check(store: Store) -> Log:
+        return store  # whose docstrings are those of the methods here

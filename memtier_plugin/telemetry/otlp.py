@@ -41,8 +41,7 @@ from memtier_plugin.telemetry.measures import (
     operations_of,
     turns_after,
 )
-from memtier_plugin.telemetry.state import ExportState
-from memtier_plugin.telemetry.watch import Written
+from memtier_plugin.telemetry.state import ExportState, WrittenRecords
 
 _NAME: Final = "memtier"
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -103,7 +102,7 @@ class OtlpExporter:
         self._turns: dict[str, dict[str, int]] = {}
         self._instruments = self._make_instruments()
 
-    def export(self, written: Written) -> None:
+    def export(self, written: WrittenRecords) -> None:
         """Turn records into spans and measurements."""
         for measure in measures_of(written.project, written.records):
             instrument = self._instruments[measure.instrument.name]

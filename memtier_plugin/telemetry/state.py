@@ -1,10 +1,12 @@
-"""The state of the export, in a small file of the home: `memtier status` is another process."""
+"""What is to be exported, and a note of how the last export went, for `memtier status`."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -13,10 +15,21 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
 
 STATE_FILE: Final = "telemetry.json"
 _NOTE_SECONDS: Final = 60.0  # between two notes of the same outcome
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRecords:
+    """Records that were written together: when, in nanoseconds since 1970, and how long it took."""
+
+    project: str
+    records: Sequence[Entry | Fact | JournalEvent]
+    ms: float
+    at: int
 
 
 class ExportState:

@@ -13,47 +13,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.schema import Settings, Telemetry
-from memtier_plugin.telemetry.state import ExportState
+from memtier_plugin.telemetry.state import ExportState, WrittenRecords
+
+if TYPE_CHECKING:
+    from memtier_plugin.telemetry.otlp import OtlpExporter
 
 MAX_QUEUED: Final = 2048  # batches of records that wait for the exporter; more are dropped
 EXIT_SECONDS: Final = 1.0  # that an ending process gives to what is not exported yet,
 START_SECONDS: Final = 4.0  # and before that to the start of the exporter, if it is short-lived
 _PAUSE: Final = 0.5  # seconds before a batch is worked on: the hook that wrote it goes first
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Records that were written together: when, in nanoseconds since 1970, and how long it took."""
-
-    project: str
-    records: Sequence[Entry | Fact | JournalEvent]
-    ms: float
-    at: int
-
-
-class Exporter(Protocol):
-    """Exports what was written; implemented by `otlp.OtlpExporter`."""
-
-    def export(self, written: Written) -> None:
-        """Turn records into spans and measurements."""
-
-    def drop(self, number: int) -> None:
-        """Count batches of records that were dropped."""
-
-    def flush(self, seconds: float) -> None:
-        """Send what is not sent yet, for at most so long."""
-
-    def stop(self) -> None:
-        """Give up what is not sent, and end the threads; from any thread."""
 
 
 class Watch:
@@ -62,16 +38,16 @@ class Watch:
     def __init__(self, home: Path, telemetry: Telemetry) -> None:
         self._home, self._telemetry = home, telemetry
         self._state = ExportState(home, telemetry.endpoint)
-        self._queue: deque[Written] = deque()
+        self._queue: deque[WrittenRecords] = deque()
         self._dropped, self._is_broken = 0, False
-        self._exporter: Exporter | None = None
+        self._exporter: OtlpExporter | None = None
         self._wake, self._closing = threading.Event(), threading.Event()
         self._started, self._flushed = threading.Event(), threading.Event()
         # OpenTelemetry imports it, which is no longer allowed once the interpreter is ending.
         import_module("concurrent.futures.thread")
         threading.Thread(target=self._run, name="memtier-telemetry", daemon=True).start()
 
-    def add(self, written: Written) -> None:
+    def add(self, written: WrittenRecords) -> None:
         """Add records to the queue, or drop them if it is full."""
         if self._is_broken or len(self._queue) >= MAX_QUEUED:
             self._dropped += 1
@@ -119,7 +95,7 @@ class Watch:
             self._wake.wait()
             self._closing.wait(_PAUSE)
 
-    def _empty(self, exporter: Exporter) -> None:
+    def _empty(self, exporter: OtlpExporter) -> None:
         self._wake.clear()
         dropped, self._dropped = self._dropped, 0
         if dropped:
@@ -162,7 +138,7 @@ def memtier_written(
         with _mutex:
             watch = _watches.get(home) or Watch(home, settings.telemetry)
             _watches[home] = watch
-    watch.add(Written(project, records, ms, time.time_ns()))
+    watch.add(WrittenRecords(project, records, ms, time.time_ns()))
 
 
 @atexit.register

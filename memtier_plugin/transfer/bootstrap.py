@@ -24,10 +24,11 @@ from memtier_plugin.storage.shared.bootstrap import (
     marks_to_json,
     staging_folder,
 )
-from memtier_plugin.storage.shared.membership import shared_name
+from memtier_plugin.storage.shared.marker import shared_name
 from memtier_plugin.storage.shared.protocol import SharedLedger
-from memtier_plugin.storage.shared.store import SharedStore
+from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.snapshot import FrozenFile
+from memtier_plugin.storage.store import Store
 from memtier_plugin.transfer.archive import ArchiveKind, Progress, read_archive, write_archive
 
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d\.jsonl")
@@ -61,7 +62,12 @@ class Taken:
 
 
 def write_snapshot(
-    store: SharedStore, dest: Path, agents: Collection[str], now: datetime, progress: Progress
+    store: Store,
+    sharing: Sharing,
+    dest: Path,
+    agents: Collection[str],
+    now: datetime,
+    progress: Progress,
 ) -> tuple[int, int]:
     """Write what this machine follows into a new file; return its streams and lines.
 
@@ -75,7 +81,7 @@ def write_snapshot(
     """
     folder = store.project_folder
     with staging_folder(folder.home) as copied:
-        marks = copy_state(store, copied, agents, progress)
+        marks = copy_state(store, sharing, copied, agents, progress)
         describe = {
             "project": shared_name(folder.path),
             "agents": sorted(agents) or None,

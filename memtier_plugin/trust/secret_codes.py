@@ -101,11 +101,7 @@ def _kind(names: list[re.Match[str]], *, opens: bool = False) -> str:
 
 def _is_before(text: str, begin: int, end: int) -> re.Match[str] | None:
     """Return the verb or the sign that stands right before a number."""
-    for at in range(max(begin, end - _VERB), end):
-        within = at > begin and text[at].isalnum() and text[at - 1].isalnum() and text[at] < _CJK
-        if not within and (is_ := _is().match(text, at, end)):
-            return is_
-    return None
+    return _is().search(text, max(begin, end - _VERB), end)
 
 
 def _listed(text: str, at: int) -> Iterator[Span]:
@@ -176,7 +172,9 @@ def _is() -> re.Pattern[str]:
     """Return what stands between the name of a code and the code."""
     opens = rf"\b(?P<opens>{_any_of('opens')})"
     return re.compile(
-        rf"(?:{_START}(?:{_verbs()})|{opens}|[=:—–-])[ \t:]*[\"'`“„«‘*(]?\Z", re.IGNORECASE
+        rf"(?:(?:(?<![^\W_])|(?=[{_CJK}-\uffff]))(?:{_START}(?:{_verbs()})|{opens})|[=:—–-])"
+        r"[ \t:]*[\"'`“„«‘*(]?\Z",
+        re.IGNORECASE,
     )
 
 

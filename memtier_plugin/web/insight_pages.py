@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from memtier_plugin.core.errors import NotFound
 from memtier_plugin.telemetry.bill import read_bill
 from memtier_plugin.web.log_pages import parse_page
 from memtier_plugin.web.rendering import PagePart
@@ -36,7 +37,10 @@ class InsightPages(PagePart):
 
     def uplift(self, request: Request) -> Response:
         """Show what showing a line changes, by the runs that went without it."""
-        report = self._memory.causes.uplift()
+        causes = getattr(self._memory, "causes", None)  # a plugin brings it
+        if causes is None:
+            raise NotFound("this page needs a package that is missing: pip install memtier-papers")
+        report = causes.uplift()
         return self._pages.page(
             request,
             "uplift.html",

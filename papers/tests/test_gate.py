@@ -23,9 +23,7 @@ from memtier_plugin.memory import MemTier
 from tests.builders import START, say, write_config
 from tests.proofs.checks import assert_equal_to_rebuild
 
-GOLDEN = json.loads(
-    (Path(__file__).parents[2] / "tests" / "golden" / "true_memory.json").read_text("utf-8")
-)
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "true_memory.json").read_text("utf-8"))
 LINES = (
     "I moved to Lisbon in March and work for Contoso now.",
     "ok",

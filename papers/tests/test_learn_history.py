@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from memtier_papers.learn_log import LearnLog
 from memtier_papers.memtier import weight_job
 from memtier_papers.memtier.weight_job import WeightLearner
 from memtier_papers.memtier.weights import Trained
@@ -45,7 +46,7 @@ def test_credits_alone_do_not_reward_the_published_learner(
         assert [trap.name for trap in published.traps] == ["circular reward"]
         assert not published.gains and report.credited == report.questions
         assert fitted.learner == "fit"
-        done = WeightLearner(memory.actor).apply(report, memory.learned, no_progress)
+        done = WeightLearner(memory.actor).apply(report, LearnLog(memory.actor), no_progress)
         assert done.applied is None and "no gain" in done.why
         assert json.dumps(done.to_json())
 
@@ -58,24 +59,28 @@ def gaining(**weights: float) -> Trained:
 def test_weights_that_silence_memory_are_not_applied(opened: Opened) -> None:
     """The gate refuses what gains elsewhere and answers this project's own questions worse."""
     with opened() as memory:
+        learned = LearnLog(memory.actor)
         memory.catch_up()
         learner = WeightLearner(memory.actor)
         report = weight_job.LearnReport("recall_first", 100, 5, ())
         start = learner.start
         bad = gaining(**{**dict.fromkeys(start, 0.0), "tier": 9.0})
-        done = learner.apply(replace(report, trained=(bad,)), memory.learned, no_progress)
+        done = learner.apply(replace(report, trained=(bad,)), learned, no_progress)
         assert done.gate and done.gate.verdict.refused and done.applied is None
-        assert memory.learned.entries() == [] and "gate refuses" in done.why
+        assert learned.entries() == [] and "gate refuses" in done.why
         good = gaining(**{**start, "words": 1.25})
         report = replace(report, trained=(good,))
-        with memory.learned.exclusive(), pytest.raises(LedgerError, match="another process"):
-            learner.apply(report, memory.learned, no_progress)
-        assert memory.learned.entries() == []
-        done = learner.apply(report, memory.learned, no_progress)
-        [entry] = memory.learned.entries()
+        with (
+            learned.exclusive(),
+            pytest.raises(LedgerError, match="another process"),
+        ):
+            learner.apply(report, learned, no_progress)
+        assert learned.entries() == []
+        done = learner.apply(report, learned, no_progress)
+        [entry] = learned.entries()
         assert entry.applied and entry.event.id == done.applied
         assert load_settings(memory.home, "p").retrieval.weights.words == 1.25
-        memory.learned.revert()
+        learned.revert()
         assert load_settings(memory.home, "p").retrieval.weights.words == 1.0
 
 

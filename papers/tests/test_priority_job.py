@@ -17,6 +17,7 @@ import pytest
 
 from memtier_papers.hmo import audience, job
 from memtier_papers.hmo.audience import PriorityReport
+from memtier_papers.hmo.formula import MAX_RECENT
 from memtier_papers.hmo.importance import parse_importance
 from memtier_papers.hmo.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
 from memtier_papers.hmo.plugin import prioritiser_of
@@ -24,7 +25,6 @@ from memtier_plugin.core.events import payload_of
 from memtier_plugin.core.priority_events import ImportanceEvent, PersonaEvent, PrioritiseEvent
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.priority.formula import MAX_RECENT
 from memtier_plugin.retrieval.pasted_text import own_words
 from tests.builders import (
     MOMENT,

@@ -22,7 +22,7 @@ from memtier_papers.mem_t.tree_credit import (
     tree_rewards,
 )
 
-FILE = Path(__file__).parents[2] / "tests" / "golden" / "mem_t_trees.json"
+FILE = Path(__file__).parent / "golden" / "mem_t_trees.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
 
 

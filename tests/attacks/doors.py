@@ -24,9 +24,9 @@ from typing import Any, Final
 from memtier_plugin.core import allowance
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.pool import memory_pool
+from memtier_plugin.server.dispatch import MAX_PROCESSOR_SECONDS
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.parameters import MAX_TEXT_CHARS, BadParams, check_arguments
-from memtier_plugin.server.rpc import MAX_PROCESSOR_SECONDS
 from tests.attacks.shapes import SHAPES
 from tests.builders import write_config
 from tests.server.tcp import CONFIG, Client, Resident, request

@@ -20,11 +20,13 @@ from typing import Any
 import pytest
 
 from memtier_papers.hmo.plugin import prioritiser_of
+from memtier_papers.learn_log import LearnLog
+from memtier_papers.memtier.logprob_credit import LogprobCreditor
 from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin import MemTier
 from memtier_plugin.core.cause_events import UpliftEvent
 from memtier_plugin.core.checksum import is_intact
-from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
+from memtier_plugin.core.event_payload import plugin_payload
 from memtier_plugin.core.events import (
     PAYLOADS,
     PurgeReachedEvent,
@@ -32,7 +34,17 @@ from memtier_plugin.core.events import (
     RestoreByUndoEvent,
     new_event,
 )
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
+from memtier_plugin.core.plugins import find_event_kinds
+from memtier_plugin.core.records import (
+    Entry,
+    Fact,
+    FactDraft,
+    JournalEvent,
+    Source,
+    decode_entry,
+    decode_event,
+    decode_fact,
+)
 from memtier_plugin.core.usage_events import UsageEvent
 from memtier_plugin.facts.forget_proposals import propose_forget
 from memtier_plugin.facts.recall_check import Regression
@@ -377,8 +389,9 @@ def judged(home: Path) -> list[tuple[str, bytes]]:
 def learned(home: Path) -> list[tuple[str, bytes]]:
     """Apply weights that were learned, and undo them."""
     with opened(home, Clock(MONDAY)) as memory:
-        memory.learned.apply("weights", ("retrieval", "weights"), {"words": 1.5}, {"gain": 0.1})
-        memory.learned.revert()
+        learned = LearnLog(memory.actor)
+        learned.apply("weights", ("retrieval", "weights"), {"words": 1.5}, {"gain": 0.1})
+        learned.revert()
         return stored(home)
 
 
@@ -398,7 +411,7 @@ def caused(home: Path, server: Loopback) -> list[tuple[str, bytes]]:
             memory.recall(asked, session_id=run, run_id=run, purpose="inject")
         done = [*tool("ok", "ls barn", exit_code=0), {"role": "assistant", "content": answer}]
         memory.end_run([user_message(asked), *done], session_id="r2", run_id="r2")
-        memory.logprob_creditor.run()
+        LogprobCreditor(memory.actor).run()
         bound = UpliftEvent(items=(barn.id,), mean=0.5, low=0.25, high=0.75, shown=40, withheld=20)
         memory.store.append_events([memory._actor.event(bound)], shared=True)
         fact = memory.remember("The gate is green.")
@@ -418,7 +431,10 @@ def test_what_is_written(lines: list[tuple[str, bytes]], request: pytest.Fixture
 def test_every_kind_is_there() -> None:
     """The golden lines hold every kind of event, and entries, facts, experiences, summaries."""
     records = [json.loads(line) for line in GOLDEN.read_bytes().splitlines()]
-    assert {record["kind"] for record in records if "kind" in record} == set(PAYLOADS)
+    assert {record["kind"] for record in records if "kind" in record} == {
+        *PAYLOADS,
+        *find_event_kinds(),
+    }
     facts = [record for record in records if "relation" in record]
     assert {"semantic", "procedural"} == {record["tier"] for record in facts}
     assert {"rules", "remember", "summary", "timeline", "chat"} <= {f["extractor"] for f in facts}
@@ -448,7 +464,8 @@ def test_what_is_read(line: bytes) -> None:
 def test_events_have_typed_fields(line: bytes) -> None:
     """The fields of each kind of event are read with their types and written as they were."""
     event = decode_event(line)
-    kind = PAYLOADS[event.kind]
+    kind = PAYLOADS.get(event.kind) or plugin_payload(event.kind)
+    assert kind is not None
     if next(iter(event.data)) == "run" and event.kind == "restore":
         kind = RestoreByUndoEvent
     assert json.dumps(kind.of(event).to_data()) == json.dumps(event.data)

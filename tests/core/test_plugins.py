@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,12 @@ import pluggy
 import pytest
 
 from memtier_plugin.core import hookspecs, plugins
+from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.settings.schema import Settings
-from tests.builders import write_config
+from memtier_plugin.memory import MemTier
+from memtier_plugin.retrieval.rankers import Ranker
+from memtier_plugin.retrieval.search import Search, SearchResult
+from tests.builders import say_each, write_config
 from tests.processes import child_environment, run_in_fork, run_python
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +97,7 @@ def test_hooks_are_documented_and_typed() -> None:
     """Every hook has a docstring, and a type for each argument and for what it returns."""
     relay = plugins.manager().hook
     names = [name for name in vars(relay) if not name.startswith("_")]
-    assert len(names) == 13
+    assert len(names) == 18
     for name in names:
         spec = getattr(hookspecs, name)
         signature = inspect.signature(spec)
@@ -256,6 +261,65 @@ def test_reranker_may_not_invent_hits(only: Any) -> None:
     assert [hit.id for hit in plugins.rerank_hits("turn", hits, 0.0, Settings())] == ["c", "b", "a"]
     assert plugins.rerank_hits("add", hits, 0.0, Settings()) is hits
     assert [error.hook for error in plugins.load_errors()] == ["memtier_rerank"]
+
+
+class Backwards(Ranker):
+    """A ranker that turns the order of words around."""
+
+    merges = False
+
+    def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
+        """Rank what matches by its words, the worst first."""
+        result = search.rank_by_signals(query)
+        return replace(result, ranked=[*reversed(result.ranked)])
+
+
+class Profiles:
+    """A plugin that has a ranker for one profile."""
+
+    @hookspecs.hookimpl
+    def memtier_ranker(self, profile: str) -> Ranker | None:
+        """Return the ranker of the profile `rrf`."""
+        return Backwards() if profile == "rrf" else None
+
+
+def test_a_profile_is_a_plugins_ranker(only: Any, home: Path) -> None:
+    """A recall ranks as the plugin that offers the profile does."""
+    only(Profiles())
+    lines = ("The harbour flag is green.", "The harbour flag of the old mill is green and wide.")
+    orders = []
+    for profile in ("recall_first", "rrf"):
+        with MemTier.open(home, settings={"retrieval.profile": profile}) as memory:
+            say_each(memory, *lines)
+            orders.append([hit.text for hit in memory.recall("Is the harbour flag green?").hits])
+            assert not any("memtier-papers" in each for each in memory.status()["warnings"])
+    assert len(orders[0]) == 2
+    assert orders[1] == orders[0][::-1]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"retrieval.profile": "paper"},
+        {"retrieval.search": "tiers"},
+        {"causes.withhold": 0.1},
+        {"ask.hypothetical": True},
+        {"retrieval.weights.surprise": 1.0},
+    ],
+)
+def test_a_setting_without_its_package_is_told(
+    only: Any, home: Path, setting: dict[str, Any]
+) -> None:
+    """Status names the package that a setting needs; a recall that cannot be ranked does, too."""
+    only(Profiles())
+    with MemTier.open(home, settings=setting) as memory:
+        say_each(memory, "The harbour flag is green.")
+        assert any("pip install memtier-papers" in each for each in memory.status()["warnings"])
+        if any(key.startswith("retrieval.") and value != 1.0 for key, value in setting.items()):
+            with pytest.raises(SettingsError, match="memtier-papers"):
+                memory.recall("Which flag is green?")
+        else:
+            assert memory.recall("Which flag is green?").hits
 
 
 def test_the_same_failure_is_logged_once(only: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
+from memtier_plugin.core import checksum
+from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.events import PAYLOADS
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Source, ToolCall, count_tokens
+from memtier_plugin.core.records import (
+    Entry,
+    Fact,
+    FactDraft,
+    JournalEvent,
+    Source,
+    ToolCall,
+    count_tokens,
+)
 from memtier_plugin.core.results import Hit
 from memtier_plugin.core.times import from_iso, to_iso
 
@@ -46,6 +58,8 @@ FACT = st.builds(
     status=st.sampled_from(["active", "proposed"]),
     tier=st.sampled_from(["semantic", "procedural"]),
 )  # fmt: skip
+FACT_FIELDS = [f.name for f in fields(Fact)]
+DRAFT = {f.name for f in fields(FactDraft)} & {*FACT_FIELDS}
 COMMON = {f.name for f in fields(JournalEvent)} - {"data"}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT,
@@ -61,6 +75,27 @@ EVENT = st.builds(
 RECORD = st.one_of(ENTRY, FACT, EVENT, SOURCE, TOOL)
 
 
+def payloads(kind: type[Any]) -> st.SearchStrategy[Any]:
+    """Return a strategy for a record of the journal, by the types of its fields."""
+    hints = get_type_hints(kind)
+    return st.builds(kind, **{each.name: values(hints[each.name]) for each in fields(kind)})
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values of a field."""
+    kinds = get_args(hint)
+    if get_origin(hint) is UnionType:
+        return st.one_of(*map(values, kinds))
+    if get_origin(hint) is Mapping:
+        return st.dictionaries(TEXT, values(kinds[1]), max_size=2)
+    if get_origin(hint) is tuple:
+        return st.lists(values(kinds[0]), max_size=2).map(tuple)
+    plain = {str: TEXT, int: NUMBER, float: st.floats(allow_nan=False), Any: JSON}
+    if hint in plain:
+        return plain[hint]
+    return payloads(hint) if is_dataclass(hint) else st.from_type(hint)
+
+
 def through_disk(record: Any) -> Any:
     """Return a record's JSON form as it is after a ledger line."""
     return json.loads(json.dumps(record.to_json()))
@@ -70,6 +105,29 @@ def through_disk(record: Any) -> Any:
 def test_round_trip(record: Any) -> None:
     """Every record that is written is read back equal, whatever its texts and times are."""
     assert type(record).from_json(through_disk(record)) == record
+
+
+@given(st.sampled_from(sorted({*PAYLOADS} - {"recall"})).map(PAYLOADS.get).flatmap(payloads))
+def test_the_payload_of_any_event(payload: Any) -> None:
+    """Its line is read into an equal one, which is written as the same bytes, in the same order."""
+    data = payload.to_data()
+    line = checksum.seal({"kind": payload.KIND, **data})
+    assert type(payload).from_json(json.loads(line)) == payload
+    assert checksum.seal({"kind": payload.KIND, **type(payload).from_json(data).to_data()}) == line
+    names = [each.name for each in fields(payload)]
+    assert [*data] == [name for name in names if name in data]
+    assert {*names} - {*data} == {n for n in names if getattr(payload, n) is None} - payload.NULLS
+
+
+@given(FACT)
+def test_records_are_dataclasses_to_others(fact: Fact) -> None:
+    """`dataclasses` reads, copies and changes a record; what callers give is checked again."""
+    assert replace(fact, text="other").text == "other" and replace(fact) == fact
+    assert asdict(fact)["sources"][0] == asdict(fact.sources[0])
+    with pytest.raises(AttributeError):
+        fact.text = "other"  # type: ignore[misc]
+    with pytest.raises(MessageError, match=r"^value: "):
+        replace(FactDraft(**{name: getattr(fact, name) for name in DRAFT}), value=5)
 
 
 @given(RECORD.filter(lambda record: not isinstance(record, JournalEvent)), JSON)

@@ -197,9 +197,9 @@ def test_a_client_over_tcp(home: Path) -> None:
         with pytest.raises(ResidentUnreachable):
             memory.recall(QUESTION, seconds=0.3, **given)
         os.kill(served.process.pid, signal.SIGCONT)
-        wait_until(lambda: recalls(home, "main") == ["offer"])
         assert LINE in memory.recall(QUESTION, seconds=PATIENCE, **given)["text"]
-        wait_until(lambda: recalls(home, "main") == ["offer", "inject"])
+        wait_until(lambda: "inject" in recalls(home, "main"))
+        assert recalls(home, "main").count("inject") == 1
         memory.close()
     finally:
         served.end()

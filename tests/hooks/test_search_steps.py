@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.answering.tool_loop import MAX_STEPS
+from memtier_plugin.answering.store_search import MAX_STEPS
 from memtier_plugin.core.host import PromptEvent, RunContext
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.hooks import hermes, search_steps, tools

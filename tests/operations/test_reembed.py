@@ -22,7 +22,7 @@ from memtier_plugin.operations import reembed
 from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state
 from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.embedding import remote
-from memtier_plugin.storage.index.vector_coverage import IndexCoverage
+from memtier_plugin.storage.index.vector_coverage import VectorCoverage
 from tests.builders import write_config
 from tests.loopback import Loopback
 from tests.processes import wait_until
@@ -204,7 +204,7 @@ def test_a_deletion_that_was_cut_off(filled: Path, tmp_path: Path) -> None:
     """A model half of whose vectors are deleted is never used; the next pass ends the deletion."""
     with MemTier.open(filled, "p", settings={"embedding.model": "default"}) as memory:
         name = memory.store.embedder.name  # type: ignore[union-attr]
-        index = IndexCoverage(memory.store.index.connection())
+        index = VectorCoverage(memory.store.index.connection())
         steps = index.drop_model(name, 10)
         next(steps)
         steps.close()  # as a SIGKILL between two transactions does

@@ -252,10 +252,10 @@ API: Final[Mapping[str, _Made | str]] = {
     "viewer": each(lambda m, _, _n: m.viewer("ann")),
     "search_stores": "tested by the tool memtier_search with `store`",
     **dict.fromkeys(
-        _names("""actor add_facts catch_up causes consolidate count_new doctor editor entries events
-        expire_recalls follow history learned logprob_creditor people purge
+        _names("""actor add_facts catch_up consolidate count_new doctor editor entries events
+        expire_recalls follow history people purge
         purger purges record_again record_sessions reembedding regression reindex repair retain
-        retirement store summariser unforget working"""),
+        store summariser unforget working"""),
         AT_THE_MACHINE,
     ),
     **dict.fromkeys(

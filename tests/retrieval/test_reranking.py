@@ -27,7 +27,7 @@ from tests.builders import say_each
 from tests.loopback import Loopback
 
 Day = Callable[..., datetime]
-FILE = Path(__file__).parents[1] / "golden" / "true_memory.json"
+FILE = Path(__file__).parents[2] / "papers/tests/golden" / "true_memory.json"
 GOLDEN = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
 LINES = [
     "The boiler was serviced by Hartmann in spring.",

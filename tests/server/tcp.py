@@ -1,14 +1,14 @@
-"""A real `memtier serve --tcp` for the tests, its certificate, and a client of bare sockets."""
+"""A real `memtier serve --tcp` for the tests, its certificate, and a client of plain HTTP."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,13 @@ from memtier_plugin.server.tokens import Tokens
 from tests.builders import write_config
 from tests.processes import PATIENCE, start_python
 
+LIMITED: Final = """
+from memtier_plugin.cli.main import main
+if limits := {}:
+    from memtier_plugin.server import http
+    vars(http).update(limits)
+main()
+"""
 CONFIG: Final = {"embedding": {"model": "none"}, "consolidation": {"enabled": False}}
 
 
@@ -41,14 +48,21 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
 class Resident:
     """A `memtier serve --tcp` in a process of its own."""
 
-    def __init__(self, home: Path, certificate: tuple[Path, Path] | None, port: int = 0) -> None:
+    def __init__(
+        self,
+        home: Path,
+        certificate: tuple[Path, Path] | None,
+        port: int = 0,
+        limits: dict[str, float] | None = None,
+    ) -> None:
         self.home, self.certificate = home, certificate
         self.root = certificate and certificate[0]
         if not (home / "config.yaml").exists():
             write_config(home, CONFIG)
         tls = ("--certificate", certificate[0], "--key", certificate[1]) if certificate else ()
+        run = LIMITED.format(limits or {})
         self.process = start_python(
-            *("-m", "memtier_plugin", "--json", "--home", home),
+            *("-c", run, "--json", "--home", home),
             *("serve", "--tcp", f"127.0.0.1:{port}", "--no-socket", *tls),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -75,23 +89,27 @@ class Resident:
 
 
 class Client:
-    """A connection, with or without TLS, that sends what it is told to."""
+    """A connection that sends the requests it is given, with a token or without."""
 
     _opened: Final[list[Client]] = []
 
-    def __init__(self, resident: Resident, token: str | None = None, **more: Any) -> None:
+    def __init__(self, resident: Resident, token: str | None = None, path: str = "/") -> None:
         self._opened.append(self)
-        self.socket = socket.create_connection(("127.0.0.1", resident.port), timeout=PATIENCE)
+        self.path = path
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         if resident.root:
             context = ssl.create_default_context(cafile=str(resident.root))
-            self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
-        self.file = self.socket.makefile("rb")
-        self.welcome = self.call("authenticate", token=token, **more) if token else None
+            self.http: HTTPConnection = HTTPSConnection(
+                "127.0.0.1", resident.port, timeout=PATIENCE, context=context
+            )
+        else:
+            self.http = HTTPConnection("127.0.0.1", resident.port, timeout=PATIENCE)
+        self.http.connect()
+        self.status = 0
 
     def close(self) -> None:
         """Hang up."""
-        self.file.close()
-        self.socket.close()
+        self.http.close()
 
     @classmethod
     def close_all(cls) -> None:
@@ -99,17 +117,30 @@ class Client:
         while cls._opened:
             cls._opened.pop().close()
 
-    def send(self, data: bytes) -> None:
-        """Send bytes; that the server has closed already is no error here."""
+    def send(self, body: bytes) -> None:
+        """Send a request; that the server has closed already is no error here."""
         with suppress(OSError):
-            self.socket.sendall(data)
+            self.http.request("POST", self.path, body, self.headers)
+
+    def send_raw(self, data: bytes) -> bytes:
+        """Send bytes, and return what comes until the connection ends."""
+        answer = b""
+        with suppress(OSError):
+            self.http.sock.sendall(data)
+            while more := self.http.sock.recv(65_536):
+                answer += more
+        return answer
 
     def answer(self) -> Any:
-        """Return the next answer; None if the connection ended instead."""
-        with suppress(ConnectionError):
-            if line := self.file.readline():
-                return json.loads(line)
-        return None
+        """Return the answer to what was sent; None if there is none."""
+        try:
+            response = self.http.getresponse()
+            self.status = response.status
+            text = response.read()
+        except (OSError, HTTPException):
+            self.http.close()  # the next request connects again
+            return None
+        return json.loads(text) if text else None
 
     def call(self, method: str, **params: Any) -> Any:
         """Return the answer to a request."""
@@ -118,6 +149,5 @@ class Client:
 
 
 def request(method: str, **params: Any) -> bytes:
-    """Return a request as a line."""
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    return json.dumps(body).encode() + b"\n"
+    """Return a request."""
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()

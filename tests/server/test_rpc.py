@@ -347,7 +347,7 @@ def test_a_connection_without_a_request_ends(home: Path, monkeypatch: pytest.Mon
             with suppress(ConnectionResetError):  # with the half line unread
                 assert client.recv(1) == b""
             client.close()
-        wait_until(lambda: not listener._listener._connections)
+        wait_until(lambda: not listener.count_clients())
     finally:
         listener.close()
 

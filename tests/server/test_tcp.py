@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import json
 import random
 import signal
@@ -17,14 +16,11 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from memtier_plugin.server.lines import LineReader
 from memtier_plugin.server.parameters import MAX_TEXT_CHARS
 from memtier_plugin.server.requests import MAX_VALUES
 from tests.builders import turns
-from tests.processes import PATIENCE, run_memtier
+from tests.processes import PATIENCE, run_memtier, wait_until
 from tests.server.tcp import Client, Resident, make_certificate, request
 
 COLOURS = {"a": "amber", "b": "brown"}
@@ -86,7 +82,7 @@ def test_a_token_reaches_its_project(resident: Resident) -> None:
     for method in ("hook", "tool", "command"):  # the same in the context
         params = {**calls[method], "context": {"agent_id": "main", "project": "b"}}
         assert "does not reach" in refused(client.call(method, project="a", **params))
-    for method in ("offers", "complete", "authenticate", "nothing", "__init__", "restricted"):
+    for method in ("offers", "complete", "nothing", "__init__", "restricted"):
         assert refused(client.call(method, project="b"))
 
 
@@ -225,15 +221,15 @@ def test_hosts_of_two_tenants_do_not_share_sessions(resident: Resident) -> None:
     assert len(folders) >= 2
 
 
-@pytest.mark.parametrize(
-    "token", ["", "mt", "mt_x", "mt_x_y", "x" * 3000, None, 5, ["a"], "mt_é_\0"]
-)
-def test_a_wrong_token(resident: Resident, token: Any) -> None:
-    """It is refused with a remedy, and the connection ends."""
-    client = Client(resident)
-    answer = client.call("authenticate", token=token)
-    assert answer["error"]["code"] == -32001 and "memtier token new" in refused(answer)
-    assert client.call("recall", query="crane", project="a") is None
+@pytest.mark.parametrize("token", ["", "mt", "mt_x", "mt_x_y", "x" * 3000, "mt_\xe9_y", "a, b"])
+def test_a_wrong_token(resident: Resident, token: str) -> None:
+    """It is refused with a remedy, in whatever scheme, and the connection ends."""
+    for header in (f"Bearer {token}", token, f"Basic {token}"):
+        client = Client(resident)
+        client.headers = {"Authorization": header}
+        answer = client.call("recall", query="crane", project="a")
+        assert (client.status, answer["error"]["code"]) == (401, -32001)
+        assert "memtier token new" in refused(answer) and client.http.sock is None
 
 
 def test_nearly_the_token(resident: Resident) -> None:
@@ -241,38 +237,41 @@ def test_nearly_the_token(resident: Resident) -> None:
     token, other = resident.token("a"), resident.token("b")
     for index in range(0, len(token), 5):
         changed = token[:index] + ("x" if token[index] != "x" else "y") + token[index + 1 :]
-        assert "error" in Client(resident, changed).welcome
+        assert "error" in Client(resident, changed).call("ping")
     mixed = "_".join([*other.split("_")[:2], token.split("_", 2)[2]])
-    assert "error" in Client(resident, mixed).welcome
+    assert "error" in Client(resident, mixed).call("ping")
 
 
-def test_what_is_no_first_request_ends_the_connection(resident: Resident) -> None:
-    """Nothing is answered before the token: no other method, no HTTP, no garbage, no long line."""
-    token = resident.token("a")
+def test_what_is_no_request_with_a_token(resident: Resident) -> None:
+    """Nothing is answered without the token in its header; elsewhere it has no effect."""
+    token, head = resident.token("a"), b"POST / HTTP/1.1\r\nHost: x\r\n"
+    body = request("recall", query="crane", project="a", token=token)
+    sized = b"Content-Length: %d\r\n\r\n" % len(body)
     openings = [
-        request("recall", query="crane", project="a", token=token),
-        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        head + sized + body,
+        b"POST /?token=%b HTTP/1.1\r\nHost: x\r\n" % token.encode() + sized + body,
+        head + b"X-Long: " + b"x" * 20_000,
         b"\x16\x03\x01" + bytes(range(256)) + b"\n",
-        b"[" * 4000 + b"\n",
-        b"{" * 9000,
-        b"\n",
-        b"null\n",
-        json.dumps([json.loads(request("authenticate", token=token))]).encode() + b"\n",
+        body + b"\n",
+        b"{" * 90_000,
+        b"\r\n\r\n\r\n",
     ]
     for opening in openings:
-        client = Client(resident)
-        client.send(opening)
-        answer = client.answer()
-        assert answer is None or refused(answer), opening
-        assert client.call("recall", query="crane", project="a") is None, opening
+        answer = Client(resident).send_raw(opening)
+        assert b"result" not in answer and b"amber" not in answer, opening
+    for path, method, status in (("/x", "POST", 404), ("/", "GET", 405)):
+        client = Client(resident, token)
+        client.http.request(method, path, headers=client.headers)
+        assert refused(client.answer()) and client.status == status
 
 
 def test_plain_text_and_wrong_certificates(resident: Resident) -> None:
     """Without TLS no answer comes; a client that knows another root does not go on."""
     where = ("127.0.0.1", resident.port)
     with socket.create_connection(where, timeout=20) as plain, suppress(ConnectionError):
-        plain.sendall(request("authenticate", token=resident.token("a")))
-        assert b"result" not in plain.recv(1000)
+        head = f"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {resident.token('a')}\r\n"
+        plain.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
+        assert b"HTTP" not in plain.recv(1000)
     strangers = ssl.create_default_context()
     with (
         socket.create_connection(where, timeout=20) as raw,
@@ -290,15 +289,17 @@ def test_plain_text_and_wrong_certificates(resident: Resident) -> None:
 
 @pytest.mark.parametrize("cases", [100, pytest.param(2000, marks=pytest.mark.slow)])
 def test_drawn_bytes_under_tls(resident: Resident, cases: int) -> None:
-    """Any bytes, in the place of a handshake or a token's line or right behind it, let nobody in.
+    """Any bytes, in the place of a handshake or of a request, or within one, let nobody in.
 
     They stop nobody else either; what the server writes of them is looked at when it ends.
     """
     rng, token = random.Random(cases), resident.token("a")
-    first, hello = request("authenticate", token=token), _client_hello()
+    body, hello = request("recall", query="crane", project="b"), _client_hello()
+    head = f"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+    message = f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
     for _ in range(cases):
         raw = rng.random() < 0.5
-        opening = bytearray(hello if raw else first + request("recall", query="crane", project="b"))
+        opening = bytearray(hello if raw else message)
         for _ in range(rng.randrange(1, 6)):
             at = rng.randrange(len(opening))
             opening[at : at + rng.randrange(4)] = rng.randbytes(rng.randrange(1, 4))
@@ -311,9 +312,8 @@ def test_drawn_bytes_under_tls(resident: Resident, cases: int) -> None:
                     assert b"result" not in plain.recv(4096)
             else:
                 client = Client(resident)
-                client.send(sent + b"\n")
-                client.socket.settimeout(0.05)
-                assert b"brown" not in client.file.read()
+                client.http.sock.settimeout(0.05)
+                assert b"brown" not in client.send_raw(sent)
         Client.close_all()
     assert "amber" in Client(resident, token).call("recall", query="crane")["result"]["text"]
 
@@ -335,23 +335,30 @@ def test_a_network_needs_tls(home: Path) -> None:
 
 
 def test_bad_requests_after_the_token(resident: Resident) -> None:
-    """What is deep, long or a batch is refused and ends the connection; others go on."""
+    """What is deep, long, a batch or no JSON is refused; others go on, and so does the client."""
     token, other = resident.token("a"), Client(resident, resident.token("a"))
-    deep = b'{"jsonrpc":"2.0","id":1,"method":"recall","params":%s%s}\n'
+    deep = b'{"jsonrpc":"2.0","id":1,"method":"recall","params":%s%s}'
     bad = {
         "nested": deep % (b"[" * 500, b"]" * 500),
-        "batches": json.dumps([json.loads(request("ping"))] * 3).encode() + b"\n",
-        "longer": b"x" * (16 * 1024 * 1024 + 10),
+        "batches": json.dumps([json.loads(request("ping"))] * 3).encode(),
+        "not JSON": b"{]",
+        "objects or lists": b"[" * 100_001,
     }
-    for word, line in bad.items():
-        client = Client(resident, token)
-        client.send(line)
-        assert word in refused(client.answer())
-        assert client.call("ping") is None
     client = Client(resident, token)
-    for line in (b"{]\n", b"\xff\xfe\n", b'"text"\n', b"[" * 100_000 + b"\n"):
-        client.send(line)
+    for words, body in bad.items():
+        client.send(body)
+        assert words in refused(client.answer()) and client.status == 400
+    client.send(deep % (b"[" * 500, b"]" * 500 + b" " * 70_000))  # read in its turn only
+    assert "nested" in refused(client.answer())
+    for body in (b"\xff\xfe", b'"text"', b""):
+        client.send(body)
         assert refused(client.answer())
+    head = f"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n".encode()
+    sized = head + b"Content-Length: %d\r\n\r\n" % (16 * 1024 * 1024)
+    chunked = head + b"Transfer-Encoding: chunked\r\n\r\n500001\r\n" + b"x" * 0x500001
+    for data in (sized, chunked):
+        answer = Client(resident).send_raw(data)
+        assert (b" 413 " in answer and b"longer" in answer) or data is chunked
     assert "amber" in client.call("recall", query="crane")["result"]["text"]
     assert "amber" in other.call("recall", query="crane")["result"]["text"]
 
@@ -360,10 +367,10 @@ def test_who_waits_no_more_is_not_served(resident: Resident) -> None:
     """A request that waited longer for its turn than its sender does is answered as too late."""
     client = Client(resident, resident.token("a"))
     call = json.loads(request("remember", text="The quay is closed."))
-    client.send(json.dumps({**call, "seconds": -1}).encode() + b"\n")
+    client.send(json.dumps({**call, "seconds": -1}).encode())
     assert client.answer()["error"]["data"]["error"] == "Busy"
     assert "closed" not in json.dumps(client.call("facts"))
-    client.send(json.dumps({**json.loads(request("facts")), "seconds": 20}).encode() + b"\n")
+    client.send(json.dumps({**json.loads(request("facts")), "seconds": 20}).encode())
     assert "result" in client.answer()
 
 
@@ -377,24 +384,23 @@ def test_a_damaged_file_of_tokens(tmp_path: Path) -> None:
 
 
 def test_a_half_request_is_dropped(resident: Resident) -> None:
-    """What has no end of line when the connection ends is not carried out."""
+    """What is not complete when the connection ends is not carried out."""
     token = resident.token("h")
-    client = Client(resident, token)
-    client.send(request("remember", text="The quay is closed.")[:-1])
+    client, body = Client(resident, token), request("remember", text="The quay is closed.")
+    client.headers["Content-Length"] = str(len(body))
+    client.send(body[:-1])
     client.close()
     time.sleep(0.2)
     assert Client(resident, token).call("facts")["result"]["facts"] == []
 
 
 def test_a_revoked_token(resident: Resident) -> None:
-    """A connection that is open already ends with its next request; the command tells of it."""
+    """An open connection is refused with its next request, and ends; the command tells of it."""
     token = resident.token("a", name="front")
     client = Client(resident, token)
     assert "result" in client.call("ping")
     run_memtier("--home", resident.home, "token", "revoke", "front")
-    assert "revoked" in refused(client.call("recall", query="crane"))
-    assert client.call("ping") is None
-    assert "error" in Client(resident, token).welcome
+    assert "revoked" in refused(client.call("recall", query="crane")) and client.http.sock is None
     run_memtier("--home", resident.home, "token", "revoke", "front", code=1)
 
 
@@ -434,57 +440,64 @@ def test_a_crowd_without_tokens(resident: Resident) -> None:
             connection.close()
 
 
-# -- lines -----------------------------------------------------------------------------------------
+def test_slow_senders(tmp_path: Path) -> None:
+    """A head or a body that comes a byte at a time has its time, however often a byte comes."""
+    server = Resident(tmp_path / "home", None, limits={"REQUEST_SECONDS": 0.5})
+    token = server.token("a")
+    head = f"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n".encode()
+    for opening in (b"", head, head + b"Content-Length: 90\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as slow:
+            answer = _drip(slow, opening)
+        assert b"result" not in answer
+        assert (b"408" in answer) == opening.endswith(b"\n\r\n")
+    assert "result" in Client(server, token).call("ping")
+    assert "Traceback" not in server.end()
 
 
-class Pieces:
-    """What a socket would give: pieces, then silence or the end."""
-
-    def __init__(self, pieces: list[bytes], *, silent: bool = False) -> None:
-        self._pieces, self._silent = iter(pieces), silent
-
-    def __call__(self, _until: float) -> bytes:
-        piece = next(self._pieces, b"")
-        if not piece and self._silent:
-            raise TimeoutError
-        return piece
-
-
-@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=8), st.booleans())
-def test_lines_are_those_of_the_whole(data: bytes, cuts: list[int], silent: bool) -> None:
-    """However the bytes are cut into pieces, the lines are the same; what has no end is none."""
-    data = data.replace(b"\x00", b"\n")
-    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    pieces = [data[start:end] for start, end in itertools.pairwise(edges)]
-    reader = LineReader(Pieces([piece for piece in pieces if piece], silent=silent))
-    lines = list(iter(lambda: reader.readline(1000), b""))
-    assert lines == [line for line in data.splitlines(keepends=True) if line.endswith(b"\n")] or (
-        lines == [line + b"\n" for line in data.split(b"\n")[:-1]]
-    )
+def _drip(slow: socket.socket, opening: bytes) -> bytes:
+    """Send an opening, and then bytes until the connection ends; return what came back."""
+    slow.sendall(opening)
+    slow.settimeout(0.02)
+    answer, end = b"", time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with suppress(TimeoutError):
+            try:
+                if not (more := slow.recv(4096)):
+                    return answer
+                answer += more
+            except ConnectionError:
+                return answer
+        with suppress(OSError):
+            slow.sendall(b"x")
+    raise AssertionError("the connection did not end")
 
 
-@given(st.integers(1, 50), st.integers(0, 100))
-def test_a_line_that_is_too_long(limit: int, length: int) -> None:
-    """Of a line over the limit that much is returned, and then nothing, whatever follows."""
-    reader = LineReader(Pieces([b"x" * length + b"\n", b"more\n"]))
-    first = reader.readline(limit)
-    assert first == (b"x" * length + b"\n")[:limit]
-    if length >= limit:
-        assert reader.readline(limit) == b""
+def test_who_reads_nothing(tmp_path: Path) -> None:
+    """A client that does not take its answers loses its connection; its answers take no memory."""
+    server = Resident(tmp_path / "home", None, limits={"SEND_SECONDS": 0.3})
+    token = server.token("a")
+    long = {"role": "user", "content": "We ship on Friday. " * 9_000}
+    Client(server, token).call("record", session_id="l", messages=[long])
+    body = request("recall", query="Friday", purpose="search", k=50)
+    head = f"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+    message = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with socket.socket() as idle:
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        idle.settimeout(PATIENCE)
+        idle.connect(("127.0.0.1", server.port))
+        with pytest.raises(ConnectionError):
+            while True:
+                idle.sendall(message)
+    assert "Traceback" not in server.end()
 
 
-def test_a_slow_sender() -> None:
-    """A request that comes a byte at a time has its time, however often a byte comes."""
-    ends = time.monotonic() + 0.3
-
-    def drip(until: float) -> bytes:
-        time.sleep(0.01)
-        if time.monotonic() > until:
-            raise TimeoutError
-        return b"x"
-
-    reader = LineReader(drip, idle=9.0, seconds=0.2)
-    assert reader.readline(100_000) == b"" and time.monotonic() < ends + 1.0
+def test_who_hangs_up(resident: Resident) -> None:
+    """What a client asked to store before it hung up is stored."""
+    token = resident.token("hang-up")
+    client = Client(resident, token)
+    client.send(request("remember", text="The quay is closed."))
+    client.close()
+    wait_until(lambda: "closed" in json.dumps(Client(resident, token).call("facts")))
 
 
 def test_limits_at_the_door(resident: Resident) -> None:
@@ -503,11 +516,12 @@ def test_limits_at_the_door(resident: Resident) -> None:
 def test_sigterm_ends_it_whatever_runs(tmp_path: Path) -> None:
     """It ends though a client has much work running and waiting; what it acknowledged is there."""
     server = Resident(tmp_path / "home", None)
-    client = Client(server, server.token("a"))
+    token = server.token("a")
+    client = Client(server, token)
     assert "error" not in client.call("remember", text="The quay is wet.", session_id="s")
     for number in range(20):
         text = f"We ship crane {number} on Friday. " * 3_000
-        client.send(request("remember", text=text))
+        Client(server, token).send(request("remember", text=text))
     server.process.terminate()
     server.process.communicate(timeout=PATIENCE)
     assert server.process.returncode == 0

@@ -7,11 +7,10 @@ from typing import Final, Protocol
 
 import pytest
 
-from memtier_plugin.storage.shared import admin
-from memtier_plugin.storage.shared.admin import Grant
 from memtier_plugin.storage.shared.engines import open_ledger
-from memtier_plugin.storage.shared.jetstream import admin as nats_admin
-from memtier_plugin.storage.shared.protocol import SharedLedger
+from memtier_plugin.storage.shared.nats import admin as nats_admin
+from memtier_plugin.storage.shared.postgres import admin
+from memtier_plugin.storage.shared.protocol import MachineGrant, SharedLedger
 from tests.shared.nats import NatsServer
 from tests.shared.server import PostgresServer
 
@@ -69,7 +68,7 @@ class OnPostgres:
 
     def grant(self, machine: str, agent: str | None = None, *, read_only: bool = False) -> None:
         """Let a machine take part."""
-        what = Grant(machine, PROJECT, agent, read_only)
+        what = MachineGrant(machine, PROJECT, agent, read_only)
         admin.grant(self.server.url(self.database), what, "owner")
 
     def revoke(self, machine: str) -> None:

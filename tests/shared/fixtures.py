@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from memtier_plugin.storage.shared.admin import Grant, grant, migrate
+from memtier_plugin.storage.shared.postgres.admin import grant, migrate
+from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.shared.engines import Engine, OnNats, OnPostgres
 from tests.shared.nats import NatsServer, program
 from tests.shared.server import PostgresServer, programs
@@ -46,7 +47,7 @@ def make_database(server: PostgresServer, *options: str) -> str:
         connection.execute(" ".join(("CREATE DATABASE", name, *options)).encode())
     migrate(server.url(name))
     for machine in ("anna", "bert"):
-        grant(server.url(name), Grant(machine, "harbor"), "owner")
+        grant(server.url(name), MachineGrant(machine, "harbor"), "owner")
     return name
 
 

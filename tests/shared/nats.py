@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.jetstream.admin import snippet
-from memtier_plugin.storage.shared.jetstream.link import Address, Link
-from memtier_plugin.storage.shared.jetstream.names import Names
+from memtier_plugin.storage.shared.nats.admin import snippet
+from memtier_plugin.storage.shared.nats.link import Link, ServerAddress
+from memtier_plugin.storage.shared.nats.names import Names
 
 OWNER: Final = '{ user: "owner", password: "..." }'
 
@@ -99,7 +99,7 @@ authorization {{ users: [
 
     def forget(self, project: str) -> None:
         """Remove a project's stream, if there is one."""
-        link = Link(Address.of(self.url()), Names(project).stream)
+        link = Link(ServerAddress.of(self.url()), Names(project).stream)
         with suppress(LedgerError):
             link.ask("STREAM.DELETE")
         link.close()

@@ -18,11 +18,16 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from memtier_plugin.storage.shared import admin
-from memtier_plugin.storage.shared.admin import Grant
-from memtier_plugin.storage.shared.connection import connect
-from memtier_plugin.storage.shared.postgres import PostgresLedger
-from memtier_plugin.storage.shared.protocol import Refused, Stream, Unreachable, Untrusted
+from memtier_plugin.storage.shared.postgres import admin
+from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.shared.postgres.ledger import PostgresLedger
+from memtier_plugin.storage.shared.protocol import (
+    MachineGrant,
+    Refused,
+    Stream,
+    Unreachable,
+    Untrusted,
+)
 from tests.shared.server import PostgresServer
 from tests.shared.test_ledger import STREAM, lines
 
@@ -155,10 +160,10 @@ def owned(postgres: PostgresServer, database: str) -> Iterator[PostgresLedger]:
     anna.append(STREAM, 0, lines(SECRET))
     assert anna.lease("facts", 60.0)
     for what in (
-        Grant("mallory", "quay"),
-        Grant("carl", "harbor", agent="x"),
-        Grant("dora", "harbor", agent="x", read_only=True),
-        Grant("stranger", "quay"),
+        MachineGrant("mallory", "quay"),
+        MachineGrant("carl", "harbor", agent="x"),
+        MachineGrant("dora", "harbor", agent="x", read_only=True),
+        MachineGrant("stranger", "quay"),
     ):
         admin.grant(owner, what, "owner")
     admin.revoke(owner, "stranger", "quay")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.storage.shared.admin import Grant, grant
-from memtier_plugin.storage.shared.connection import connect
-from memtier_plugin.storage.shared.protocol import Unreachable
+from memtier_plugin.storage.shared.postgres.admin import grant
+from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.shared.protocol import MachineGrant, Unreachable
 from tests.shared.bad_days import Machine, joined, spend
 from tests.shared.fixtures import make_database
 from tests.shared.proxy import Mode, Proxy
@@ -192,7 +192,7 @@ def test_machines_number_one_session(
     """Machines that write into one session as fast as they can number it without gap or double."""
     group = []
     for name in ("anna", "bert", "carl", "dora")[:number]:
-        grant(postgres.url(database), Grant(name, "harbor"), "owner")
+        grant(postgres.url(database), MachineGrant(name, "harbor"), "owner")
         home = joined(tmp_path / name, postgres.url(database, name))
         group.append(Machine(home, pause=0.0, every=1))
     figures = spend(f"one session, {number} machines", group, lambda: time.sleep(15.0))

@@ -16,7 +16,7 @@ from memtier_plugin.storage.shared.replica import BATCH
 from tests.builders import append_lines, say_each, write_config
 from tests.shared.server import PostgresServer
 from tests.shared.test_machines import memtier
-from tests.shared.test_replicas import PROJECT, hits, store, turns_of
+from tests.shared.test_replicas import PROJECT, hits, sharing, turns_of
 from tests.shared.test_snapshots import are_equal, paths_with, project
 
 pytestmark = pytest.mark.shared
@@ -153,7 +153,7 @@ def test_a_long_past_is_delivered_in_few_parts(
     assert memtier(home, "shared", "join")["delivered"] >= number
     with MemTier.open(home, PROJECT, "long") as memory:
         assert texts_of(memory) == before and len(before) == number + 1
-        assert store(memory).replica.spooled() == []
+        assert sharing(memory).replica.spooled() == []
 
 
 def texts_of(memory: MemTier) -> list[str]:

@@ -16,9 +16,9 @@ import pytest
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared import admin
-from memtier_plugin.storage.shared.admin import Grant
-from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.marker import join
+from memtier_plugin.storage.shared.postgres import admin
+from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.builders import write_config
 from tests.proofs.test_isolation_fuzz import OPS, PROJECTS, QUESTIONS, Ticks, Worlds
 from tests.shared.server import PostgresServer
@@ -55,7 +55,7 @@ class SharedWorlds(Worlds):
         text = (home / "projects" / PROJECTS[0] / "project.yaml").read_text()
         self._machines[home] = [home, *(home.with_name(f"{home.name} {m}") for m in MACHINES[1:])]
         for machine, path in zip(MACHINES, self._machines[home], strict=True):
-            admin.grant(self._owner, Grant(machine, name), "owner")
+            admin.grant(self._owner, MachineGrant(machine, name), "owner")
             write_config(path, {"ledger": {"shared": self._url(machine)}})
             folder = ProjectFolder.of(path, PROJECTS[0])
             folder.make()
@@ -106,7 +106,7 @@ def compared(
 ) -> Iterator[Callable[[range, int], tuple[int, list[str]]]]:
     """Return what compares the answers of pairs of worlds: how many, and what differed."""
     ticks = Ticks(monkeypatch)
-    admin.grant(postgres.url(database), Grant("carl", "harbor"), "owner")
+    admin.grant(postgres.url(database), MachineGrant("carl", "harbor"), "owner")
 
     def compare(seeds: range, questions: int) -> tuple[int, list[str]]:
         number, differing = 0, []

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared import admin
-from memtier_plugin.storage.shared.admin import Grant
-from memtier_plugin.storage.shared.connection import address, connect
-from memtier_plugin.storage.shared.postgres import PostgresLedger
+from memtier_plugin.storage.shared.postgres import admin
+from memtier_plugin.storage.shared.postgres.connection import address, connect
+from memtier_plugin.storage.shared.postgres.ledger import PostgresLedger
 from memtier_plugin.storage.shared.protocol import (
-    Appended,
+    AppendResult,
     Head,
     LeaseLost,
+    MachineGrant,
     Moved,
     NewLine,
     Part,
@@ -114,7 +114,7 @@ def test_who_expects_another_end_appends_nothing(anna: SharedLedger, bert: Share
 def test_a_second_delivery_appends_nothing(anna: SharedLedger, bert: SharedLedger) -> None:
     """The same lines again are acknowledged again; some of them beside new ones are not taken."""
     assert anna.append(STREAM, 0, lines("a", "b")).head == 2
-    assert bert.append(STREAM, 0, lines("a", "b")) == Appended(2, False)
+    assert bert.append(STREAM, 0, lines("a", "b")) == AppendResult(2, False)
     with pytest.raises(Moved):
         bert.append(STREAM, 2, lines("b", "c"))
     assert bert.delivered(STREAM, [line.key for line in lines("b", "c")]) == {lines("b")[0].key}
@@ -292,7 +292,7 @@ def test_nothing_gets_past_the_grants(postgres: PostgresServer, database: str) -
 
     anna = PostgresLedger(postgres.url(database, "anna"), "harbor")
     anna.append(STREAM, 0, lines("secret"))
-    admin.grant(postgres.url(database), Grant("carl", "harbor", agent="x"), "owner")
+    admin.grant(postgres.url(database), MachineGrant("carl", "harbor", agent="x"), "owner")
     with connect(postgres.url(database, "carl")) as connection:
         for statement in BYPASSES:
             with pytest.raises(psycopg.Error):

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.storage.shared.jetstream import log as log_module
-from memtier_plugin.storage.shared.jetstream.ledger import NatsLedger
+from memtier_plugin.storage.shared.nats import log as log_module
+from memtier_plugin.storage.shared.nats.ledger import NatsLedger
 from memtier_plugin.storage.shared.patience import answer_within
 from memtier_plugin.storage.shared.protocol import (
-    Appended,
+    AppendResult,
     Head,
     Moved,
     NewLine,
@@ -147,7 +147,7 @@ def test_a_server_from_a_backup(project: OnNats, anna: NatsLedger, nats: NatsSer
     with pytest.raises(Moved):
         anna.append(STREAM, 3, lines("g"))
     assert anna.delivered(STREAM, [line.key for line in lines("b", "d")]) == {lines("d")[0].key}
-    assert anna.append(STREAM, 4, lines("b")) == Appended(5, True)
+    assert anna.append(STREAM, 4, lines("b")) == AppendResult(5, True)
     assert [line.data for line in anna.read(STREAM, 0)] == [b"a\n", b"d\n", b"e\n", b"f\n", b"b\n"]
     bert.close()
 

@@ -13,7 +13,7 @@ from memtier_plugin.memory import MemTier
 from tests.builders import say_each
 from tests.processes import wait_until
 from tests.shared.server import PostgresServer, programs
-from tests.shared.test_replicas import ledgers, machine, reaches, store, sync, turns_of
+from tests.shared.test_replicas import ledgers, machine, reaches, sharing, sync, turns_of
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow]
 
@@ -36,7 +36,7 @@ def test_a_restored_backup(
     assert not copies_of(b"swordfish", anna, bert)
     restore()
     for memory in (anna, bert):
-        store(memory).ledger.close()
+        sharing(memory).ledger.close()
     wait_until(lambda: reaches(anna) and reaches(bert))
     sync(anna, bert)
     assert ledgers(anna) == ledgers(bert) and "crane is red" in anna.recall("crane").text
@@ -59,7 +59,7 @@ def test_a_ledger_that_is_younger_than_the_backup(
     say_each(other, "The crane is red.")
     restore()
     for memory in (anna, bert, other):
-        store(memory).ledger.close()
+        sharing(memory).ledger.close()
     wait_until(lambda: reaches(anna) and reaches(bert))
     sync(anna, bert)
     assert ledgers(anna) == ledgers(bert)

@@ -12,15 +12,15 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared import admin
-from memtier_plugin.storage.shared.admin import Grant
-from memtier_plugin.storage.shared.connection import connect
-from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.marker import join
+from memtier_plugin.storage.shared.postgres import admin
+from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.builders import say, write_config
 from tests.processes import run_in_fork
 from tests.shared.server import PostgresServer
 from tests.shared.test_machines import memtier
-from tests.shared.test_replicas import PROJECT, ledgers, store
+from tests.shared.test_replicas import PROJECT, ledgers, sharing
 
 pytestmark = pytest.mark.shared
 
@@ -34,7 +34,7 @@ class Team:
     def __init__(self, server: PostgresServer, database: str, folder: Path) -> None:
         self.server, self.database, self.folder = server, database, folder
         self.open: dict[str, MemTier] = {}
-        admin.grant(server.url(database), Grant("carl", PROJECT), "owner")
+        admin.grant(server.url(database), MachineGrant("carl", PROJECT), "owner")
         for name in MACHINES:
             self.start(name)
 
@@ -150,7 +150,7 @@ def test_who_never_returns_is_revoked(team: Team) -> None:
     assert team.states() == [{"bert": "pending", "carl": "pending"}]
     admin.revoke(team.server.url(team.database), "bert", PROJECT)
     assert team.states() == [{"bert": "revoked", "carl": "pending"}]
-    carl = store(team.start("carl"))
+    carl = sharing(team.start("carl"))
     carl.ledger.leave()
     assert team.states() == [{"bert": "revoked", "carl": "left"}]
     assert not any('"salt"' in line for line in _purge_lines(team))
@@ -164,7 +164,7 @@ def test_what_the_server_did_not_hear_is_said_again(team: Team) -> None:
     team.sync(*MACHINES)
     with connect(team.server.url(team.database)) as connection:
         connection.execute("UPDATE memtier.followers SET epoch = 0 WHERE machine = 'bert'")
-    ledger = store(team.open["anna"]).ledger
+    ledger = sharing(team.open["anna"]).ledger
     assert {machine for machine, *_ in ledger.pending()} == {"bert"}
     team.start("bert")
     team.sync("bert")

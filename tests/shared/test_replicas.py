@@ -16,10 +16,10 @@ from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.connection import connect
-from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.marker import join
+from memtier_plugin.storage.shared.postgres.connection import connect
 from memtier_plugin.storage.shared.protocol import Refused, Unreachable
-from memtier_plugin.storage.shared.store import SharedStore
+from memtier_plugin.storage.shared.sharing import Sharing
 from tests.builders import say_each, write_config
 from tests.processes import wait_until
 from tests.shared.engines import Engine, on_each_engine
@@ -53,17 +53,17 @@ def machine(engine: Engine, tmp_path: Path) -> Iterator[Callable[..., MemTier]]:
         memory.close()
 
 
-def store(memory: MemTier) -> SharedStore:
-    """Return the storage of a shared project."""
-    assert isinstance(memory.store, SharedStore)
-    return memory.store
+def sharing(memory: MemTier) -> Sharing:
+    """Return how a project is shared."""
+    assert memory.store.sharing
+    return memory.store.sharing
 
 
 def sync(*memories: MemTier) -> None:
     """Deliver everything, then fetch everything."""
     for _ in range(2):
         for memory in memories:
-            store(memory).sync()
+            sharing(memory).sync()
 
 
 def ledgers(memory: MemTier) -> dict[str, bytes]:
@@ -83,7 +83,7 @@ def hits(memory: MemTier, query: str) -> list[tuple[str, float]]:
 
 def turns_of(memory: MemTier, session: str = "s") -> list[int]:
     """Return the turns of a session as the log has them."""
-    entries = [logged.entry for logged in store(memory).log.entries()]
+    entries = [logged.entry for logged in memory.store.log.entries()]
     return sorted(entry.turn for entry in entries if entry and entry.session_id == session)
 
 
@@ -92,7 +92,7 @@ def test_machines_have_the_same_lines(machine: Callable[..., MemTier]) -> None:
     """What is said on one machine is, byte for byte and in recalls, the same on the other."""
     anna, bert = machine("anna"), machine("bert")
     say_each(anna, "The harbor opens at six.", "Mia likes green tea.")
-    store(bert).sync()
+    sharing(bert).sync()
     say_each(bert, "The crane is red.")
     anna.remember("The pier has two cranes.")
     sync(anna, bert)
@@ -139,11 +139,11 @@ def test_what_is_said_while_the_server_is_away(
     assert say_each(anna, "The crane is red.") == []
     assert "crane is red" in anna.recall("crane").text
     say_each(bert, "Mia likes green tea.")
-    assert store(anna).shared_status()["waiting"] >= 1
+    assert sharing(anna).shared_status()["waiting"] >= 1
     anna.close()
     anna = machine("anna")
     sync(anna, bert)
-    assert store(anna).shared_status()["waiting"] == 0
+    assert sharing(anna).shared_status()["waiting"] == 0
     assert turns_of(anna) == turns_of(bert) == [1, 2, 3]
     assert ledgers(anna) == ledgers(bert)
     assert hits(anna, "crane") == hits(bert, "crane")
@@ -164,13 +164,13 @@ def test_a_server_that_stands_still(machine: Callable[..., MemTier], engine: Eng
         assert "crane is red" in anna.recall("crane").text
     assert 0.9 < first < 3 and second < 0.9
     wait_until(lambda: reaches(anna))  # it is not tried again for some seconds
-    assert turns_of(anna) == [1, 2, 3] and store(anna).shared_status()["waiting"] == 0
+    assert turns_of(anna) == [1, 2, 3] and sharing(anna).shared_status()["waiting"] == 0
 
 
 def reaches(memory: MemTier) -> bool:
     """Tell whether a machine can synchronise now."""
     try:
-        store(memory).sync()
+        sharing(memory).sync()
     except Unreachable:
         return False
     return True
@@ -188,15 +188,15 @@ def test_a_server_that_only_reads(
     ):
         with connect(owner) as connection:
             connection.execute(f"ALTER {off.format(database)}".encode())
-        store(anna).ledger.close()
+        sharing(anna).ledger.close()
         say_each(anna, f"The crane is red, {on}")
-        assert store(anna).shared_status()["waiting"] == 1
+        assert sharing(anna).shared_status()["waiting"] == 1
         with connect(owner) as connection:
             connection.execute("SET default_transaction_read_only = off")
             connection.execute(f"ALTER {on.format(database)}".encode())
-        store(anna).ledger.close()
+        sharing(anna).ledger.close()
         wait_until(lambda: reaches(anna))
-    store(bert).sync()
+    sharing(bert).sync()
     assert ledgers(anna) == ledgers(bert) and turns_of(bert) == [1, 2, 3]
 
 
@@ -221,9 +221,9 @@ def test_a_purge_reaches_the_other_machine(machine: Callable[..., MemTier]) -> N
     sync(anna, bert)
     assert hits(bert, "Which code?") != []
     anna.purge(Selection(ids=(entry.id,)))
-    assert [pending.machine for pending in store(anna).ledger.pending()].count("bert") >= 1
+    assert [pending.machine for pending in sharing(anna).ledger.pending()].count("bert") >= 1
     sync(anna, bert)
-    assert store(anna).ledger.pending() == []
+    assert sharing(anna).ledger.pending() == []
     for memory in (anna, bert):
         for path in memory.folder.rglob("*"):
             assert not path.is_file() or b"swordfish" not in path.read_bytes(), path
@@ -240,11 +240,11 @@ def test_a_damaged_copy_is_mended(machine: Callable[..., MemTier]) -> None:
     for damage in (sound[:40], b"", sound + b'{"torn'):
         path.write_bytes(damage)
         say_each(anna, f"line {len(damage)}")
-        store(anna).sync()
+        sharing(anna).sync()
         assert path.read_bytes().startswith(sound)
         assert (
             path.read_bytes().count(b"\n")
-            == store(anna).ledger.heads()[store(anna).replica.stream_of(path)[0]].offset
+            == sharing(anna).ledger.heads()[sharing(anna).replica.stream_of(path)[0]].offset
         )
         sound = path.read_bytes()
 
@@ -255,14 +255,14 @@ def test_a_server_that_lost_its_end(
     """Lines that a failover or a restore lost on the server are delivered again by who has them."""
     anna, bert = machine("anna"), machine("bert")
     say_each(anna, "one", "two", "three")
-    store(bert).sync()
+    sharing(bert).sync()
     with connect(postgres.url(database)) as connection:
         connection.execute('DELETE FROM memtier.lines WHERE "offset" > 1')
         connection.execute("UPDATE memtier.streams SET head = 1")
     say_each(bert, "four")
     sync(anna, bert)
     assert ledgers(anna) == ledgers(bert)
-    entries = [logged.entry for logged in store(anna).log.entries()]
+    entries = [logged.entry for logged in anna.store.log.entries()]
     assert sorted(entry.content for entry in entries if entry) == ["four", "one", "three", "two"]
 
 
@@ -282,7 +282,7 @@ def test_a_server_that_lost_its_end_and_got_another(
     sync(anna, bert)
     assert ledgers(anna) == ledgers(bert)
     assert turns_of(anna) == [*range(1, 7)]
-    texts = {logged.entry.content for logged in store(bert).log.entries() if logged.entry}
+    texts = {logged.entry.content for logged in bert.store.log.entries() if logged.entry}
     assert texts == {"one", "two", "three", "four", "five", "six"}
 
 
@@ -296,7 +296,7 @@ def test_a_revoked_machine_keeps_its_copy(machine: Callable[..., MemTier], engin
     with pytest.raises(LedgerError, match=r"may not write|Authorization"):
         say_each(anna, "The crane is red.")
     with suppress(Refused):
-        store(anna).sync()
+        sharing(anna).sync()
     assert ledgers(anna) == before
     assert hits(anna, "harbor") != []
 
@@ -311,14 +311,14 @@ def test_background_work_is_done_once(machine: Callable[..., MemTier]) -> None:
     bert.consolidate()
     sync(anna, bert)
     assert ledgers(anna) == ledgers(bert)
-    with store(bert).session() as reader:
+    with bert.store.session() as reader:
         values = [item.item.value for item in reader.facts(standing="remembered")]
     assert len(values) == len({*values}) > 0
 
 
 @contextmanager
 def _held(memory: MemTier, name: str) -> Iterator[Any]:
-    with store(memory).try_exclusive(name) as held:
+    with memory.store.try_exclusive(name) as held:
         yield held
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared import admin
-from memtier_plugin.storage.shared.connection import connect
-from memtier_plugin.storage.shared.protocol import Unreachable
+from memtier_plugin.storage.shared.postgres import admin
+from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.shared.protocol import MachineGrant, Unreachable
 from tests.builders import say, write_config
 from tests.processes import running, wait_until
 from tests.shared.server import PostgresServer
@@ -47,7 +47,7 @@ def test_a_machine_that_is_revoked_while_it_follows(
         assert not any(b"pier" in data for data in before.values())
         with MemTier.open(bert, PROJECT, "a") as other:
             assert "crane" in other.recall("crane").text
-        admin.grant(postgres.url(database), admin.Grant("bert", PROJECT))
+        admin.grant(postgres.url(database), MachineGrant("bert", PROJECT))
         memtier(bert, "shared", "drain")
         with MemTier.open(bert, PROJECT, "a") as other:
             assert "pier" in other.recall("pier").text
@@ -66,7 +66,7 @@ def test_a_server_of_another_version(
     with monkeypatch.context() as patch:
         patch.setattr(admin, "_migrations", lambda: scripts[:1])
         assert admin.migrate(url) == [1]
-    admin.grant(url, admin.Grant("anna", PROJECT), "owner")
+    admin.grant(url, MachineGrant("anna", PROJECT), "owner")
     with connect(postgres.url("old", "anna")) as connection:
         connection.execute(
             """SELECT memtier.append_at('harbor', 'semantic', '', 0, ARRAY['2026-01-05'::date],

@@ -12,7 +12,7 @@ import pytest
 
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared.postgres import PostgresLedger
+from memtier_plugin.storage.shared.postgres.ledger import PostgresLedger
 from memtier_plugin.storage.shared.protocol import BATCH, NewLine, Stream, line_key
 from tests.builders import make_entry, say_each, write_config
 from tests.processes import running, start_python, wait_until

@@ -17,12 +17,13 @@ import pytest
 from memtier_plugin.core import fault_injection
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared.admin import Grant, grant, revoke
+from memtier_plugin.storage.shared.postgres.admin import grant, revoke
+from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.builders import say_each, write_config
 from tests.processes import child_environment, start_python
 from tests.shared.server import PostgresServer
 from tests.shared.test_machines import memtier
-from tests.shared.test_replicas import PROJECT, hits, ledgers, store
+from tests.shared.test_replicas import PROJECT, hits, ledgers
 
 pytestmark = pytest.mark.shared
 
@@ -111,7 +112,7 @@ def test_a_new_machine_reads_nothing_anew(anna: Path, bert: Path) -> None:
     assert done["lines"] >= 6 and done["streams"] == 5
     assert memtier(bert, "shared", "status")["behind"] == 0
     with MemTier.open(bert, PROJECT, "a") as memory:
-        assert store(memory).catch_up_all() == 0
+        assert memory.store.catch_up_all() == 0
     are_equal(anna, bert)
     are_equal(anna, bert, agent=LONG)
     for path in project(bert).rglob("*"):
@@ -123,7 +124,7 @@ def test_a_purge_reaches_what_was_copied(anna: Path, bert: Path) -> None:
     """A purge after the snapshot waits for who took it, and clears all of its files."""
     archive = snapshot(anna)
     with MemTier.open(anna, PROJECT, "a") as memory:
-        [entry] = [e.entry for e in store(memory).log.entries(agent="a") if "sword" in str(e.entry)]
+        [entry] = [e.entry for e in memory.store.log.entries(agent="a") if "sword" in str(e.entry)]
         assert entry
         memory.purge(Selection(ids=(entry.id,)))
     assert b"swordfish" in archive.read_bytes()
@@ -156,7 +157,7 @@ def test_what_a_machine_was_not_granted(
     """A snapshot with too much is refused; one of an agent has no byte of another's."""
     url = postgres.url(database)
     revoke(url, "bert", PROJECT)
-    grant(url, Grant("bert", PROJECT, "a"), "owner")
+    grant(url, MachineGrant("bert", PROJECT, "a"), "owner")
     refused = memtier(bert, "shared", "join", "--snapshot", str(snapshot(anna)), code=1)
     assert refused["kind"] == "Refused" and "--only-agent" in refused["error"]
     assert paths_with(bert, b"Ines") == [] and not (project(bert) / ".shared").exists()
@@ -166,7 +167,7 @@ def test_what_a_machine_was_not_granted(
     assert b"Ines" not in data and LONG[:12].encode() not in data
     assert memtier(bert, "shared", "join", "--snapshot", str(archive))["fetched"] == 0
     with MemTier.open(anna, PROJECT, "a") as one_of, MemTier.open(bert, PROJECT, "a") as other:
-        assert store(other).catch_up_all() == 0
+        assert other.store.catch_up_all() == 0
         for query in QUERIES:
             assert hits(one_of, query) == hits(other, query)
     assert paths_with(bert, b"Ines") == []
@@ -176,7 +177,7 @@ def test_a_machine_that_may_only_read(
     anna: Path, bert: Path, postgres: PostgresServer, database: str
 ) -> None:
     """It follows, and passes on what it follows, although what it recalls cannot be delivered."""
-    grant(postgres.url(database), Grant("bert", PROJECT, read_only=True), "owner")
+    grant(postgres.url(database), MachineGrant("bert", PROJECT, read_only=True), "owner")
     memtier(bert, "shared", "join", "--snapshot", str(snapshot(anna)))
     with MemTier.open(bert, PROJECT, "a") as memory:
         memory.recall("cranes", purpose="inject", session_id="s", run_id="q")
@@ -186,7 +187,7 @@ def test_a_machine_that_may_only_read(
     assert (done["fetched"], done["waiting"]) == (1, 1) and "may not write" in done["refused"]
     assert "may not write" in memtier(bert, "status")["shared"]["error"]
     with MemTier.open(bert, PROJECT, "a") as memory:
-        assert store(memory).catch_up_all() == 0 and "red" in memory.recall("crane").text
+        assert memory.store.catch_up_all() == 0 and "red" in memory.recall("crane").text
     assert snapshot(bert).exists()
 
 

@@ -23,10 +23,9 @@ from memtier_plugin.core.events import ForgetEvent, new_event
 from memtier_plugin.core.records import Extractor
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.membership import join
-from memtier_plugin.storage.shared.postgres import connect
+from memtier_plugin.storage.shared.marker import join
+from memtier_plugin.storage.shared.postgres.connection import connect
 from memtier_plugin.storage.shared.protocol import LeaseLost, Unreachable
-from memtier_plugin.storage.shared.store import SharedStore
 from tests.builders import MOMENT, START, Clock, say, write_config
 from tests.processes import run_in_fork, running, start_daemon
 from tests.shared.server import PostgresServer
@@ -263,7 +262,7 @@ def test_work_waits_while_the_server_is_away(postgres: PostgresServer, homes: li
     """What is written under a lease is not kept for later, when another may have done it."""
     with opened(homes[0]) as memory:
         store = memory.store
-        assert isinstance(store, SharedStore)
+        assert store.sharing
         event = new_event(ForgetEvent(items=("x",)), agent="a", at=LATER)
         with store.exclusive("summaries"):
             postgres.stop()
@@ -271,7 +270,7 @@ def test_work_waits_while_the_server_is_away(postgres: PostgresServer, homes: li
                 store.append_events([event], shared=True)
         store.append_events([event], shared=True)
         postgres.start()
-        waiting = [file.path.read_bytes() for file in store.replica.spooled()]
+        waiting = [file.path.read_bytes() for file in store.sharing.replica.spooled()]
     assert b"".join(waiting).count(b'"forget"') == 1
 
 

@@ -16,7 +16,7 @@ from memtier_plugin import MemTier
 from memtier_plugin.core.records import Entry
 from memtier_plugin.storage.index import bm25
 from memtier_plugin.storage.index.candidate_reader import MAX_TERMS
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.readers import Reader
 
 VOCABULARY = ["alder", "birch", "cedar", "dogwood", "elm", "fir", "ginkgo", "hazel", "iris"]
 DOCUMENTS = st.lists(
@@ -29,7 +29,7 @@ ALL = 10**9  # a cap that nothing reaches
 class Indexed(NamedTuple):
     """Documents in an index: their words as it has them, and the row of each."""
 
-    reader: IndexReader
+    reader: Reader
     scopes: list[int]
     words: list[list[str]]
     rows: list[int]

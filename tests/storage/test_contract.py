@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pytest
 
@@ -18,10 +18,11 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run
 from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.storage.as_of import open_as_of
 from memtier_plugin.storage.new_run import NewRun
+from memtier_plugin.storage.opening import open_store
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.protocol import Storage
-from memtier_plugin.storage.shared.membership import join, open_store, shared_name
+from memtier_plugin.storage.shared.marker import join, shared_name
 from memtier_plugin.storage.store import Store
 from tests.builders import make_fact
 from tests.shared.engines import ENGINES, Engine
@@ -30,19 +31,12 @@ from tests.shared.fixtures import open_engine
 NOON: Final = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
-class Backend(Storage, Protocol):
-    """What a project stores, and its closing."""
-
-    def close(self) -> None:
-        """Close the index."""
-
-
-def _files(home: Path) -> AbstractContextManager[Backend]:
+def _files(home: Path) -> AbstractContextManager[Store]:
     make_project_folder(home, "harbor")
     return closing(Store(home, "harbor", load_settings(home, "harbor")))
 
 
-def _shared(home: Path, engine: Engine) -> AbstractContextManager[Backend]:
+def _shared(home: Path, engine: Engine) -> AbstractContextManager[Store]:
     make_project_folder(home, "harbor")
     folder = ProjectFolder.of(home, "harbor")
     if shared_name(folder.path) is None:
@@ -74,7 +68,7 @@ def run(agent: str, *texts: str, session: str = "s", name: str = "r") -> NewRun:
     )
 
 
-def add(store: Backend, agent: str, *texts: str, **more: str) -> list[Entry]:
+def add(store: Store, agent: str, *texts: str, **more: str) -> list[Entry]:
     """Append a run at noon."""
     return store.append_entries(agent, [run(agent, *texts, **more)], lambda: NOON)
 
@@ -324,7 +318,7 @@ def test_a_past_time_has_an_index_of_its_own(opened: Callable[[], Any]) -> None:
         before, after = fact(entry, "tea"), fact(entry, "rice", NOON + timedelta(days=1))
         store.append_facts([before], NOON)
         store.append_facts([after], after.timestamp)
-        with store.as_of(NOON, written=True) as past:
+        with open_as_of(store, NOON, written=True) as past:
             past.append_events([event("forget", items=[before.id], session=None)])
             with past.session() as reader:
                 assert ids(reader.facts()) == [before.id]

@@ -12,7 +12,7 @@ from memtier_plugin.core.records import Message
 from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index import neighbours
-from memtier_plugin.storage.index.neighbours import IndexNeighbours
+from memtier_plugin.storage.index.neighbours import NeighbourReader
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 REACH = 3
@@ -81,5 +81,5 @@ def test_reading_whole_sessions_changes_nothing(
         monkeypatch.setattr(neighbours, "_WHOLE_SESSIONS", 99.0)
         assert reader.neighbours(reach, scopes, gap) == by_row
         assert len(by_row) == len(rows)
-        monkeypatch.setattr(IndexNeighbours, "_neighbours_by_row", None)  # it was not needed
+        monkeypatch.setattr(NeighbourReader, "_neighbours_by_row", None)  # it was not needed
         assert reader.neighbours(reach, scopes, gap) == by_row

@@ -13,6 +13,7 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.telemetry import watch
+from memtier_plugin.telemetry.state import WrittenRecords
 from tests.processes import child_environment, run_python
 from tests.telemetry.collector import running_collector
 
@@ -176,7 +177,7 @@ def test_a_full_queue_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     settings = load_settings(tmp_path, "p", None, {"telemetry.enabled": True})
     queue = watch.Watch(tmp_path, settings.telemetry)
     for number in range(5):
-        queue.add(watch.Written("p", [], 1.0, number))
+        queue.add(WrittenRecords("p", [], 1.0, number))
     assert queue._dropped == 3
     queue.close()
 

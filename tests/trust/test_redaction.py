@@ -266,6 +266,7 @@ def test_plain_words_are_unchanged(text: str) -> None:
 @pytest.mark.parametrize(
     ("module", "detector"),
     [
+        ("artifactory", "ArtifactoryDetector"),
         ("aws", "AWSKeyDetector"),
         ("azure_storage_key", "AzureStorageKeyDetector"),
         ("discord", "DiscordBotTokenDetector"),
@@ -291,6 +292,7 @@ def test_what_detect_secrets_knows_is_found(
         pattern.pattern.replace(r"(?!\w)", ""), (pattern.flags & ~re.UNICODE) | re.ASCII
     )
     secret = data.draw(st.from_regex(plain, fullmatch=True))
+    secret = re.sub(r"(?<=\d:)..", "AA", secret).strip(' \t\n\r\f\v"=:')  # as Telegram issues them
     assert secret not in redact(f"see {secret} there").text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from rich.console import RenderableType
 
+from memtier_papers.learn_log import LearnLog
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import (
     Document,
@@ -21,7 +22,7 @@ from memtier_plugin.cli.views import (
 def log(scope: Scope) -> None:
     """Show what was learned and applied, newest first."""
     with scope.open() as memory:
-        document = {"learned": [entry.to_json() for entry in memory.learned.entries()]}
+        document = {"learned": [entry.to_json() for entry in LearnLog(memory.actor).entries()]}
     scope.show(document, _log_view)
 
 
@@ -30,8 +31,8 @@ def log(scope: Scope) -> None:
 @click.pass_obj
 def revert(scope: Scope, entry: str | None) -> None:
     """Undo what was learned last, or the line with this ID of the log."""
-    with scope.open() as memory, memory.learned.exclusive():
-        undone = memory.learned.revert(entry)
+    with scope.open() as memory, LearnLog(memory.actor).exclusive():
+        undone = LearnLog(memory.actor).revert(entry)
         document = {"reverted": undone.event.id, "what": undone.payload.what}
     scope.show(document)
 

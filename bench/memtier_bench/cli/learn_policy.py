@@ -14,8 +14,9 @@ from memtier_bench.cli.options import (
     limit_option,
     sample_option,
 )
-from memtier_plugin.answering.planner import read_policy
-from memtier_plugin.answering.planner_gate import check_planner
+from memtier_papers.learn_log import LearnLog
+from memtier_papers.mem_t.planner import read_policy
+from memtier_papers.mem_t.planner_gate import check_planner
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
 from memtier_plugin.memory import MemTier
 from memtier_plugin.regression.gate import Progress
@@ -41,8 +42,8 @@ def policy(scope: Scope, /, output: Path | None, applies: bool, **options: Any) 
     """Train a planner of the searches of `memtier ask` on a data set."""
     from memtier_bench.planner_training import train_planner
 
-    with scope.open() as memory, memory.learned.exclusive(), progress_bar() as tell:
-        path = (output or memory.learned.path.parent).expanduser().resolve()
+    with scope.open() as memory, LearnLog(memory.actor).exclusive(), progress_bar() as tell:
+        path = (output or LearnLog(memory.actor).path.parent).expanduser().resolve()
         figures = train_planner(path, progress=tell, **options)
         document = {**figures, "applied": None, "why_not": ""}
         if not figures["file"]:
@@ -63,6 +64,6 @@ def apply_policy(memory: MemTier, figures: dict[str, Any], tell: Progress) -> di
         return {"why_not": f"worse than {report.against} on the project's own questions"}
     why = {**figures, "gate": report.verdict.to_json()}
     return {
-        "applied": memory.learned.apply("policy", ("ask", "planner"), figures["file"], why),
+        "applied": LearnLog(memory.actor).apply("policy", ("ask", "planner"), figures["file"], why),
         "gate": report.verdict.describe(),
     }

@@ -14,6 +14,7 @@ from memtier_bench.cli.options import (
     limit_option,
     sample_option,
 )
+from memtier_papers.learn_log import LearnLog
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
 from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.memory import MemTier
@@ -35,7 +36,7 @@ def router(scope: Scope, /, applies: bool, **options: Any) -> None:
     """Train the router of depth auto on a data set."""
     from memtier_bench.router_learning import GRPO, run_router_learning
 
-    with scope.open() as memory, memory.learned.exclusive(), progress_bar() as tell:
+    with scope.open() as memory, LearnLog(memory.actor).exclusive(), progress_bar() as tell:
         report = run_router_learning("tiermem-3", progress=tell, **options)
         trained = report["strategies"][GRPO]
         figures = {"dataset": report["dataset"], "questions": report["questions"]}
@@ -46,7 +47,7 @@ def router(scope: Scope, /, applies: bool, **options: Any) -> None:
         if applies and not document["why_not"]:
             section = ("retrieval", "router")
             values = report["trained"]
-            document["applied"] = memory.learned.apply("router", section, values, figures)
+            document["applied"] = LearnLog(memory.actor).apply("router", section, values, figures)
     scope.show(document)
 
 

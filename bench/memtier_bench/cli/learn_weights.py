@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Group, RenderableType
 
+from memtier_papers.learn_log import LearnLog
 from memtier_papers.memtier.fit import Example
 from memtier_papers.memtier.weight_job import Progress, WeightLearner
 from memtier_plugin.cli.gate import gate_view
@@ -46,7 +47,7 @@ def weights(
         else:
             report = learner.learn_from(_read(learner, data, sample, tell), tell)
         if applies:
-            report = learner.apply(report, memory.learned, tell)
+            report = learner.apply(report, LearnLog(memory.actor), tell)
         document = report.to_json()
     scope.show(document, weights_view)
 

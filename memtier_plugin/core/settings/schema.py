@@ -98,9 +98,11 @@ class Retrieval:
     router: RouterDoubts = RouterDoubts()
 
     @property
-    def is_tiered(self) -> bool:
-        """Whether the tiers are searched one after the other."""
-        return self.search == "tiers" and self.profile == "recall_first"
+    def ranker(self) -> str | None:
+        """The name of the plugin's ranker that is chosen; None for MemTier's own."""
+        if self.profile != "recall_first":
+            return self.profile
+        return None if self.search == "flat" else self.search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
+from pathlib import Path
 from string import Template
 from typing import Any, Final
 from unicodedata import category
@@ -19,7 +20,7 @@ from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.facts.verification.verify import Claim
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.endpoint import ChatReply
-from memtier_plugin.providers.prompt import fence_data, load_prompt
+from memtier_plugin.providers.prompt import PROMPT_FOLDER, fence_data, load_prompt
 from memtier_plugin.providers.structured_output import (
     INTEGER,
     STRING,
@@ -145,10 +146,11 @@ class ChatExtractor:
 
     name: Final = "chat"
     prompt_name: str = "extract"
+    prompt_folder: Path = PROMPT_FOLDER
 
     def __init__(self, model: ChatModel, batch_tokens: int = 4000) -> None:
         self.model = model
-        self.prompt = load_prompt(self.prompt_name)
+        self.prompt = load_prompt(self.prompt_name, self.prompt_folder)
         self.batch_tokens = batch_tokens
         self._request_tokens = batch_tokens  # reduced once the model rejects a longer request
         self._served = False
@@ -226,10 +228,8 @@ class ChatExtractor:
         except BadAnswer as error:
             reason = error.reason
         try:
-            reminder = Template(load_prompt(f"{self.prompt_name}_again").text).substitute(
-                reason=reason
-            )
-            again = self._ask(texts, reminder)
+            reminder = load_prompt(f"{self.prompt_name}_again", self.prompt_folder).text
+            again = self._ask(texts, Template(reminder).substitute(reason=reason))
         except EndpointRefused:
             return self._usage_of(reply) + _as_unread(texts, reason)
         both = self._usage_of(reply) + self._usage_of(again)

@@ -205,7 +205,7 @@ def _is_cut_off(words: Words) -> bool:
 
 def _states(words: Words) -> bool:
     """Tell whether a sentence says or orders something, and is no title and no piece of work."""
-    if words.language != "english" or orders(words) or speaks_of_self(words):
+    if orders(words) or speaks_of_self(words):
         return words.opens("task_verbs") is None
     return find_verb(words) is not None or worth(words) > _SURELY
 

@@ -26,9 +26,8 @@ from memtier_plugin.facts.summaries.timelines import PastValue, Timeline
 from memtier_plugin.facts.summaries.wording import PassModel, quote_lines
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
-from memtier_plugin.storage.index.overviews import LineGroup, ShelvedFact
+from memtier_plugin.storage.index.overviews import LineGroup, OverviewReader, ShelvedFact
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.overview_reader import OverviewReader
 from memtier_plugin.text.normalise import normalise
 
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older lines are summarised without a model

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, FactDraft, Origin
@@ -95,12 +95,6 @@ class Rejection:
     claim: Claim
 
 
-class ClaimVerifier(Protocol):
-    """Decides whether a claim follows from the passage that it quotes."""
-
-    def __call__(self, claim: Claim, passage: Passage) -> Verdict: ...
-
-
 def verify(claim: Claim, passage: Passage) -> Verdict:
     """Decide by rules whether a claim follows from a passage: its text, then its structure."""
     verdict = check_entailment(claim.text, claim.value, passage)
@@ -123,13 +117,12 @@ class _Judged(NamedTuple):
 
 
 def verify_claim(
-    claim: Claim, entries: Sequence[Entry], made_by: Provenance, verifier: ClaimVerifier = verify
+    claim: Claim, entries: Sequence[Entry], made_by: Provenance
 ) -> FactDraft | Rejection:
     """Turn a claim into an active or a proposed fact, or reject it.
 
     Args:
         entries: of one session, in their order; the claim may rest on any of them.
-        verifier: decides about each passage that the claim quotes.
     """
     claim = _tidy(claim)
     if reason := _unfit_reason(claim):
@@ -139,7 +132,7 @@ def verify_claim(
         return _by_keywords(claim, entries, made_by)
     if not is_evidence(claim.quote):
         return Rejection("too little evidence", claim)
-    judged = [_Judged(span, verifier(claim, passage_of(span, entries))) for span in spans]
+    judged = [_Judged(span, verify(claim, passage_of(span, entries))) for span in spans]
     best = min(judged, key=lambda item: _RANKS[item.verdict.kind]).verdict.kind
     if best == "rejected":
         return Rejection(judged[0].verdict.reason, claim)

@@ -15,7 +15,7 @@ _OVERLAP: Final = 64 * 1024
 
 
 def archive_holds(path: Path, finder: SpanFinder) -> bool:
-    """Tell whether an archive has what is purged, or cannot be read."""
+    """Return whether an archive has what is purged, or cannot be read."""
     try:
         with tarfile.open(path, mode="r|gz") as archive:
             for member in archive:

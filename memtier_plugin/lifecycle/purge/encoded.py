@@ -180,7 +180,7 @@ def wide_forms(texts: Iterable[str]) -> set[bytes]:
 
 
 def _may_part(gap: str, size: int) -> bool:
-    """Tell whether what stands inside a word leaves it the word that it is."""
+    """Return whether what stands inside a word leaves it the word that it is."""
     if _NOT_SEEN.fullmatch(gap):
         return True
     return size >= MIN_CHARS and ("\n" in gap or bool(_MARKED.fullmatch(gap)))

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core import checksum
-from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import PurgeEvent, PurgeReachedEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import PROJECT_JOURNAL, write_private_file
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import JournalEvent, decode_event
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.lifecycle.purge.criteria import Criteria
 from memtier_plugin.lifecycle.purge.files import find_in_file, untouchable
@@ -28,11 +27,11 @@ from memtier_plugin.lifecycle.purge.rewrite import edit_file
 from memtier_plugin.lifecycle.purge.scan import CopyScan, key_of_purged
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.ledger.segments import LedgerFile
 from memtier_plugin.storage.local_files import iter_other_files
-from memtier_plugin.storage.protocol import Segment
-from memtier_plugin.storage.shared.membership import FOLDER
+from memtier_plugin.storage.shared.marker import FOLDER
 from memtier_plugin.storage.shared.protocol import Machine, Refused
-from memtier_plugin.storage.shared.store import SharedStore
+from memtier_plugin.storage.shared.sharing import Sharing
 
 _NOTES: Final = "purges.json"  # in `.shared`: which purges this machine has applied
 _MARK: Final = b'"kind": "purge'  # on the lines of both kinds of events
@@ -42,16 +41,17 @@ _SLACK: Final = 3600.0  # seconds by which clocks may differ
 class PurgeReach:
     """Which purges of a shared project reached which machine."""
 
-    def __init__(self, actor: Actor, store: SharedStore) -> None:
+    def __init__(self, actor: Actor, sharing: Sharing) -> None:
         self._actor = actor
-        self._store = store
+        self._store = actor.store
+        self._sharing = sharing
         self._read: dict[str, tuple[tuple[int, int], list[JournalEvent]]] = {}  # by file
 
     # -- on the machine that purges ------------------------------------------------------------
 
     def describe(self, target: Selection | str, scan: CopyScan) -> dict[str, Any]:
         """Return what the others need to know of a purge, and who they are."""
-        ledger, plan = self._store.ledger, scan.plan
+        ledger, plan = self._sharing.ledger, scan.plan
         here = ledger.machine()
         text = target if isinstance(target, str) else None
         chosen = None if isinstance(target, str) or target.query else target
@@ -102,7 +102,7 @@ class PurgeReach:
         self, purges: Sequence[JournalEvent], events: Sequence[JournalEvent]
     ) -> list[dict[str, Any]]:
         """Return the state of each machine for each of these purges, as JSON."""
-        ledger = self._store.ledger
+        ledger = self._sharing.ledger
         now: dict[str, Machine] = {machine.name: machine for machine in ledger.machines()}
         behind = {pending.machine for pending in ledger.pending()}
         reached = [e for e in events if e.kind == PurgeReachedEvent.KIND]
@@ -136,7 +136,7 @@ class PurgeReach:
         for file in self._store.log.segments("journal", PROJECT_JOURNAL):
             if file.day == f"{event.timestamp:%Y-%m-%d}" and not file.provisional:
                 with suppress(Refused):
-                    self._store.replica.replace_lines(
+                    self._sharing.replica.replace_lines(
                         file, lambda line: new if line == old else line, "expire"
                     )
 
@@ -153,8 +153,8 @@ class PurgeReach:
         purges = self._waiting()
         if not purges:
             return []
-        self._store.replica.fetch()  # all that the purges did there before they said so
-        here = self._store.ledger.machine()
+        self._sharing.replica.fetch()  # all that the purges did there before they said so
+        here = self._sharing.ledger.machine()
         for event in purges:
             shared = PurgeEvent.of(event).shared or {}
             if shared.get("by") != here and shared.get("criteria"):
@@ -163,7 +163,7 @@ class PurgeReach:
         return [event.data["receipt"]["purge"] for event in purges]
 
     def is_waiting(self) -> bool:
-        """Tell whether a purge is to be applied before anything is delivered."""
+        """Return whether a purge is to be applied before anything is delivered."""
         return bool(self._waiting())
 
     def confirm(self, purges: Sequence[str]) -> None:
@@ -172,7 +172,7 @@ class PurgeReach:
         Raises:
             LedgerError: it could not be noted.
         """
-        here = self._store.ledger.machine()
+        here = self._sharing.ledger.machine()
         others = [
             event.data["receipt"]["purge"]
             for event in self._purges()
@@ -191,7 +191,7 @@ class PurgeReach:
         newest = criteria.at.timestamp() - _SLACK
         for segment in self._store.log.recent(newest):
 
-            def rewrite(line: bytes, segment: Segment = segment) -> bytes:
+            def rewrite(line: bytes, segment: LedgerFile = segment) -> bytes:
                 return criteria.rewrite(line, segment.owner, key_of_purged)
 
             if any(rewrite(line) != line for line in self._store.log.records(segment)):

@@ -314,7 +314,7 @@ class ItemFinder:
         return [(0, len(value))] if repeats else []
 
     def has_unique_word(self, value: str) -> bool:
-        """Tell whether a text has a word that only the purged items have."""
+        """Return whether a text has a word that only the purged items have."""
         return not self.unique_words.isdisjoint(word_set(value))
 
 

@@ -132,7 +132,7 @@ class Purger:
             return self._purge(target, delete_exports, progress)
 
     def complete(self, progress: Progress | None = None, *, wait: float = LOCK_SECONDS) -> bool:
-        """Complete an interrupted purge; tell whether there was one and it is complete now.
+        """Complete an interrupted purge; return whether there was one and it is complete now.
 
         Args:
             wait: seconds to wait for another process that completes it.
@@ -154,7 +154,7 @@ class Purger:
         if clean:
             if plan.shared:
                 receipt = {"purge": plan.id, "clean": True, "resumed": True}
-                self._tell(PurgeEvent(receipt=receipt, shared=plan.shared))
+                self._journal(PurgeEvent(receipt=receipt, shared=plan.shared))
             rewrite.remove_plan(self._store)
         return clean
 
@@ -193,14 +193,14 @@ class Purger:
         after, where = self._verify(first)
         now, beyond = self._actor.clock(), _list_unreachable(first, self._shared)
         receipt = Receipt(first.plan.id, now, True, first.copies, after, where, clean, beyond)
-        purged = self._tell(PurgeEvent(receipt=_without_words(receipt), shared=shared))
+        purged = self._journal(PurgeEvent(receipt=_without_words(receipt), shared=shared))
         if reach:
             if clean:
                 rewrite.remove_plan(self._store)
             receipt = replace(receipt, pending=tuple(reach.pending(purged)))
         return receipt
 
-    def _tell(self, payload: PurgeEvent) -> JournalEvent:
+    def _journal(self, payload: PurgeEvent) -> JournalEvent:
         """Journal that a purge is done; other machines remove it where they follow."""
         event = self._actor.event(payload)
         self._store.append_events([event], shared=True)

@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def is_in_progress(folder: Path) -> bool:
-    """Tell whether a purge of a project is in progress, or was interrupted."""
+    """Return whether a purge of a project is in progress, or was interrupted."""
     return (folder / PLAN_FILE).exists()
 
 
@@ -66,7 +66,7 @@ def load_plan(folder: Path) -> PurgePlan | None:
 
 
 def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None) -> bool:
-    """Execute the remaining steps of a plan; tell whether the index is clean, too.
+    """Execute the remaining steps of a plan; return whether the index is clean, too.
 
     Raises:
         LedgerError, IndexProblem: repeat it; finished steps change nothing.

@@ -29,7 +29,7 @@ from memtier_plugin.lifecycle.purge.plan import (
     word_set,
 )
 from memtier_plugin.lifecycle.selection import expand_to_dependents
-from memtier_plugin.storage.protocol import Segment
+from memtier_plugin.storage.ledger.segments import LedgerFile
 from memtier_plugin.storage.store import Store
 
 _NEEDLES: Final = 64  # texts that files are searched for at the end
@@ -113,11 +113,11 @@ class _Target:
 
 
 @dataclass(slots=True)
-class _Matches:
+class _CopyMatches:
     """The records that hold what is looked for, by id, and the edits that remove it from each."""
 
     stubs: set[str]
-    records: dict[str, tuple[Segment, Record]] = field(default_factory=dict)
+    records: dict[str, tuple[LedgerFile, Record]] = field(default_factory=dict)
     edits: dict[str, list[tuple[TextPath, Spans]]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)  # digests of lines
 
@@ -170,9 +170,9 @@ class CopyScanner:
 
     # -- the four steps ------------------------------------------------------------------------
 
-    def _find(self, target: _Target) -> _Matches:
+    def _find(self, target: _Target) -> _CopyMatches:
         """Find the records that are purged as a whole, or hold a text that is."""
-        matches = _Matches({*target.stubs})
+        matches = _CopyMatches({*target.stubs})
         for file, data, record in self._records():
             if record is None:
                 if target.finder(data.decode("utf-8", "replace")):
@@ -190,7 +190,7 @@ class CopyScanner:
                 matches.records[identity] = file, record
         return matches
 
-    def _widen(self, target: _Target, matches: _Matches) -> None:
+    def _widen(self, target: _Target, matches: _CopyMatches) -> None:
         """Add the facts that rest on a match and share words with the text that is purged."""
         finder = target.finder
         if not isinstance(finder, TextFinder) or not finder.words:
@@ -207,7 +207,7 @@ class CopyScanner:
                 matches.records[str(record["id"])] = file, record
                 matches.stubs.add(str(record["id"]))
 
-    def _count(self, matches: _Matches, files: FileScan) -> Copies:
+    def _count(self, matches: _CopyMatches, files: FileScan) -> Copies:
         """Count the copies by what they are."""
         copies = Copies(
             unreadable=len(matches.unreadable),
@@ -235,7 +235,7 @@ class CopyScanner:
 
     # -- what purged items say -----------------------------------------------------------------
 
-    def _records(self) -> Iterator[tuple[Segment, bytes, Record | None]]:
+    def _records(self) -> Iterator[tuple[LedgerFile, bytes, Record | None]]:
         """Yield every line of the ledgers with its record, None for an unreadable one."""
         for file in self._segments:
             for data in self._store.log.records(file):
@@ -293,7 +293,7 @@ class CopyScanner:
         return words, [*sorted(needles), *sorted(strong)[:_NEEDLES]]
 
 
-def _edits(target: _Target, file: Segment, record: Record) -> list[tuple[TextPath, Spans]]:
+def _edits(target: _Target, file: LedgerFile, record: Record) -> list[tuple[TextPath, Spans]]:
     """Return the edits that remove from a record what is looked for."""
     finder = target.finder
     edits = find_edits(record, finder, names=target.names)
@@ -310,7 +310,7 @@ def _edits(target: _Target, file: Segment, record: Record) -> list[tuple[TextPat
     return edits
 
 
-def _plan(matches: _Matches, files: FileScan) -> PurgePlan:
+def _plan(matches: _CopyMatches, files: FileScan) -> PurgePlan:
     """Plan what to do about each match: a stub in its place, or edits."""
     return PurgePlan(
         id=new_id(),
@@ -327,7 +327,7 @@ def _plan(matches: _Matches, files: FileScan) -> PurgePlan:
     )
 
 
-def _queries(matches: _Matches) -> list[tuple[str, str, str]]:
+def _queries(matches: _CopyMatches) -> list[tuple[str, str, str]]:
     """Return the texts of the matches, with the agent and the sender that may recall each."""
     queries = []
     for file, record in matches.records.values():
@@ -339,7 +339,7 @@ def _queries(matches: _Matches) -> list[tuple[str, str, str]]:
     return queries
 
 
-def _counted_as(file: Segment, record: Mapping[str, Any]) -> str:
+def _counted_as(file: LedgerFile, record: Mapping[str, Any]) -> str:
     """Return the field of `Copies` in which a record is counted."""
     if file.ledger in ("episodic", "journal"):
         return "entries" if file.ledger == "episodic" else "journal"

@@ -83,7 +83,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     report["degraded"] += describe_troubles(store, now)
     if worse := read_baseline(store.project_folder.path).warning:
         report["warnings"].append(worse)
-    report["warnings"] += _without_job(store.settings)
+    report["warnings"] += _unserved_settings(store.settings)
     report_limits(store, now, report)
     report["warnings"] += [
         f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
@@ -239,18 +239,33 @@ def describe_missing_vectors(state: EmbeddingState) -> str:
     return f"{state.missing} of {state.items} items have no vector by {state.model} yet{cost}"
 
 
-def _without_job(settings: Settings) -> Iterator[str]:
-    """Name each setting that asks for a job which no installed package provides."""
+def _unserved_settings(settings: Settings) -> Iterator[str]:
+    """Name each setting that asks for what no installed package provides."""
     from memtier_plugin.core import plugins
+    from memtier_plugin.retrieval.rankers import find_ranker
 
+    try:
+        find_ranker(settings)
+    except SettingsError as error:
+        yield str(error)
     jobs = {job.name for job in plugins.find_jobs()}
-    asked = {
-        "gate": ("gate.mode", settings.gate.mode != "off"),
-        "priority": ("priority.enabled", settings.priority.enabled),
+    wanted = {
+        "attribution.proxy": settings.attribution.proxy == "logprob" and "attribution" not in jobs,
+        "causes": (settings.causes.weigh or settings.causes.propose) and "causes" not in jobs,
+        "gate.mode": settings.gate.mode != "off" and "gate" not in jobs,
+        "priority.enabled": settings.priority.enabled and "priority" not in jobs,
+        "causes.withhold": settings.causes.withhold and not plugins.offers("memtier_pack"),
+        "ask.hypothetical": settings.ask.hypothetical and not plugins.offers("memtier_expand"),
+        "retrieval.weights.surprise": settings.retrieval.weights.surprise
+        and not plugins.offers("memtier_pool_signals"),
+        "consolidation.tools": settings.consolidation.tools
+        and plugins.find_model_pass(settings) is None,
     }
-    for job, (key, is_on) in asked.items():
-        if is_on and job not in jobs:
-            yield f"{key} is on, but needs a package that is missing: pip install memtier-papers"
+    missing = [key for key, is_missing in wanted.items() if is_missing]
+    if (mode := settings.ask.mode) != "pages" and plugins.find_ask_mode(mode) is None:
+        missing.append(f"ask.mode: {mode}")
+    for key in missing:
+        yield f"{key} is on, but needs a package that is missing: pip install memtier-papers"
 
 
 def plugin_errors() -> list[dict[str, Any]]:

@@ -15,11 +15,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from memtier_plugin.core.codecs import parse_json
 from memtier_plugin.core.records import SHARED, person_audience
+from memtier_plugin.core.structs import parse_json
 from memtier_plugin.storage.index import bm25
 from memtier_plugin.storage.index.items import PRIVATE_SHELF, pieces_to_embed
-from memtier_plugin.storage.index.neighbours import IndexNeighbours
+from memtier_plugin.storage.index.neighbours import NeighbourReader
 from memtier_plugin.storage.index.records import Stored, to_utf8_all
 from memtier_plugin.storage.index.vectors import IndexVectors
 
@@ -101,7 +101,7 @@ class Candidate(NamedTuple):
     confidence: float
 
 
-class IndexCandidateReader(IndexNeighbours):
+class CandidateReader(NeighbourReader):
     """Reads a recall's candidates within the scopes that its viewer may see."""
 
     @cached_property

@@ -11,7 +11,7 @@ from memtier_plugin.core.records import Source
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.items import row_number
 from memtier_plugin.storage.index.records import (
-    IndexRecords,
+    RecordReader,
     Stored,
     from_blob,
     join_conditions,
@@ -68,7 +68,7 @@ class SessionSpan(NamedTuple):
     last: datetime
 
 
-class IndexItemReader(IndexRecords):
+class ItemReader(RecordReader):
     """The entries and facts of one project's index, hidden ones included."""
 
     def items(self, ids: Iterable[str]) -> dict[str, Stored]:

@@ -13,9 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent, RestoreEvent
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import (
+    Entry,
+    Fact,
+    JournalEvent,
+    decode_entry,
+    decode_event,
+    decode_fact,
+)
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder

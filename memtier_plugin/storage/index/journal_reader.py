@@ -9,7 +9,7 @@ from typing import Final
 
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.index.records import (
-    IndexRecords,
+    RecordReader,
     join_conditions,
     parse_event,
     settle_events,
@@ -22,7 +22,7 @@ _TOUCHING: Final = (
 )
 
 
-class IndexJournalReader(IndexRecords):
+class JournalReader(RecordReader):
     """Queries for the journal events, cursors and ledger positions of one project."""
 
     def event(self, identity: str) -> JournalEvent | None:
@@ -32,7 +32,10 @@ class IndexJournalReader(IndexRecords):
         return None
 
     def settle(self, events: Sequence[JournalEvent]) -> list[JournalEvent]:
-        """Return events, the offers among them that a host acknowledged as injected."""
+        """Return events, the offers among them that a host acknowledged as injected.
+
+        All that a reader returns is settled; ``events`` may be ones that the index has not read.
+        """
         return settle_events(self._db, events)
 
     def recalls_ending(self, end: str) -> list[JournalEvent]:

@@ -9,8 +9,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from memtier_plugin.core.codecs import parse_json
-from memtier_plugin.storage.index.records import IndexRecords
+from memtier_plugin.core.structs import parse_json
+from memtier_plugin.storage.index.records import RecordReader
 
 _WHOLE_SESSIONS: Final = 1.5  # times the turns wanted, up to which whole sessions are read
 RowLengths = list[tuple[int, int]]  # row and length
@@ -18,28 +18,28 @@ Neighbours = dict[int, tuple[RowLengths, RowLengths]]  # by row: those before it
 _Turn = tuple[int, float, int, int]  # session, time, row and length
 
 
-class IndexNeighbours(IndexRecords):
+class NeighbourReader(RecordReader):
     """Reads the turns around entries, within the scopes that their viewer may see."""
 
     def neighbours(
-        self, reach: Mapping[int, int], scopes: Sequence[int], gap: float = 0.0
+        self, distances: Mapping[int, int], scopes: Sequence[int], gap: float = 0.0
     ) -> Neighbours:
         """Return the turns before and after each row in its session, nearest first.
 
         With a gap, in seconds, they end where so much time passed between two turns.
 
         Args:
-            reach: by row, how many turns to return on either side.
+            distances: by row, how many turns to return on either side.
         """
         # "+", so that SQLite looks for a session's turns by the session, not by scope and time.
-        rows, only = json.dumps([*reach]), f"+scope IN ({', '.join(map(str, scopes))})"
-        most = int(2 * _WHOLE_SESSIONS * sum(reach.values()))
+        rows, only = json.dumps([*distances]), f"+scope IN ({', '.join(map(str, scopes))})"
+        most = int(2 * _WHOLE_SESSIONS * sum(distances.values()))
         turns = self._whole_sessions(rows, only, most)
-        around = _around_in(turns, reach, gap)
-        by_reach: dict[int, list[int]] = {}
-        for row in reach.keys() - around.keys():
-            by_reach.setdefault(reach[row], []).append(row)
-        for many, some in by_reach.items():
+        around = _around_in(turns, distances, gap)
+        by_distance: dict[int, list[int]] = {}
+        for row in distances.keys() - around.keys():
+            by_distance.setdefault(distances[row], []).append(row)
+        for many, some in by_distance.items():
             around |= self._neighbours_by_row(some, only, many, gap)
         return around
 
@@ -65,14 +65,14 @@ class IndexNeighbours(IndexRecords):
         return turns if len(turns) <= most else []  # not all hosts number their turns
 
     def _neighbours_by_row(
-        self, rows: Collection[int], only: str, reach: int, gap: float
+        self, rows: Collection[int], only: str, distance: int, gap: float
     ) -> Neighbours:
         before, after = (
             f"""(SELECT json_group_array(json_array(row, length, observed)) FROM (
                  SELECT row, length, observed FROM items
                  WHERE session = here.session AND indexed AND {only}
                    AND (observed, turn, id) {sign} (+here.observed, +here.turn, +here.id)
-                 ORDER BY observed {order}, turn {order}, id {order} LIMIT {int(reach)}))"""  # noqa: S608
+                 ORDER BY observed {order}, turn {order}, id {order} LIMIT {int(distance)}))"""  # noqa: S608
             for sign, order in (("<", "DESC"), (">", "ASC"))
         )
         # One statement for all rows: a thousand small ones cost more than the reads themselves.
@@ -91,7 +91,7 @@ class IndexNeighbours(IndexRecords):
         }
 
 
-def _around_in(turns: Sequence[_Turn], reach: Mapping[int, int], gap: float) -> Neighbours:
+def _around_in(turns: Sequence[_Turn], distances: Mapping[int, int], gap: float) -> Neighbours:
     """Return the neighbours of the rows that are among these turns, which are in order."""
     line = [(row, length) for _, _, row, length in turns]
     around: Neighbours = {}
@@ -105,7 +105,7 @@ def _around_in(turns: Sequence[_Turn], reach: Mapping[int, int], gap: float) -> 
             observed = turns[end][1]
             end += 1
         for index in range(begin, end):
-            many = reach.get(line[index][0])
+            many = distances.get(line[index][0])
             if many is not None:
                 before = line[max(begin, index - many) : index]
                 around[line[index][0]] = before[::-1], line[index + 1 : min(end, index + 1 + many)]

@@ -54,7 +54,7 @@ class ShelvedFact(NamedTuple):
         return not (self.superseded or self.withdrawn)
 
 
-class IndexOverviews:
+class OverviewReader:
     """Reads of one project's index, on one thread's connection."""
 
     def __init__(self, connection: apsw.Connection) -> None:

@@ -58,7 +58,7 @@ def page_id(agent: str, session: str, sender: str, number: str) -> str:
     return _MARK + "/".join(quote(part, safe="") for part in (agent, session, sender, number))
 
 
-class IndexPages:
+class SessionPages:
     """Finds pages in a project's index, within visible scopes, on one thread's connection."""
 
     def __init__(self, connection: apsw.Connection) -> None:

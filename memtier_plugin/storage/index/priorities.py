@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.index.priority_writer import USES
 from memtier_plugin.storage.index.records import (
     parse_event,
@@ -13,7 +14,6 @@ from memtier_plugin.storage.index.records import (
     to_utf8,
     to_utf8_all,
 )
-from memtier_plugin.storage.priority_reader import ScoredEntry, UnreadRecall
 
 if TYPE_CHECKING:
     import apsw
@@ -21,7 +21,28 @@ if TYPE_CHECKING:
 _SESSIONS: Final = 500  # the newest of an agent, among which the latest are looked for
 
 
-class IndexPriorities:
+class ScoredEntry(NamedTuple):
+    """An entry with what its priority rests on; ``tier`` is 3 where it has no pointer."""
+
+    id: str
+    row: int
+    observed: float
+    importance: int
+    tier: int = 3
+    alignment: float = 0.0
+    uses: int = 0
+    used: str | None = None
+
+
+class UnreadRecall(NamedTuple):
+    """A journalled recall whose uses were not counted yet, and its line."""
+
+    path: str
+    line: int
+    event: JournalEvent
+
+
+class PriorityReader:
     """Queries for the priorities and tiers of one project."""
 
     def __init__(self, connection: apsw.Connection) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.priority_events import ImportanceEvent, PrioritiseEvent
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import JournalEvent, decode_event
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.records import to_utf8, to_utf8_all
 

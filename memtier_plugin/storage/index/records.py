@@ -9,9 +9,14 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
-from memtier_plugin.core.fast_init import fast_init
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import (
+    Entry,
+    Fact,
+    JournalEvent,
+    decode_entry,
+    decode_event,
+    decode_fact,
+)
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.state import State, is_offer, settle_offers
 
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
 _KEPT_BYTES: Final = 4096  # of the longest line that is kept decoded
 
 
-@fast_init
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A stored item with its ledger line and its current state."""
@@ -34,14 +38,14 @@ class Stored:
     state: State
 
     def is_confided_to_another(self, agent: str) -> bool:
-        """Tell whether it is an entry that was confided to another agent."""
+        """Return whether it is an entry that was confided to another agent."""
         item = self.item
         if not isinstance(item, Entry) or not (item.private or self.state.private):
             return False
         return item.agent_id != agent
 
 
-class IndexRecords:
+class RecordReader:
     """Records of one project's index, on one thread's connection."""
 
     def __init__(self, connection: apsw.Connection) -> None:

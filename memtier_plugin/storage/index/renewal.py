@@ -22,7 +22,7 @@ _FEW: Final = 100  # ledger files that may be examined before a recall
 
 
 def mark_incomplete(connection: apsw.Connection, folder: Path, at_once: int) -> bool:
-    """Mark a new index incomplete if the ledgers exceed one recall's reading; tell whether.
+    """Mark a new index incomplete if the ledgers exceed one recall's reading; return whether.
 
     Args:
         at_once: the bytes read before a recall.
@@ -38,7 +38,7 @@ def mark_incomplete(connection: apsw.Connection, folder: Path, at_once: int) -> 
 
 
 def is_incomplete(index: Index, folder: Path) -> bool:
-    """Tell whether older files are still unread; a few are checked directly."""
+    """Return whether older files are still unread; a few are checked directly."""
     import apsw
 
     with suppress(apsw.Error, IndexProblem, LedgerError):  # reported where the index is used

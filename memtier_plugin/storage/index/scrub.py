@@ -17,7 +17,7 @@ _POLL: Final = 0.05  # seconds between attempts while others read
 
 
 def truncate_wal(index: Index, seconds: float) -> bool:
-    """Checkpoint the log into the index and truncate it; tell whether that succeeded.
+    """Checkpoint the log into the index and truncate it; return whether that succeeded.
 
     The index was rebuilt before, so its free pages never held the deleted content.  The log must
     stay while another process reads an older state: the attempt is then repeated until the timeout.
@@ -44,7 +44,7 @@ def truncate_wal(index: Index, seconds: float) -> bool:
 
 
 def _logged(connection: apsw.Connection) -> bool:
-    """Checkpoint; tell whether the log could not be emptied."""
+    """Checkpoint; return whether the log could not be emptied."""
     [(busy, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return bool(busy)
 

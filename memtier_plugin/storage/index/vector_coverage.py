@@ -16,7 +16,7 @@ from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.items import MAX_PIECES, PIECE_CHARS, pieces_to_embed
-from memtier_plugin.storage.index.records import IndexRecords
+from memtier_plugin.storage.index.records import RecordReader
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
 from memtier_plugin.storage.index.writer import read_metadata, set_metadata
 
@@ -44,7 +44,7 @@ class Coverage:
     old: bool = False
 
 
-class IndexCoverage(IndexRecords):
+class VectorCoverage(RecordReader):
     """The vectors of one project's index, on one thread's connection."""
 
     def coverage(self, model: str) -> Coverage:
@@ -203,9 +203,9 @@ def copy_vectors(old: Index, fresh: apsw.Connection, embedder: Embedder | None) 
     if embedder is None or isinstance(embedder, StaticEmbedder):
         return 0
     carried, before = 0, None
-    target = IndexCoverage(fresh)
+    target = VectorCoverage(fresh)
     try:
-        source = IndexCoverage(old.connection())
+        source = VectorCoverage(old.connection())
         target.set_probe_vector(embedder.name, source.probe_vector(embedder.name))
         while texts := target.pieces_without_vectors(embedder.name, _STEP, before):
             vectors = source.vectors_of_lines(embedder.name, target.ledger_lines(texts))

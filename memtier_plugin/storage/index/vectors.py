@@ -189,7 +189,7 @@ class IndexVectors:
         return int(done), int(items)
 
     def is_covered(self, model: str, scopes: Iterable[int]) -> bool:
-        """Tell whether enough items (`COVERED_SHARE`) are embedded to use a model here."""
+        """Return whether enough items (`COVERED_SHARE`) are embedded to use a model here."""
         done, items = self.count_covered(model, scopes)
         return done >= COVERED_SHARE * items
 

@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.checksum import CUT_OFF
-from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import PromoteEvent, RestoreEvent
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import (
+    Entry,
+    Fact,
+    JournalEvent,
+    decode_entry,
+    decode_event,
+    decode_fact,
+)
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.connection import (
     CACHE_KIB,

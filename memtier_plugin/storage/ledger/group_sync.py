@@ -32,7 +32,7 @@ class _Batch:
 
 
 @dataclass(eq=False, slots=True)
-class _Group:
+class _SyncGroup:
     """Those who wait for one file."""
 
     turn: threading.Lock = field(default_factory=threading.Lock)  # of who syncs
@@ -52,7 +52,7 @@ class Appended:
     end: int
     times: tuple[int, int]  # of the file before, in nanoseconds: last read, last written
     fd: int
-    _group: _Group
+    _group: _SyncGroup
     _batch: _Batch
 
     @classmethod
@@ -60,7 +60,7 @@ class Appended:
         """Note what was appended to an open, locked file that ended at ``start`` before."""
         status = os.fstat(fd)
         with _guard:
-            group = _groups.setdefault((status.st_dev, status.st_ino), _Group())
+            group = _groups.setdefault((status.st_dev, status.st_ino), _SyncGroup())
             group.waiting += 1
             end = status.st_size
             appended = cls(path, start, end, times, os.dup(fd), group, group.batch)
@@ -114,7 +114,7 @@ class Appended:
                 _groups.pop((status.st_dev, status.st_ino), None)
 
 
-_groups: dict[tuple[int, int], _Group] = {}
+_groups: dict[tuple[int, int], _SyncGroup] = {}
 _guard = threading.Lock()
 
 

@@ -20,7 +20,6 @@ from typing import Any, Final, Literal
 
 from memtier_plugin.core import checksum, fault_injection
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
-from memtier_plugin.core.fast_init import fast_init
 from memtier_plugin.core.locks import hold_lock, is_unlocked, open_owned, wait_for_lock
 from memtier_plugin.storage.ledger.group_sync import Appended, take_back
 
@@ -31,7 +30,6 @@ TAIL_BYTES: Final = 4096  # bytes before the offset that identify a file as the 
 _STREAMED: Final = 256 * 1024  # bytes read at a time when streaming
 
 
-@fast_init
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
     """One complete line of a ledger: its number (from 1), where it starts, and its bytes."""
@@ -59,7 +57,7 @@ class ReadMark:
     crc: int | None = 0
 
     def same_as(self, status: os.stat_result) -> bool:
-        """Tell whether the file is unchanged since."""
+        """Return whether the file is unchanged since."""
         return (self.device, self.inode, self.size, self.mtime_ns) == (
             status.st_dev,
             status.st_ino,
@@ -174,7 +172,7 @@ def _line_end(fd: int) -> bytes:
 
 
 def is_record(data: bytes) -> bool:
-    """Tell whether a line, with or without its newline, holds a JSON object."""
+    """Return whether a line, with or without its newline, holds a JSON object."""
     try:
         return bool(parse_line(LedgerLine(1, 0, data)))
     except ValueError:
@@ -182,7 +180,7 @@ def is_record(data: bytes) -> bool:
 
 
 def is_torn(line: LedgerLine) -> bool:
-    """Tell whether a crash cut off the write of a line; it was never acknowledged."""
+    """Return whether a crash cut off the write of a line; it was never acknowledged."""
     return line.data.rstrip(b"\n").endswith(TORN_MARK)
 
 
@@ -348,7 +346,7 @@ def read_appended(path: Path, mark: ReadMark, limit: int) -> bytes | None:
 
 
 def _has_same_content(fd: int, mark: ReadMark) -> bool:
-    """Tell whether a file begins with all that was read of it, whichever file it is."""
+    """Return whether a file begins with all that was read of it, whichever file it is."""
     if mark.crc is None:
         return False
     crc, position = 0, 0
@@ -380,7 +378,7 @@ def parse_line(line: LedgerLine) -> dict[str, Any]:
 
 
 def has_torn_tail(path: Path, mark: ReadMark) -> bool:
-    """Tell whether bytes without a newline follow the mark."""
+    """Return whether bytes without a newline follow the mark."""
     return path.stat().st_size > mark.offset
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.checksum import is_intact
-from memtier_plugin.core.codecs import decode_entry, decode_event
 from memtier_plugin.core.errors import LedgerError, UnsafePath
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import decode_file_name, iter_ledger_folders, write_private_file
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import JournalEvent, decode_entry, decode_event
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files
 from memtier_plugin.storage.protocol import (
@@ -23,25 +22,14 @@ from memtier_plugin.storage.protocol import (
     LogFault,
     LoggedEntry,
     LogVerification,
-    Segment,
+    MendedFile,
 )
 
 _TORN: Final = ".torn-"
 
 
-@dataclass(frozen=True, slots=True)
-class MendedFile:
-    """A ledger file whose torn last line was mended.
-
-    The line lacked only its newline, or was moved to the file ``aside``.
-    """
-
-    path: Path
-    aside: str = ""
-
-
 class FileLog:
-    """The ledgers of one project; implements the protocol `LogSegments`."""
+    """The ledgers of one project, to be read past the index, verified and rewritten."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,6 +46,13 @@ class FileLog:
             if ledger in (None, file.ledger) and owner in (None, file.owner)
         ]
 
+    def recent(self, since: float) -> Iterator[LedgerFile]:
+        """Yield the files that wait for the server, or were written here since a time."""
+        for file in self.segments():
+            with suppress(FileNotFoundError):
+                if file.provisional or file.path.stat().st_mtime >= since:
+                    yield file
+
     def entries(self, *, agent: str | None = None, day: str | None = None) -> Iterator[LoggedEntry]:
         """Yield entries in the order written.
 
@@ -69,13 +64,12 @@ class FileLog:
                 for line in jsonl.read_lines(file.path)[0]:
                     yield _logged(line, file)
 
-    def entries_after(self, segment: Segment, start: int, end: int) -> Iterator[list[LoggedEntry]]:
+    def entries_after(self, file: LedgerFile, start: int, end: int) -> Iterator[list[LoggedEntry]]:
         """Yield the entries of a segment that start within these bytes, a chunk at a time.
 
         Raises:
             LedgerError: the file cannot be read.
         """
-        file = self._file(segment)
         for lines in jsonl.stream(file.path, start):
             inside = [_logged(line, file) for line in lines if line.start < end]
             yield inside
@@ -98,13 +92,13 @@ class FileLog:
                     continue  # `doctor` names it
                 yield event
 
-    def records(self, segment: Segment) -> Iterator[bytes]:
+    def records(self, file: LedgerFile) -> Iterator[bytes]:
         """Yield every line with its newline, including a torn last one.
 
         Raises:
             LedgerError: the file cannot be read.
         """
-        path = self._file(segment).path
+        path = file.path
         try:
             yield from _split(path.read_bytes())
         except FileNotFoundError:
@@ -112,15 +106,15 @@ class FileLog:
         except OSError as error:
             raise LedgerError(f"cannot read {path}: {error}") from error
 
-    def rewrite(self, segment: Segment, replace: Callable[[bytes], bytes]) -> bool:
-        """Replace each line of a ledger file by another; tell whether that changed it.
+    def rewrite(self, file: LedgerFile, replace: Callable[[bytes], bytes]) -> bool:
+        """Replace each line of a ledger file by another; return whether that changed it.
 
         Holds the lock of its writers; a writer that waits for it continues in the new file.
 
         Raises:
             LedgerError: the file is unchanged.
         """
-        path = self._file(segment).path
+        path = file.path
         if not path.exists():
             return False
         with hold_lock(path, LOCK_SECONDS):
@@ -145,10 +139,10 @@ class FileLog:
             if file.day < f"{before:%Y-%m-%d}":
                 with hold_lock(file.path, LOCK_SECONDS):
                     lines, _ = jsonl.read_lines(file.path)
-                    others = [line.data for line in lines if _kind(line) != kind]
-                    if len(others) < len(lines):
-                        _write(file.path, others)  # not edited in place: the index notices
-                yield file, len(lines) - len(others)
+                    kept = [line.data for line in lines if _kind(line) != kind]
+                    if len(kept) < len(lines):
+                        _write(file.path, kept)  # not edited in place: the index notices
+                yield file, len(lines) - len(kept)
 
     def verify(self) -> LogVerification:
         """Read every ledger file and return what is wrong with them."""
@@ -216,11 +210,6 @@ class FileLog:
         ]
         return max(times, default=0.0)
 
-    def _file(self, segment: Segment) -> LedgerFile:
-        if isinstance(segment, LedgerFile):
-            return segment
-        return LedgerFile(self._folder / segment.name, segment.name, segment.ledger, segment.owner)
-
 
 def _logged(line: jsonl.LedgerLine, file: LedgerFile) -> LoggedEntry:
     try:
@@ -241,7 +230,7 @@ def _write(path: Path, lines: list[bytes]) -> None:
 
 
 def _write_new(path: Path, data: bytes) -> bool:
-    """Write a new file; tell whether there was room for it."""
+    """Write a new file; return whether there was room for it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         written = os.write(fd, data)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.cause_events import DeliverEvent
-from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.paths import iter_ledger_folders
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import Entry, decode_entry
 from memtier_plugin.storage.ledger import jsonl
 
 LATER: Final = (RecallEvent.KIND, DeliverEvent.KIND)  # kinds of events that may wait for the index
@@ -87,7 +86,7 @@ def parse_entries(file: LedgerFile, lines: Iterable[jsonl.LedgerLine]) -> Iterat
 
 
 def adds_only_recalls(file: LedgerFile, mark: jsonl.ReadMark | None) -> bool:
-    """Tell whether a journal has nothing new since a mark but a few recalls and their deliveries.
+    """Return whether a journal has nothing new since a mark but a few recalls and their deliveries.
 
     Raises:
         UnsafePath, LedgerError: the file cannot be read.

@@ -29,7 +29,7 @@ from memtier_plugin.core.records import SCHEMA, Fact, JournalEvent
 from memtier_plugin.storage.ledger import jsonl
 
 if TYPE_CHECKING:
-    from memtier_plugin.storage.store import Store
+    from memtier_plugin.storage.protocol import Log
 
 TRANSACTION_FILE: Final = ".settling.json"
 
@@ -45,26 +45,32 @@ _KINDS: Final = (  # in this order
 _log = logging.getLogger("memtier")
 
 
-def commit_transaction(store: Store, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
-    """Write facts and events, all or nothing.
+def commit_transaction(
+    log: Log,
+    folder: Path,
+    facts: Sequence[Fact],
+    events: Sequence[JournalEvent],
+    *,
+    durable: bool,
+) -> None:
+    """Write facts and events, all or nothing; the write-ahead file lies in the project's folder.
 
     Raises:
         LedgerError: nothing was written; or only a part, which the next writer completes.
     """
     parts = len({fact.tier for fact in facts}) + len({event.kind for event in events})
-    path = store.project_folder.path / TRANSACTION_FILE
+    path = folder / TRANSACTION_FILE
     if parts > 1:
         plan = {
             "facts": [fact.to_json() for fact in facts],
             "events": [event.to_json() for event in events],
         }
         fault_injection.pass_point("before plan")
-        durable = store.settings.ledger.durability == "sync"
         write_private_file(path, jsonl.to_line(plan).decode("utf-8"), durable=durable)
         fault_injection.pass_point("after plan")
     begun = [False]
     try:
-        _apply(store, facts, events, begun)
+        _apply(log, facts, events, begun)
     except LedgerError:
         if not begun[0]:
             _remove_file(path)  # nothing was written, so there is nothing to complete
@@ -74,46 +80,33 @@ def commit_transaction(store: Store, facts: Sequence[Fact], events: Sequence[Jou
         _remove_file(path)
 
 
-def pending_file(store: Store) -> Path | None:
+def pending_file(folder: Path) -> Path | None:
     """Return the write-ahead file of an interrupted transaction that awaits completion."""
-    path = store.project_folder.path / TRANSACTION_FILE
+    path = folder / TRANSACTION_FILE
     return path if path.exists() else None
 
 
-def unreadable_file(store: Store) -> Path | None:
+def unreadable_file(folder: Path) -> Path | None:
     """Return the write-ahead file that was set aside because it could not be read."""
-    path = (store.project_folder.path / TRANSACTION_FILE).with_suffix(".unreadable")
+    path = (folder / TRANSACTION_FILE).with_suffix(".unreadable")
     return path if path.exists() else None
 
 
-def complete_transaction(store: Store) -> None:
+def complete_transaction(
+    log: Log, folder: Path, facts: Sequence[Fact], events: Sequence[JournalEvent]
+) -> None:
     """Write the records of the write-ahead file that the ledgers lack.
 
     Raises:
-        LedgerError, IndexProblem: the completion failed; the file stays for the next attempt.
+        LedgerError: the completion failed; the file stays for the next attempt.
     """
-    path = store.project_folder.path / TRANSACTION_FILE
-    plan = _read_file(path)
-    if plan is None:
-        return
-    facts, events = plan
-    store.catch_up_all()
-    reader = store.reader()
-    existing_facts = reader.rows_of(fact.id for fact in facts)
-    existing_events = reader.existing_events([event.id for event in events])
-    _log.warning("project %r: writing facts was cut off; completing it", store.project)
-    _apply(
-        store,
-        [fact for fact in facts if fact.id not in existing_facts],
-        [event for event in events if event.id not in existing_events],
-        [False],
-    )
+    _apply(log, facts, events, [False])
     fault_injection.pass_point("before done")
-    _remove_file(path)
+    _remove_file(folder / TRANSACTION_FILE)
 
 
 def _apply(
-    store: Store, facts: Sequence[Fact], events: Sequence[JournalEvent], begun: list[bool]
+    log: Log, facts: Sequence[Fact], events: Sequence[JournalEvent], begun: list[bool]
 ) -> None:
     """Append the records, facts first and cursors last."""
     days: dict[datetime, list[Fact]] = {}
@@ -121,12 +114,12 @@ def _apply(
         days.setdefault(fact.timestamp, []).append(fact)
     for moment, together in days.items():
         fault_injection.pass_point("before facts")
-        store.append_facts(together, moment)
+        log.append_facts(together, moment)
         begun[0] = True
         fault_injection.pass_point("after facts")
     for kind in sorted({event.kind for event in events}, key=kind_order):
         fault_injection.pass_point(f"before {kind}")
-        store.append_events([event for event in events if event.kind == kind], shared=True)
+        log.append_events([event for event in events if event.kind == kind], shared=True)
         begun[0] = True
         fault_injection.pass_point(f"after {kind}")
 
@@ -144,12 +137,13 @@ def kind_order(kind: str) -> tuple[int, str]:
     return (_KINDS.index(kind) if kind in _KINDS else -1), kind
 
 
-def _read_file(path: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
-    """Read the write-ahead file; an unreadable one is set aside.
+def read_plan(folder: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
+    """Read the write-ahead file, if there is one; an unreadable one is set aside.
 
     Raises:
         LedgerError: it cannot be read, or a newer MemTier wrote more in it than this one knows.
     """
+    path = folder / TRANSACTION_FILE
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:

@@ -35,6 +35,7 @@ from memtier_plugin.storage.index.writer import IndexWriter, build_index
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.recovery import remove_abandoned_restores
+from memtier_plugin.storage.shared.marker import join, mark_joined
 from memtier_plugin.storage.shared.marks import (
     Mark,
     digest,
@@ -42,9 +43,9 @@ from memtier_plugin.storage.shared.marks import (
     read_mark,
     write_mark,
 )
-from memtier_plugin.storage.shared.membership import join, mark_joined
 from memtier_plugin.storage.shared.protocol import BATCH, Refused, SharedLedger, Stream, line_key
-from memtier_plugin.storage.shared.store import SharedStore
+from memtier_plugin.storage.shared.sharing import Sharing
+from memtier_plugin.storage.store import Store
 
 INDEX: Final = "index.sqlite3"  # in a snapshot
 _ATTEMPTS: Final = 3
@@ -68,7 +69,8 @@ def staging_folder(home: Path) -> Iterator[Path]:
 
 
 def copy_state(
-    store: SharedStore,
+    store: Store,
+    sharing: Sharing,
     into: Path,
     agents: Collection[str] = (),
     progress: Progress = lambda *_: None,
@@ -84,7 +86,7 @@ def copy_state(
         IndexProblem: the index cannot be copied.
     """
     for _ in range(_ATTEMPTS):
-        store.sync()
+        sharing.sync()
         store.catch_up_all()
         streams = [s for s in marked_streams(store.project_folder.path) if _is_wanted(s, agents)]
         before = _epochs(store, streams)
@@ -92,7 +94,7 @@ def copy_state(
         into.mkdir(mode=0o700)
         if not agents:
             _copy_index(store, into / INDEX)
-        marks = {stream: store.replica.copy_stream(stream, into) for stream in streams}
+        marks = {stream: sharing.replica.copy_stream(stream, into) for stream in streams}
         if agents:
             _make_index(store, into, progress)
         else:
@@ -107,11 +109,11 @@ def _is_wanted(stream: Stream, agents: Collection[str]) -> bool:
     return not agents or not private or stream.owner in agents
 
 
-def _epochs(store: SharedStore, streams: Iterable[Stream]) -> list[int]:
+def _epochs(store: Store, streams: Iterable[Stream]) -> list[int]:
     return [read_mark(store.project_folder.path, stream).epoch for stream in streams]
 
 
-def _copy_index(store: SharedStore, path: Path) -> None:
+def _copy_index(store: Store, path: Path) -> None:
     """Copy the index without its free pages, which may still hold what was deleted."""
     import apsw
 
@@ -122,7 +124,7 @@ def _copy_index(store: SharedStore, path: Path) -> None:
         raise index_problem(store.index.path, error) from error
 
 
-def _settle_index(store: SharedStore, folder: Path) -> None:
+def _settle_index(store: Store, folder: Path) -> None:
     """Let a copied index be that of the copied files: without what waits for the server."""
     import apsw
 
@@ -135,7 +137,7 @@ def _settle_index(store: SharedStore, folder: Path) -> None:
         raise index_problem(path, error) from error
 
 
-def _make_index(store: SharedStore, folder: Path, progress: Progress) -> None:
+def _make_index(store: Store, folder: Path, progress: Progress) -> None:
     """Make an index of the copied files alone: a copy of the whole one would hold the others'."""
     path = folder / INDEX
     build = build_index(path, folder, store.tokenizer, store.embedder, progress)
@@ -170,7 +172,7 @@ def check_copy(
             f"the snapshot has ledgers that this machine may not read ({', '.join(hidden[:5])}): "
             "grant them, or make it with `memtier shared snapshot --only-agent`"
         )
-    followed, other = dict[Stream, Mark](), list[Stream]()
+    followed, diverged = dict[Stream, Mark](), list[Stream]()
     for stream, mark in marks.items():
         _check_files(folder, stream, mark)
         head = heads[stream]
@@ -183,8 +185,8 @@ def check_copy(
                 "in common with the server's: it is of another server; join without it"
             )
         else:
-            other.append(stream)
-    return followed, other
+            diverged.append(stream)
+    return followed, diverged
 
 
 def _check_files(folder: Path, stream: Stream, mark: Mark) -> None:
@@ -202,7 +204,7 @@ def _check_files(folder: Path, stream: Stream, mark: Mark) -> None:
 
 
 def _has_tail(ledger: SharedLedger, stream: Stream, mark: Mark, epoch: int) -> bool:
-    """Tell whether the server has a mark's line where it says; a purge may have replaced it."""
+    """Return whether the server has a mark's line where it says; a purge may have replaced it."""
     if not mark.offset:
         return True
     lines = ledger.read(stream, mark.offset - 1, 1)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-from memtier_plugin.storage.shared.protocol import SharedLedger
-
-if TYPE_CHECKING:
-    from memtier_plugin.storage.shared import admin
+from memtier_plugin.storage.shared.protocol import MachineGrant, SharedLedger
 
 
 def is_nats(url: str) -> bool:
-    """Tell whether an address is that of a NATS server."""
+    """Return whether an address is that of a NATS server."""
     return urlsplit(url).scheme in ("nats", "tls")
 
 
@@ -26,12 +23,12 @@ def open_ledger(url: str, name: str, *, durable: bool = True) -> SharedLedger:
         Unsupported: the engine's driver is not installed.
     """
     if is_nats(url):
-        from memtier_plugin.storage.shared.jetstream.ledger import NatsLedger
+        from memtier_plugin.storage.shared.nats.ledger import NatsLedger
 
         return NatsLedger(url, name, durable=durable)
-    from memtier_plugin.storage.shared import postgres
+    from memtier_plugin.storage.shared.postgres.ledger import PostgresLedger
 
-    return postgres.PostgresLedger(url, name, durable=durable)
+    return PostgresLedger(url, name, durable=durable)
 
 
 def address(url: str) -> str:
@@ -39,7 +36,7 @@ def address(url: str) -> str:
     if is_nats(url):
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname}:{parts.port or 4222}"
-    from memtier_plugin.storage.shared import connection
+    from memtier_plugin.storage.shared.postgres import connection
 
     return connection.address(url)
 
@@ -53,15 +50,15 @@ def prepare(url: str, project: str) -> dict[str, Any]:
         LedgerError: it is unreachable, or this user may not.
     """
     if is_nats(url):
-        from memtier_plugin.storage.shared.jetstream import admin as nats_admin
+        from memtier_plugin.storage.shared.nats import admin as nats_admin
 
         return {"project": project, "new_stream": nats_admin.prepare(url, project)}
-    from memtier_plugin.storage.shared import admin
+    from memtier_plugin.storage.shared.postgres import admin
 
     return {"migrations": admin.migrate(url)}
 
 
-def grant(url: str, what: admin.Grant, password: str | None = None) -> dict[str, Any]:
+def grant(url: str, given: MachineGrant, password: str | None = None) -> dict[str, Any]:
     """Let a machine take part in a project; return what was done, or is left to do.
 
     NATS has its users in its configuration: this says what to write there.
@@ -70,13 +67,15 @@ def grant(url: str, what: admin.Grant, password: str | None = None) -> dict[str,
         LedgerError: the server is unreachable, or this user may not.
     """
     if is_nats(url):
-        from memtier_plugin.storage.shared.jetstream import admin as nats_admin
+        from memtier_plugin.storage.shared.nats import admin as nats_admin
 
-        text = nats_admin.snippet(what.project, what.machine, what.agent, read_only=what.read_only)
-        return {**what._asdict(), "add_to_users": text}
-    from memtier_plugin.storage.shared import admin
+        text = nats_admin.snippet(
+            given.project, given.machine, given.agent, read_only=given.read_only
+        )
+        return {**given._asdict(), "add_to_users": text}
+    from memtier_plugin.storage.shared.postgres import admin
 
-    return {**what._asdict(), "new_role": admin.grant(url, what, password)}
+    return {**given._asdict(), "new_role": admin.grant(url, given, password)}
 
 
 def revoke(url: str, machine: str, project: str, agent: str | None = None) -> dict[str, Any]:
@@ -87,10 +86,10 @@ def revoke(url: str, machine: str, project: str, agent: str | None = None) -> di
     """
     done: dict[str, Any] = {"machine": machine, "project": project}
     if is_nats(url):
-        from memtier_plugin.storage.shared.jetstream import admin as nats_admin
+        from memtier_plugin.storage.shared.nats import admin as nats_admin
 
         forgotten = nats_admin.forget(url, project, machine)
         return {**done, "forgotten": forgotten, "remove_from_users": machine}
-    from memtier_plugin.storage.shared import admin
+    from memtier_plugin.storage.shared.postgres import admin
 
     return {**done, "revoked": admin.revoke(url, machine, project, agent)}

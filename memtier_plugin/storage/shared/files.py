@@ -69,7 +69,7 @@ def copy_start(path: Path, target: Path, size: int) -> None:
 
 
 def take_start(path: Path, size: int) -> bool:
-    """Remove the first bytes of a spool; tell whether lines are left.
+    """Remove the first bytes of a spool; return whether lines are left.
 
     An emptied spool stays for a while: another process may be about to read it, or to sync it.
     """
@@ -92,7 +92,7 @@ def put_before(path: Path, lines: bytes) -> None:
 
 
 def has_lines(path: Path) -> bool:
-    """Tell whether a spool has lines; one that was emptied long ago is removed."""
+    """Return whether a spool has lines; one that was emptied long ago is removed."""
     try:
         status = path.stat()
     except FileNotFoundError:

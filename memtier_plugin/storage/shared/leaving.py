@@ -11,7 +11,7 @@ from memtier_plugin.storage.index.files import remove_index
 from memtier_plugin.storage.ledger.log import FileLog
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.protocol import LOCK_SECONDS
-from memtier_plugin.storage.shared.membership import FOLDER
+from memtier_plugin.storage.shared.marker import FOLDER
 
 
 def make_own(folder: ProjectFolder) -> int:

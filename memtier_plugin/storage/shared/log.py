@@ -10,7 +10,6 @@ from pathlib import Path
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.log import FileLog
 from memtier_plugin.storage.ledger.segments import LedgerFile
-from memtier_plugin.storage.protocol import Segment
 from memtier_plugin.storage.shared.replica import Replica
 
 
@@ -21,18 +20,11 @@ class SharedLog(FileLog):
         super().__init__(folder)
         self._replica = replica
 
-    def recent(self, since: float) -> Iterator[LedgerFile]:
-        """Yield the files that wait for the server, or were written here since a time."""
-        for file in self.segments():
-            with suppress(FileNotFoundError):
-                if file.provisional or file.path.stat().st_mtime >= since:
-                    yield file
-
-    def rewrite(self, segment: Segment, replace: Callable[[bytes], bytes]) -> bool:
-        """Replace each line of a segment by another, on every machine; tell if that changed it."""
-        if segment.provisional:
-            return super().rewrite(segment, replace)
-        return self._replica.replace_lines(self._file(segment), replace, "purge") > 0
+    def rewrite(self, file: LedgerFile, replace: Callable[[bytes], bytes]) -> bool:
+        """Replace each line of a file, on every machine; return whether that changed it."""
+        if file.provisional:
+            return super().rewrite(file, replace)
+        return self._replica.replace_lines(file, replace, "purge") > 0
 
     def drop_events(self, kind: str, before: datetime) -> Iterator[tuple[LedgerFile, int]]:
         """Empty the lines of a kind of event; they keep their places."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.paths import decode_file_name, owner_folder_name, write_private_file
-from memtier_plugin.storage.shared.membership import FOLDER
+from memtier_plugin.storage.shared.marker import FOLDER
 from memtier_plugin.storage.shared.protocol import Stream
 
 

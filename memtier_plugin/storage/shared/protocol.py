@@ -72,7 +72,7 @@ class NewLine(NamedTuple):
     data: bytes
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """Where a stream ends, and whether the lines were appended now rather than there already."""
 
     head: int
@@ -101,6 +101,15 @@ class Machine(NamedTuple):
     name: str
     writes: bool
     seen: datetime | None
+
+
+class MachineGrant(NamedTuple):
+    """What a machine may do in a project; ``agent`` is None for all agents."""
+
+    machine: str
+    project: str
+    agent: str | None = None
+    read_only: bool = False
 
 
 class Part(NamedTuple):
@@ -134,7 +143,7 @@ class SharedLedger(Protocol):
         expected: int,
         lines: Sequence[NewLine],
         leases: Sequence[Lease] = (),
-    ) -> Appended:
+    ) -> AppendResult:
         """Append lines to a stream that ends at ``expected``; return where it ends now.
 
         All or none are appended.  If all are there already, nothing is.
@@ -145,13 +154,13 @@ class SharedLedger(Protocol):
         """
 
     def may_read(self, stream: Stream) -> bool:
-        """Tell whether this machine may read a stream, whether the server has it or not."""
+        """Return whether this machine may read a stream, whether the server has it or not."""
 
     def delivered(self, stream: Stream, keys: Sequence[bytes]) -> set[bytes]:
         """Return those of the keys that a line of the stream has."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait until a stream has changed, or for a time (in seconds); tell whether one has."""
+        """Wait until a stream has changed, or for a time (in seconds); return whether one has."""
 
     def day_lines(self, stream: Stream, day: str) -> Iterator[SharedLine]:
         """Yield the lines of one day's file, in order."""
@@ -197,7 +206,7 @@ class SharedLedger(Protocol):
         """Take the lease of a job for some seconds; None while another holds it."""
 
     def renew(self, lease: Lease, ttl: float) -> bool:
-        """Keep a lease for some seconds more; tell whether it is still this machine's."""
+        """Keep a lease for some seconds more; return whether it is still this machine's."""
 
     def release(self, lease: Lease) -> None:
         """Give a lease back."""
@@ -211,7 +220,7 @@ class TransactionalLedger(SharedLedger, Protocol):
     """A server that appends to several streams at once."""
 
     def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
-        """Append to several streams, all or none; tell whether it was now, not before.
+        """Append to several streams, all or none; return whether it was now, not before.
 
         Raises:
             Moved: a stream ends elsewhere, or some of the lines are there already.

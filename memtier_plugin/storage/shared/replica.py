@@ -37,6 +37,7 @@ from memtier_plugin.storage.shared.files import (
     take_start,
     write_at,
 )
+from memtier_plugin.storage.shared.marker import FOLDER
 from memtier_plugin.storage.shared.marks import (
     Mark,
     copied_streams,
@@ -45,7 +46,6 @@ from memtier_plugin.storage.shared.marks import (
     read_mark,
     write_mark,
 )
-from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     NO_LINES,
@@ -432,7 +432,7 @@ class Replica:
                     break
 
     def _deliver_some(self, stream: Stream, file: LedgerFile, synced: Synced) -> bool:
-        """Send a part of a spool and remove it from there; tell whether more is there."""
+        """Send a part of a spool and remove it from there; return whether more is there."""
         limit = max(_SPOOL_BYTES, file.path.stat().st_size // _SPOOL_PARTS)
         lines = jsonl.read_lines(file.path, None, limit)[0]
         rescued = self._rescued
@@ -445,7 +445,7 @@ class Replica:
     def _deliver_lines(
         self, stream: Stream, file: LedgerFile, lines: Sequence[jsonl.LedgerLine], synced: Synced
     ) -> bool:
-        """Send lines of a spool; tell whether the server has them now."""
+        """Send lines of a spool; return whether the server has them now."""
         new = new_lines(lines, file.day)
         known = self.ledger.delivered(stream, [*new]) if new else set()
         rest = [line._replace(key=key) for key, line in new.items() if key not in known]

@@ -6,38 +6,30 @@ events wait in the spool, and are read from there; work that must not be done tw
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem, LedgerError
-from memtier_plugin.core.json_text import parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
     make_ledger_folder,
-    write_private_file,
 )
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index.item_reader import IndexItemReader
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.segments import LedgerFile, parse_entries, spool_file
 from memtier_plugin.storage.ledger.transaction import kind_order
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.protocol import LOCK_SECONDS
-from memtier_plugin.storage.shared.engines import address
 from memtier_plugin.storage.shared.files import has_lines
 from memtier_plugin.storage.shared.leases import LEASE_SECONDS, Leases
 from memtier_plugin.storage.shared.log import SharedLog
-from memtier_plugin.storage.shared.membership import FOLDER, shared_name
 from memtier_plugin.storage.shared.patience import answer_within
 from memtier_plugin.storage.shared.protocol import (
     Moved,
@@ -49,30 +41,15 @@ from memtier_plugin.storage.shared.protocol import (
     line_key,
 )
 from memtier_plugin.storage.shared.replica import Replica
-from memtier_plugin.storage.shared.synced import Synced
+from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.store import Store
 
-_STATE: Final = "state.json"  # in `.shared`: how the last synchronisation went
 # Of what each machine does for itself: vectors, its files, its settings.
 _LOCAL_LOCKS: Final = ("embed", "purging", "learn")
-_LOOK_SECONDS: Final = 1.0  # between two looks at the server and the spool without a notification
 # For which a writer waits for the server before it lets the spool keep what it writes.
 _WAIT_SECONDS: Final = 1.0
 _WAIT_SECONDS_A_LINE: Final = 0.001
 _INLINE_BYTES: Final = 256 * 1024  # of spool that an append delivers first
-
-
-class FollowedPurges(Protocol):
-    """What other machines purged, to be removed here from what only this one has."""
-
-    def is_waiting(self) -> bool:
-        """Tell whether a purge is to be applied before anything is delivered."""
-
-    def follow(self) -> list[str]:
-        """Apply what was not applied yet; return the ids of those purges."""
-
-    def confirm(self, purges: Sequence[str]) -> None:
-        """Note, and tell the others, that nothing is left here of these purges."""
 
 
 class SharedStore(Store):
@@ -84,14 +61,9 @@ class SharedStore(Store):
         self.ledger = ledger
         self.replica = Replica(self.project_folder, project, ledger, durability, self._renumber)
         self.log: SharedLog = SharedLog(self._folder, self.replica)
+        self.sharing: Sharing = Sharing(self, ledger, self.replica)
         self._leases = Leases()
-        self.purges: Callable[[], FollowedPurges] | None = None
         self._turns: dict[Stream, dict[str, int]] = {}  # of sessions, at the end of a delivery
-
-    @property
-    def sharing(self) -> SharedStore:
-        """This storage itself."""
-        return self
 
     # -- the index -----------------------------------------------------------------------------
 
@@ -157,11 +129,11 @@ class SharedStore(Store):
                     continue
         if entries:
             self.catch_up_file(path)
-            self._tell(entries, started)
+            self._announce(entries, started)
         return entries
 
     def _deliver_first(self, stream: Stream) -> bool:
-        """Deliver an agent's few waiting entries; tell whether some still wait."""
+        """Deliver an agent's few waiting entries; return whether some still wait."""
         files = self._files_of("episodic", str(stream.owner))
         waiting = [file for file in files if file.provisional and has_lines(file.path)]
         if not waiting:
@@ -170,7 +142,7 @@ class SharedStore(Store):
             return True
         with suppress(Unreachable):
             self.replica.fetch_stream(Stream("journal", PROJECT_JOURNAL))
-            if self.purges and self.purges().is_waiting():
+            if self.sharing.purges and self.sharing.purges().is_waiting():
                 return True  # the next synchronisation applies it first
             self.catch_up([*self.replica.deliver(stream).files.values()], wait_ms=250)
         return any(has_lines(file.path) for file in waiting)
@@ -221,8 +193,8 @@ class SharedStore(Store):
         in_order = sorted(events, key=lambda event: kind_order(event.kind))
         records: list[Fact | JournalEvent] = [*facts, *in_order]
         for record in records:
-            shelf = Stream("journal", PROJECT_JOURNAL)
-            stream = Stream(record.tier) if isinstance(record, Fact) else shelf
+            journal = Stream("journal", PROJECT_JOURNAL)
+            stream = Stream(record.tier) if isinstance(record, Fact) else journal
             data = jsonl.to_line(record.to_json())
             new = NewLine(f"{record.timestamp.astimezone(UTC):%Y-%m-%d}", line_key(data), data)
             lines.setdefault(stream, []).append(new)
@@ -231,79 +203,11 @@ class SharedStore(Store):
             self.replica.append_all(lines, self._leases.held)
             fault_injection.pass_point("after shared commit")
             self.catch_up(self._days_of(lines), wait_ms=250)
-            self._tell([*facts, *events], started)
+            self._announce([*facts, *events], started)
 
     def _days_of(self, lines: Mapping[Stream, Sequence[NewLine]]) -> list[LedgerFile]:
         days = {(stream, line.day) for stream, new in lines.items() for line in new}
         return [self.replica.file(stream, day) for stream, day in sorted(days, key=str)]
-
-    # -- following -----------------------------------------------------------------------------
-
-    def sync(self, stop: Callable[[], bool] = lambda: False) -> Synced:
-        """Fetch what is new, deliver what waits, index both, and note how it went.
-
-        Raises:
-            LedgerError: the server is away, or refuses; or a file cannot be written.
-        """
-        begun = time.time()
-        try:
-            synced = self.replica.fetch(stop)
-            purges = self.purges() if self.purges else None
-            applied = purges.follow() if purges else []
-            self.replica.deliver_waiting(synced, stop)
-        except LedgerError as error:
-            self._note(error=str(error))
-            raise
-        if synced.purged or applied:
-            self.reindex()
-            if self.scrub_index(LEASE_SECONDS) and purges and applied:
-                purges.confirm(applied)
-        elif synced.files:
-            self.catch_up([*synced.files.values()], wait_ms=2000)
-        self._note(ok=begun, error=synced.refused)
-        return synced
-
-    def follow(self, stop: threading.Event) -> None:
-        """Synchronise whenever something changed here or there, until ``stop`` is set.
-
-        Raises:
-            LedgerError: as `sync`.
-        """
-        while not stop.is_set():
-            self.sync(stop.is_set)
-            self.ledger.wait(_LOOK_SECONDS)
-
-    def _note(self, *, ok: float | None = None, error: str | None = None) -> None:
-        path = self._folder / FOLDER / _STATE
-        state = self._state()
-        if ok is not None:
-            if state.get("error") == error and ok - state.get("ok", 0.0) < 1.0:
-                return  # often enough
-            state = {"ok": ok, "error": error}
-        elif state.get("error") is None:
-            state |= {"error": error, "since": time.time()}
-        else:
-            state |= {"error": error}
-        with suppress(LedgerError):
-            write_private_file(path, json.dumps(state))
-
-    def _state(self) -> dict[str, Any]:
-        with suppress(OSError, ValueError):
-            return dict(parse_json_text((self._folder / FOLDER / _STATE).read_text("utf-8")))
-        return {}
-
-    def shared_status(self) -> dict[str, Any]:
-        """Return, without asking the server, how far this machine follows it."""
-        state = self._state()
-        ok, files = state.get("ok"), self.replica.spooled()
-        return {
-            "server": address(self.settings.ledger.shared),
-            "project": shared_name(self._folder),
-            "synced": None if ok is None else to_iso(datetime.fromtimestamp(ok, UTC)),
-            "age_s": None if ok is None else round(max(0.0, time.time() - ok), 1),
-            "error": state.get("error"),
-            "waiting": sum(file.path.read_bytes().count(b"\n") for file in files),
-        }
 
     def _renumber(self, stream: Stream, lines: Sequence[NewLine], renew: bool) -> Sequence[NewLine]:
         """Give entries that waited the turns after those that were stored meanwhile.
@@ -335,7 +239,7 @@ class SharedStore(Store):
         try:
             with self.session():
                 if not renew or self.catch_up(files, wait_ms=2000) is None:
-                    reader = IndexItemReader(self._connection())
+                    reader = self.reader()
                     return {name: reader.last_stored_turn(agent, name) for name in sessions}
         except IndexProblem:
             pass
@@ -365,7 +269,7 @@ class SharedStore(Store):
                     raise LedgerError(f"another machine holds the lock {name!r}")
                 time.sleep(0.1)
             with self._leases.holding(self.ledger, lease):
-                self.sync()  # what the last holder did
+                self.sharing.sync()  # what the last holder did
                 yield
 
     @contextmanager
@@ -384,7 +288,7 @@ class SharedStore(Store):
                 yield False
                 return
             with self._leases.holding(self.ledger, lease):
-                self.sync()  # what the last holder did
+                self.sharing.sync()  # what the last holder did
                 yield True
 
     def close(self) -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from memtier_papers.hmo import formula
+from memtier_papers.hmo.formula import DEFAULT_IMPORTANCE
+from memtier_papers.hmo.headers import priority_of
 from memtier_papers.hmo.importance import rate_by_rules
 from memtier_papers.hmo.persona import OwnWords, Persona, build_persona, persona_of
 from memtier_papers.hmo.rater import ChatRater
@@ -26,15 +29,12 @@ from memtier_plugin.core.priority_events import (
 )
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, person_audience
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.priority import formula
-from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE
-from memtier_plugin.priority.headers import priority_of
 from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.query import encode_query
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
+from memtier_plugin.storage.index.priorities import PriorityReader, ScoredEntry
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.priority_reader import PriorityReader, ScoredEntry
 
 MAX_BY_MODEL: Final = 50  # entries of a pass that a model is asked about
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older entries are rated by rules

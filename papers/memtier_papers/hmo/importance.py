@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from memtier_papers.hmo.formula import DEFAULT_IMPORTANCE, HIGHEST, LOWEST
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
-from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE, HIGHEST, LOWEST
 from memtier_plugin.text.speech import only_acknowledges, only_asks
 from memtier_plugin.text.traits import is_standing_instruction
 

@@ -20,7 +20,7 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.priority_events import PersonaEvent, PrioritiseEvent
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.priority_reader import PriorityReader
+from memtier_plugin.storage.index.priorities import PriorityReader
 
 _RECALLS: Final = 1_000  # of an agent, whose uses one pass counts
 _PENDING: Final = timedelta(days=1)  # for which the end of a run is awaited

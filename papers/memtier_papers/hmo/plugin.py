@@ -1,17 +1,22 @@
-"""The plugin of HMO: the background job that rates lines, and keeps personas and tiers."""
+"""The plugin of HMO: the job that rates lines and keeps tiers, and the search in these."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import JobSpec, hookimpl
+from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
     from memtier_papers.hmo.job import Prioritiser
+    from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.memory import MemTier
+    from memtier_plugin.retrieval.rankers import Ranker
 
 _log = logging.getLogger("memtier")
 
@@ -20,6 +25,32 @@ _log = logging.getLogger("memtier")
 def memtier_jobs() -> Sequence[JobSpec]:
     """Return the job `priority`, due where `priority.enabled` is on."""
     return [JobSpec("priority", _group_of, _prioritise)]
+
+
+@hookimpl
+def memtier_ranker(profile: str) -> Ranker | None:
+    """Return the ranker of `retrieval.search: tiers`."""
+    if profile != "tiers":
+        return None
+    from memtier_papers.hmo.tiers import TIERED
+
+    return TIERED
+
+
+@hookimpl
+def memtier_explain(
+    recall: JournalEvent, items: Mapping[str, Any], reader: Any, settings: Settings, now: datetime
+) -> Mapping[str, Any]:
+    """Return the priorities of the items that were rated, by id."""
+    from memtier_papers.hmo.headers import describe_priorities
+
+    sender = RecallEvent.of(recall).sender or ""
+    share = settings.priority.importance_share
+    return {
+        "priorities": describe_priorities(
+            reader.priorities, [*items], recall.agent_id, sender, now, share
+        )
+    }
 
 
 def prioritiser_of(memory: MemTier) -> Prioritiser:
@@ -37,7 +68,7 @@ def _group_of(settings: Settings) -> str | None:
 
 
 def _prioritise(memory: MemTier, run: Any) -> None:
-    from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE
+    from memtier_papers.hmo.formula import DEFAULT_IMPORTANCE
 
     prioritiser = prioritiser_of(memory)
     while True:

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from memtier_papers.learn_log import LearnLog
 from memtier_papers.memtier.fit import Example
 from memtier_papers.memtier.traps import circular_reward
 from memtier_papers.memtier.weights import LEARNERS, Problem, Trained, train, why_too_little
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.learning.log import LearnLog
 from memtier_plugin.regression.gate import GateReport, RegressionGate
 from memtier_plugin.regression.measure import keep_answerable
 from memtier_plugin.regression.questions import Question, read_history

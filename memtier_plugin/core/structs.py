@@ -1,0 +1,221 @@
+"""Typed records: what all of them share, and how JSON is read into them.
+
+Records are structs of msgspec, which decodes the lines that MemTier writes straight into them.
+What it refuses (lone surrogates, other spellings of a time) is parsed by the standard library and
+converted, with the same type checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, field, fields, is_dataclass, make_dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.times import aware, to_iso
+
+T = TypeVar("T")
+
+MOST: Final = 2**63 - 1  # SQLite holds no larger number
+NO_TEXT: Final = (datetime,)  # only JSON decoding turns a string into a time
+_building: Final = Mutex()
+
+
+class _DataclassFields:
+    """Lists the fields of a record for `dataclasses`, so that callers may use its `replace`."""
+
+    def __get__(self, record: object, cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
+        return _dataclass_fields(cls)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A frozen record with a JSON form.
+
+    Unknown fields of a line, written by a newer MemTier, are ignored on reading; fields that an
+    older one did not write take their defaults.
+    """
+
+    SPARSE = frozenset[str]()  # the fields that are left out while empty
+    __dataclass_fields__ = _DataclassFields()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, keys in the order of the fields."""
+        sparse = self.SPARSE
+        return {
+            name: json_form(value)
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) or name not in sparse
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read the JSON form.
+
+        Raises:
+            KeyError: a field is missing.
+            ValueError: a field has the wrong type; names it.
+        """
+        return convert(record, cls)
+
+
+class _Strict(msgspec.StructMeta):
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except TypeError as error:
+            reason, names = str(error), ", ".join(cls.__struct_fields__)
+            raise MessageError(
+                f"{reason[:1].lower()}{reason[1:]}; {cls.__name__} has {names}"
+            ) from None
+
+
+class _Checked(_Strict):
+    # Not by `__post_init__`, which msgspec calls for what it has checked itself.
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        record = super().__call__(*args, **kwargs)
+        check_fields(record)
+        return record
+
+
+class GivenRecord(Record, frozen=True, metaclass=_Strict):
+    """A record that callers make: it refuses unknown names, and missing ones, by MessageError."""
+
+
+class CheckedRecord(GivenRecord, frozen=True, metaclass=_Checked):
+    """A record that callers make, and that refuses values of other types as well."""
+
+
+def json_form(value: object) -> Any:
+    """Return a value of a record as JSON has it."""
+    if isinstance(value, str | float | int) or value is None:  # as most
+        return value
+    if isinstance(value, Record):
+        return value.to_json()
+    if isinstance(value, tuple | list):
+        return [json_form(item) for item in value]
+    return to_iso(value) if isinstance(value, datetime) else value
+
+
+def convert(value: object, cls: type[T]) -> T:
+    """Return JSON data as a typed object.
+
+    Raises:
+        KeyError: a field is missing.
+        ValueError: a field has the wrong type; names it.
+    """
+    kind: Any = cls
+    try:
+        typed: T = msgspec.convert(value, built(kind))
+        return typed
+    except msgspec.ValidationError as error:
+        problem = reason(error)
+        _, lacks, name = problem.partition("missing required field ")
+        raise (KeyError(name) if lacks else ValueError(problem)) from None
+
+
+def decode(line: bytes, cls: type[T]) -> T | None:
+    """Decode a JSON document at once; None where it must be read with more patience."""
+    try:
+        kind: Any = cls
+        record: T = _decoder(kind).decode(line)
+        return record
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def parse_json(line: bytes | str) -> Any:
+    """Parse a JSON document.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # lone surrogates, NaN, numbers beyond 64 bits
+    return parse_json_text(line)
+
+
+def check_fields(record: object) -> None:
+    """Check the types of all fields of a record that a caller has filled.
+
+    Raises:
+        MessageError: names the field, what it may be and what it is.
+    """
+    cls: Any = type(record)
+    try:
+        msgspec.convert(_plain(record), built(cls), builtin_types=NO_TEXT)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise MessageError(reason(error)) from None
+    except UnicodeEncodeError as error:  # of a text in the place of something else
+        raise MessageError(f"{cls.__name__}: it holds what UTF-8 cannot: {error}") from None
+    except RecursionError:
+        raise MessageError(f"{cls.__name__}: nested too deeply") from None
+    except OverflowError:
+        raise MessageError(f"{cls.__name__}: a time outside of the years 1 to 9999 UTC") from None
+
+
+@cache
+def built(kind: Any) -> Any:
+    """Return a type, of which msgspec has built in one thread what it keeps about it.
+
+    Of a class that it is still building for another thread it reads what is not there yet, and the
+    process ends by SIGSEGV (0.22).
+    """
+    with _building:
+        msgspec.json.Decoder(kind)
+    return kind
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a time in UTC; one without a zone is in UTC already.
+
+    Raises:
+        OverflowError: it is outside of the years 1 to 9999.
+    """
+    return (aware(moment) or moment).astimezone(UTC)
+
+
+def reason(error: Exception) -> str:
+    """Return msgspec's message with the field first."""
+    text = str(error).replace("| null", "or None").replace("`null`", "None")
+    text = text.replace("`", "").replace("Expected", "expected")
+    message, at, path = text.partition(" - at $")
+    return f"{path.lstrip('.')}: {message}" if at and path else message
+
+
+@cache
+def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(built(cls))
+
+
+def _plain(value: object) -> object:
+    """Return records as dictionaries, whose fields msgspec checks; it trusts instances."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, int) and abs(value) > MOST:
+        raise MessageError("a number is out of range: beyond 64 bits")
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return in_utc(value) if isinstance(value, datetime) else value
+
+
+@cache
+def _dataclass_fields(cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
+    names, defaults = cls.__struct_fields__, cls.__struct_defaults__
+    declared = {name: field() for name in names}
+    for name, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
+        if default is not msgspec.NODEFAULT:
+            declared[name] = field(default_factory=getattr(default, "factory", lambda d=default: d))
+    made: Any = make_dataclass(
+        cls.__name__,
+        [(name, Any, each) for name, each in declared.items()],
+        init=False, repr=False, eq=False, kw_only=True,
+    )  # fmt: skip
+    return dict(made.__dataclass_fields__)

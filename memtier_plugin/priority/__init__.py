@@ -1,1 +1,0 @@
-"""Importance, persona, priority and tiers of memories (HMO)."""

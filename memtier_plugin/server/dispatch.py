@@ -1,0 +1,208 @@
+"""Answer JSON-RPC 2.0 requests of any number of clients from one bounded pool of threads.
+
+Errors of MemTier have the code -32000 and their class in ``data.error``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core import allowance
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.pool import memory_pool
+from memtier_plugin.server.fair_queue import FairQueue
+from memtier_plugin.server.methods import METHODS, Methods
+from memtier_plugin.server.parameters import BadParams, check_arguments
+from memtier_plugin.server.requests import (
+    Json,
+    RefusedRequest,
+    deadline_of,
+    error_answer,
+    only_reads,
+    parse_body,
+)
+
+MAX_RUNNING_CALLS: Final = 8
+MAX_WAITING_CALLS: Final = 64  # of one client
+MAX_PROCESSOR_SECONDS: Final = 20.0  # of one request
+SECONDS_A_BYTE: Final = 3e-6  # of the processor, that a long request is expected to take
+END_SECONDS: Final = 4.0  # after a signal to end, for the calls that run
+
+_log = logging.getLogger("memtier")
+
+
+class Dispatcher:
+    """Runs requests in the turn of their clients, and registers their projects for the background.
+
+    Args:
+        scheduler: consolidate the projects that calls name.
+        most: projects in the background at a time; any number without.
+    """
+
+    def __init__(self, home: Path, *, scheduler: bool, most: int | None = None) -> None:
+        self._most = most
+        self.methods = Methods(home, self._serve_project if scheduler else lambda _context: None)
+        self._queue: FairQueue[bytes] = FairQueue(MAX_RUNNING_CALLS, MAX_WAITING_CALLS)
+        self._over: threading.Timer | None = None
+        self._lock = Mutex()
+        self._scheduler: Any = None
+        self._closed = False
+        self._served: dict[RunContext, None] = {}  # what was used longest ago comes first
+
+    def submit(
+        self,
+        request: Any,
+        methods: Methods,
+        is_connected: Callable[[], bool],
+        send: Callable[[bytes], object] = lambda _line: None,
+    ) -> Future[bytes]:
+        """Have a request answered in its client's turn; a notification's answer is empty.
+
+        Args:
+            request: its JSON, or the bytes of one that is too long to be parsed before its turn.
+            is_connected: tells whether the client is still there.
+            send: called with the answer before the call counts as done.
+        """
+        at, access, reads = time.monotonic(), methods.access, only_reads(request)
+
+        def work() -> bytes:
+            with allowance.allow(MAX_PROCESSOR_SECONDS, lambda: is_connected() or not reads):
+                try:
+                    parsed = parse_body(request) if isinstance(request, bytes) else request
+                    line = encode(self._answers(parsed, methods, deadline_of(parsed, at)))
+                except RefusedRequest as error:
+                    line = encode(error.answer)
+            send(line)
+            return line
+
+        expected = SECONDS_A_BYTE * len(request) if isinstance(request, bytes) else 0.0
+        return self._queue.submit(access and access.grant.id, work, expected)
+
+    def answer(self, request: Any, methods: Methods) -> Json | None:
+        """Answer one request at once; a notification has no id and gets no answer."""
+        if not isinstance(request, dict):
+            return error_answer(None, -32600, "a request is an object")
+        key, method = request.get("id"), request.get("method")
+        if isinstance(key, bool) or not isinstance(key, str | int | float | None):
+            return error_answer(None, -32600, "an id is a string, a number or null")
+        if request.get("jsonrpc") != "2.0" or not isinstance(method, str):
+            return error_answer(key, -32600, 'a request has "jsonrpc": "2.0" and a method')
+        try:
+            answer = {"jsonrpc": "2.0", "id": key, "result": _call(methods, method, request)}
+        except BadParams as error:
+            answer = error_answer(key, error.code, str(error))
+        except MemTierError as error:
+            answer = error_answer(key, -32000, str(error), type(error).__name__)
+        except Exception as error:  # a client without an answer would wait forever
+            _log.exception("%s failed", method)
+            reason = "see the server's log" if methods.access else str(error)  # of its files, say
+            answer = error_answer(
+                key, -32603, f"{type(error).__name__}: {reason}", type(error).__name__
+            )
+        return answer if "id" in request else None
+
+    def close(self) -> None:
+        """Stop the queue and the scheduler, and close the memories."""
+        with self._lock:
+            self._closed = True
+            if self._scheduler is not None:
+                self._scheduler.ask_to_stop()  # it finishes its job while calls are answered
+        self._queue.close()
+        with self._lock:
+            if self._scheduler is not None:
+                self._scheduler.stop()
+        memory_pool.close()
+        if self._over:
+            self._over.cancel()
+
+    def end_soon(self) -> None:
+        """Drop the calls that wait, and end the process if those that run take too long.
+
+        Nothing that was acknowledged can be lost: it is on the disk.
+        """
+        self._queue.close()
+        self._over = threading.Timer(END_SECONDS, os._exit, [0])
+        self._over.daemon = True
+        self._over.start()
+
+    def _answers(self, request: Any, methods: Methods, until: float) -> Json | list[Json] | None:
+        if not isinstance(request, list):
+            if time.monotonic() > until:
+                return error_answer(
+                    request.get("id"), -32000, "too busy: nobody waits any more", "Busy"
+                )
+            return self.answer(request, methods)
+        if not request:
+            return error_answer(None, -32600, "an empty batch")
+        answers = (self.answer(each, methods) for each in request)
+        return [answer for answer in answers if answer is not None] or None
+
+    def _serve_project(self, context: RunContext) -> None:
+        """Register the project of a call with the scheduler, on a separate thread."""
+        served = RunContext(
+            agent_id="", project=context.project, home=context.home, workspace=context.workspace
+        )
+        with self._lock:
+            known = room = served in self._served
+            if known:
+                self._served[served] = self._served.pop(served)
+            elif room := self._make_room():
+                self._served[served] = None
+        if known:
+            return
+        if self._most is not None:
+            with suppress(MemTierError), memory_pool.use(context) as memory:
+                memory.synchronise()  # others may have written while nobody asked here
+        if not room:
+            return
+        threading.Thread(target=self._schedule, args=(served,), daemon=True).start()
+
+    def _make_room(self) -> bool:
+        """Drop what was used longest ago and is at rest, if there are as many as may be served."""
+        if self._most is None or len(self._served) < self._most:
+            return True
+        for old in self._served:
+            with suppress(MemTierError):  # settings that are wrong since: it goes at a later call
+                if self._scheduler and self._scheduler.drop(*memory_pool.locate(old)):
+                    del self._served[old]
+                    return True
+        return False
+
+    def _schedule(self, context: RunContext) -> None:
+        from memtier_plugin.daemon import scheduler  # loading it takes a while
+
+        try:
+            home, project = memory_pool.locate(context)
+            with self._lock:
+                if self._closed:
+                    return
+                self._scheduler = self._scheduler or scheduler.Scheduler(aside=True)
+                self._scheduler.add(home, project)
+        except MemTierError as error:
+            _log.warning("no consolidation: %s", error)
+
+
+def encode(answer: Json | list[Json] | None) -> bytes:
+    """Return an answer as a line of JSON; nothing where there is none."""
+    return json.dumps(answer, default=str).encode("ascii") + b"\n" if answer else b""
+
+
+def _call(methods: Methods, method: str, request: Json) -> Any:
+    if method not in METHODS:
+        raise BadParams(f"no method {method!r}; there are {', '.join(METHODS)}", code=-32601)
+    params = request.get("params", {})
+    if methods.access:
+        params = methods.access.narrow(method, params)
+    function = getattr(methods, method)
+    return function(**check_arguments(function, params))

@@ -1,0 +1,50 @@
+"""The priority of stored entries at a time, and its parts as `explain` shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from memtier_papers.hmo import formula
+from memtier_plugin.core.times import from_iso
+from memtier_plugin.storage.index.priorities import PriorityReader, ScoredEntry
+
+_DAY: Final = timedelta(days=1)
+
+
+def priority_of(entry: ScoredEntry, now: datetime, share: float) -> float:
+    """Return the priority of an entry at a time (HMO, eq. 5).
+
+    Args:
+        share: of the importance; the rest is the alignment's.
+    """
+    observed = datetime.fromtimestamp(0, UTC) + timedelta(seconds=entry.observed)
+    last = from_iso(entry.used) if entry.used else observed
+    base = formula.base_priority(entry.importance, entry.alignment, alpha=share, beta=1 - share)
+    return formula.priority(base, entry.uses, (now - last) / _DAY)
+
+
+def describe_priorities(
+    reader: PriorityReader,
+    ids: Collection[str],
+    agent: str,
+    sender: str,
+    now: datetime,
+    share: float,
+) -> dict[str, dict[str, Any]]:
+    """Return the priority and its parts of those entries that were rated, by id.
+
+    Only an agent's own entries of one sender are read, whatever the ids.
+    """
+    return {
+        entry.id: {
+            "importance": entry.importance,
+            "alignment": entry.alignment,
+            "uses": entry.uses,
+            "used": entry.used,
+            "tier": formula.TIER_NAMES[entry.tier],
+            "priority": round(priority_of(entry, now, share), 4),
+        }
+        for entry in (reader.scored(ids, agent, sender) if ids else ())
+    }

@@ -1,0 +1,178 @@
+"""Search cache, buffer and archive one after the other (HMO, sections 3.2 and 3.3).
+
+Each tier is searched by similarity to the query alone, never by priority, and together with those
+before it. The archive is everything, so that a search that reaches it is the flat one. Facts belong
+to no tier and take part in each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, Literal
+
+from memtier_papers.hmo.formula import BUFFER, CACHE, MAX_RECENT
+from memtier_plugin.core.results import Evidence, Step
+from memtier_plugin.core.settings.schema import Retrieval, Settings
+from memtier_plugin.retrieval.candidates import MIN_COSINE, PIECES, PoolBuilder, Scores, best_rows
+from memtier_plugin.retrieval.evidence import QueryEvidence
+from memtier_plugin.retrieval.floor import CONSIDERED, block_probability
+from memtier_plugin.retrieval.query import ParsedQuery
+from memtier_plugin.retrieval.rankers import Ranker
+from memtier_plugin.retrieval.search import Search, SearchResult
+from memtier_plugin.storage.index.candidate_reader import Match
+from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.sessions import DeadlineExceeded
+
+TierName = Literal["cache", "buffer", "archive"]
+TIERS: Final[tuple[TierName, ...]] = ("cache", "buffer", "archive")
+MIN_PROBABILITY: Final = 0.85  # of a block, by which a tier is enough
+MIN_COVERAGE: Final = 0.5  # of a query's words, by rarity, in the best line
+
+
+def tier_rows(
+    reader: Reader, scopes: Sequence[int], settings: Settings
+) -> Iterator[tuple[TierName, Collection[int] | None]]:
+    """Yield each tier with the rows of it and those before it; None stands for all."""
+    priorities = reader.priorities
+    rows = {
+        *priorities.recent_rows(scopes, settings.priority.sessions, MAX_RECENT),
+        *priorities.tier_rows(scopes, CACHE),
+    }
+    yield "cache", frozenset(rows)
+    rows.update(priorities.tier_rows(scopes, BUFFER))
+    yield "buffer", frozenset(rows)
+    yield "archive", None
+
+
+def is_sufficient(query: QueryEvidence, evidence: Sequence[Evidence]) -> bool:
+    """Tell by rules whether the best hits of a tier, best first, hold what a query needs.
+
+    The best of them must have half of the query's words, and the block be likely to hold what is
+    needed, by far more than the floor asks for: a tier is a part of the store, and what is missing
+    from it is not seen.
+    """
+    if not evidence or evidence[0].coverage < MIN_COVERAGE:
+        return False
+    return block_probability(query, evidence) >= MIN_PROBABILITY
+
+
+class TieredRanker(Ranker):
+    """Ranks as `recall_first` does, tier by tier until what is found is enough."""
+
+    stages = TIERS
+
+    def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
+        """Rank; a result that is late is that of a tier before.
+
+        Raises:
+            DeadlineExceeded: before anything was ranked.
+        """
+        steps: list[Step] = []
+        postings = vectors = 0
+        result: SearchResult | None = None
+        builder: TierBuilder | None = None
+        for name, rows in tier_rows(search.reader, search.scopes, search.settings):
+            if stage is not None and name != stage:
+                continue
+            started = time.monotonic()
+            make_builder = partial(TierBuilder, within=rows, earlier=builder)
+            try:
+                result = search.rank_by_signals(query, make_builder)
+            except DeadlineExceeded:
+                if result is None:
+                    raise
+                result = replace(result, late=True)
+                break
+            assert isinstance(search.builder, TierBuilder)
+            builder = search.builder
+            ms, read = (time.monotonic() - started) * 1000, result.postings + result.vectors
+            steps.append(Step(name=name, ms=ms, read=read))
+            postings, vectors = postings + result.postings, vectors + result.vectors
+            evidence = [result.evidence[row] for row, _, _ in result.ranked[:CONSIDERED]]
+            if is_sufficient(result.query_evidence, evidence):
+                break
+        assert result is not None  # there is always an archive
+        return replace(result, postings=postings, vectors=vectors, steps=tuple(steps))
+
+    def explain_missing(self, result: SearchResult) -> tuple[str, str] | None:
+        """Return that the search ended before the tier that has the item."""
+        if not result.steps or (tier := result.steps[-1].name) == "archive":
+            return None
+        return "tier", f"the search had enough with the {tier}, which lacks it"
+
+
+TIERED: Final = TieredRanker()
+
+
+class TierBuilder(PoolBuilder):
+    """Gathers the candidates of one tier.
+
+    Args:
+        within: the only rows of entries that may be candidates; None for all.  Their words and
+            vectors are compared then, and no n-grams.
+        earlier: the same query's search within fewer rows; what it read is not read again.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        query: ParsedQuery,
+        settings: Retrieval,
+        *,
+        within: Collection[int] | None = None,
+        earlier: TierBuilder | None = None,
+    ) -> None:
+        super().__init__(search, query, settings)
+        self.within, self.earlier = within, earlier
+        self.near_facts: Scores = {}
+        self.fact_ngrams: Scores = {}
+        if earlier is not None:
+            self.similarity = dict(earlier.similarity)
+
+    def match_words(self) -> Match:
+        """Look up the query's words in the entries that were not looked at before."""
+        within = self.within
+        # Without a limit all are read, as the cap must cut the words that it cuts otherwise.
+        earlier = self.earlier if within is not None else None
+        if earlier is not None:
+            within = {*(within or ())} - {*(earlier.within or ())}
+        cap = self.settings.postings_cap
+        words = self.reader.match_words(self.scopes, self.query.terms, cap, within)
+        self.postings += words.postings
+        if earlier is not None:
+            for term, codes in words.rows.items():
+                codes |= earlier.words.rows.get(term, {})
+        return words
+
+    def match_facts(self) -> Match:
+        """Look up the query's words in facts, once."""
+        return self.earlier.fact_words if self.earlier else super().match_facts()
+
+    def match_ngrams(self) -> Scores:
+        """Look up the query's n-grams in facts, and in all entries but not in those of a tier."""
+        self.fact_ngrams = (
+            self.earlier.fact_ngrams if self.earlier else self.ngrams_in(self.fact_scopes)
+        )
+        if self.within is not None:
+            return self.fact_ngrams
+        return self.ngrams_in(self.scopes) | self.fact_ngrams
+
+    def nearest_facts(self) -> Scores:
+        """Return the facts nearest to the query, looked up once."""
+        self.near_facts = self.earlier.near_facts if self.earlier else super().nearest_facts()
+        return self.near_facts
+
+    def nearest_entries(self) -> Scores:
+        """Return the entries nearest to the query."""
+        if self.search.vector is None or not self.scopes or self.within is None:
+            return super().nearest_entries()
+        cosines = self.similarities(self.within)
+        near = {row: cosines[row] for row in self.within if row in cosines}
+        return {row: near[row] for row in best_rows(near, PIECES) if near[row] >= MIN_COSINE}
+
+    def in_reach(self, rows: Iterable[int]) -> list[int]:
+        """Return those entries' rows that are in the tier."""
+        return [row for row in rows if self.within is None or row in self.within]

@@ -1,0 +1,40 @@
+"""The plugin of Mem-T: a model, or a small policy, that searches and forms facts by tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from memtier_plugin.core.hookspecs import AskMode, ModelPass, SearchedAnswer, hookimpl
+
+if TYPE_CHECKING:
+    from memtier_plugin.answering.llm import AnsweringModel
+    from memtier_plugin.answering.store_search import StoreSearch
+    from memtier_plugin.core.settings.schema import Settings
+
+
+@hookimpl
+def memtier_ask_modes() -> Mapping[str, AskMode]:
+    """Return what answers with `ask.mode: tools`."""
+    return {"tools": _answer_by_tools}
+
+
+@hookimpl
+def memtier_model_pass(settings: Settings) -> ModelPass | None:
+    """Ask by tool calls where `consolidation.tools` is on."""
+    if not settings.consolidation.tools:
+        return None
+    from memtier_papers.mem_t.formation import ToolEvolution, ToolExtractor
+
+    return ModelPass(ToolExtractor, ToolEvolution)
+
+
+def _answer_by_tools(
+    search: StoreSearch, model: AnsweringModel, question: str, at: datetime
+) -> SearchedAnswer:
+    from memtier_papers.mem_t.planner import choose_planner
+    from memtier_papers.mem_t.tool_loop import retrieve
+
+    policy, why, problem = choose_planner(search, model)
+    return SearchedAnswer(retrieve(policy, search, question, at), why, problem)

@@ -1,0 +1,147 @@
+"""The plugin of MemTier's paper: the profile `paper`, a lottery, and other ways to credit lines."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from memtier_plugin.core.event_payload import EventPayload
+from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.hookspecs import JobSpec, hookimpl
+from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.settings.schema import Causes as CauseSettings
+from memtier_plugin.core.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from memtier_papers.learn_log import LearnLog
+    from memtier_papers.memtier.causes import Causes
+    from memtier_papers.memtier.logprob_credit import LogprobCreditor
+    from memtier_papers.memtier.retirement import Retirement
+    from memtier_plugin.memory import MemTier
+    from memtier_plugin.retrieval.rankers import Ranker
+
+_log = logging.getLogger("memtier")
+
+
+@hookimpl
+def memtier_ranker(profile: str) -> Ranker | None:
+    """Return the ranker of the profile `paper`."""
+    if profile != "paper":
+        return None
+    from memtier_papers.memtier.ranker import PAPER
+
+    return PAPER
+
+
+@hookimpl
+def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | None:
+    """Fill a block without a line where the lottery says so."""
+    if not actor.store.settings.causes.withhold:
+        return None
+    from memtier_papers.memtier.withholding import pack_without_a_line
+
+    return pack_without_a_line(plan, recall_id, actor, journal)
+
+
+@hookimpl
+def memtier_explain(
+    recall: JournalEvent, items: Mapping[str, Any], reader: Any, settings: Settings, now: datetime
+) -> Mapping[str, Any]:
+    """Return what a recall withheld."""
+    from memtier_papers.memtier.withholding import explain_withheld
+
+    return {"withheld": explain_withheld(recall, reader)}
+
+
+@hookimpl
+def memtier_why(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
+    """Return that a line was withheld."""
+    lottery = RecallEvent.of(recall).withheld
+    if lottery is None or lottery.item != item_id:
+        return None
+    from memtier_papers.memtier.withholding import describe_withheld
+
+    return "withheld", describe_withheld(lottery)
+
+
+@hookimpl
+def memtier_jobs() -> Sequence[JobSpec]:
+    """Return the jobs `attribution` and `causes`."""
+    return [
+        JobSpec(
+            "attribution",
+            lambda settings: "endpoint" if settings.attribution.proxy == "logprob" else None,
+            _attribute,
+        ),
+        JobSpec("causes", _when_causes, lambda memory, _run: follow_causes(memory)),
+    ]
+
+
+@hookimpl
+def memtier_event_kinds() -> Sequence[type[EventPayload]]:
+    """Return the lines of runs that were scored, and of what was learned."""
+    from memtier_papers.learn_log import LearnEvent
+    from memtier_papers.memtier.logprob_credit import AttributeEvent
+
+    return [AttributeEvent, LearnEvent]
+
+
+@hookimpl
+def memtier_services() -> Mapping[str, Callable[[MemTier], Any]]:
+    """Return what a memory has by these names."""
+    return {
+        "causes": causes_of,
+        "retirement": retirement_of,
+        "learned": learned_of,
+        "logprob_creditor": logprob_creditor_of,
+    }
+
+
+def causes_of(memory: MemTier) -> Causes:
+    """Return what lines change in the reward of runs, for the person at the machine."""
+    from memtier_papers.memtier.causes import Causes
+
+    return Causes(memory.actor)
+
+
+def retirement_of(memory: MemTier) -> Retirement:
+    """Return the proposals to forget what never helped."""
+    from memtier_papers.memtier.retirement import Retirement
+
+    return Retirement(memory.actor)
+
+
+def learned_of(memory: MemTier) -> LearnLog:
+    """Return the log of what was learned and put into the project's settings."""
+    from memtier_papers.learn_log import LearnLog
+
+    return LearnLog(memory.actor)
+
+
+def logprob_creditor_of(memory: MemTier) -> LogprobCreditor:
+    """Return what credits ended runs by a model's log-probabilities."""
+    from memtier_papers.memtier.logprob_credit import LogprobCreditor
+
+    return LogprobCreditor(memory.actor)
+
+
+def follow_causes(memory: MemTier) -> None:
+    """Bound weights by measured uplift, and propose to forget what never helped, as configured."""
+    if memory.paused:
+        return
+    if bounded := causes_of(memory).bound_weights():
+        _log.info("project %r: %d weights follow their uplift", memory.project, bounded)
+    if memory.settings.causes.propose:
+        retirement_of(memory).propose()
+
+
+def _when_causes(settings: Settings) -> str | None:
+    return "daily" if settings.causes != CauseSettings() else None
+
+
+def _attribute(memory: MemTier, run: Any) -> None:
+    creditor = logprob_creditor_of(memory)
+    while creditor.run(stop=run.stop.is_set).left and not run.stop.is_set():
+        pass

@@ -1,0 +1,60 @@
+"""The profile `paper` as a ranker: what it does otherwise than `recall_first`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Final
+
+from memtier_papers.memtier.search import PaperSearch
+from memtier_plugin.core.settings.schema import Paper, Settings
+from memtier_plugin.retrieval.query import MAX_QUERY_CHARS
+from memtier_plugin.retrieval.rankers import Ranker
+from memtier_plugin.retrieval.search import Search, SearchResult
+
+
+class PaperRanker(Ranker):
+    """Ranks as MemTier was published: facts choose sessions, eq. 2 scores their entries."""
+
+    merges = False
+    refines = False
+    limits = "its session is not among those that the profile looks into"
+
+    def size(self, settings: Settings) -> Paper:
+        """Return the paper's k and token budget."""
+        return settings.paper
+
+    def weights(self, settings: Settings, model: str | None) -> dict[str, float]:
+        """Return all weights of eq. 2, as the paper lists them."""
+        return asdict(settings.paper.weights)
+
+    def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
+        """Rank facts and the entries of the sessions that they choose."""
+        published = PaperSearch(
+            search.reader,
+            search.settings,
+            search.scopes,
+            search.shared,
+            search.viewer.at,
+            search.check,
+        )
+        similarity = search.similarity if search.vector else None
+        order = published.rank(query[:MAX_QUERY_CHARS], similarity)
+        return SearchResult(
+            order.ranked,
+            order.postings,
+            order.vectors,
+            partly_embedded=search.partly_embedded,
+        )
+
+    def find_problems(self, settings: Settings, *, embeds: bool) -> Iterator[str]:
+        """Yield what needs an embedding model, where there is none."""
+        if embeds:
+            return
+        if settings.paper.stage_one != "bm25":
+            yield "no embedding model for Stage 1"
+        elif settings.paper.weights.semantic:
+            yield "no embedding model for the semantic signal"
+
+
+PAPER: Final = PaperRanker()

@@ -1,0 +1,81 @@
+"""The profile `rrf` as a ranker, and the signal of surprise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Final
+
+from memtier_papers.true_memory import fused_search
+from memtier_papers.true_memory.surprise import fingerprints, line_surprise
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.settings.schema import Rrf, Settings
+from memtier_plugin.retrieval.candidates import best_rows
+from memtier_plugin.retrieval.rankers import Ranker
+from memtier_plugin.retrieval.search import Search, SearchResult
+from memtier_plugin.retrieval.signals import Pool
+from memtier_plugin.storage.readers import Reader
+
+_SURPRISING: Final = 50  # the best of the first ranking, whose surprise is looked at
+
+
+class FusedRanker(Ranker):
+    """Ranks as True Memory was published: the ranks by words and by vectors are fused."""
+
+    merges = False
+
+    def size(self, settings: Settings) -> Rrf:
+        """Return the k and the token budget of `rrf`."""
+        return settings.rrf
+
+    def weights(self, settings: Settings, model: str | None) -> dict[str, float]:
+        """Return what each ranking counts (True Memory, eq. 3)."""
+        return dict(fused_search.WEIGHTS)
+
+    def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
+        """Rank facts and entries together."""
+        fused = fused_search.FusedSearch(
+            search.reader, search.settings, [*search.scopes, *search.shared], search.check
+        )
+        expansion = search.expansion.vector if search.expansion else None
+        order = fused.rank(search.parse(query), search.vector, expansion)
+        return SearchResult(
+            order.ranked,
+            order.postings,
+            order.vectors,
+            partly_embedded=search.partly_embedded,
+            terms=order.terms,
+            model=search.vector.model if search.vector else None,
+        )
+
+
+RRF: Final = FusedRanker()
+
+
+def score_surprise(pool: Pool, reader: Reader, scopes: Sequence[int]) -> list[float]:
+    """Score how much an entry said that no earlier line of the scopes did (predictive layer).
+
+    A fingerprint is new where one of its words is.
+    """
+    words = pool.query.tokenizer.words
+    texts = {
+        row: stored.item.text
+        for row, stored in reader.items_by_row(best_rows(pool.first, _SURPRISING)).items()
+        if isinstance(stored.item, Entry)
+    }
+    parts = {
+        mark: words(mark.partition(":")[2])
+        for text in texts.values()
+        for mark in fingerprints(text)
+    }
+    first = reader.first_rows(scopes, {*chain.from_iterable(parts.values())})
+    since = {mark: {first.get(word) for word in words} for mark, words in parts.items()}
+    return pool.values(
+        {row: line_surprise(text, partial(_begins, since, row)) for row, text in texts.items()}
+    )
+
+
+def _begins(since: Mapping[str, Collection[int | None]], row: int, mark: str) -> bool:
+    """Return whether a fingerprint is first found in a row."""
+    return row in since[mark]

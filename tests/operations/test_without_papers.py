@@ -1,0 +1,82 @@
+"""Without the papers' package, what it would do is named, and what it wrote is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pluggy
+import pytest
+
+from memtier_plugin import MemTier
+from memtier_plugin.core import event_payload, hookspecs, plugins
+from memtier_plugin.core.events import payload_of
+from memtier_plugin.core.records import decode_event
+from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.views.log import describe_event
+from tests.loopback import Loopback
+
+LINES = (Path(__file__).parents[1] / "golden/ledger_lines.jsonl").read_bytes().splitlines()
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Register the shipped plugins alone."""
+    manager = pluggy.PluginManager(hookspecs.ENTRY_POINT_GROUP)
+    manager.add_hookspecs(hookspecs)
+    for name in plugins.SHIPPED_PLUGINS:
+        manager.register(import_module(name), name)
+    monkeypatch.setattr(plugins, "_extensions", lambda: manager)
+    event_payload.plugin_payload.cache_clear()
+    yield
+    event_payload.plugin_payload.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["attribute", "learn"])
+def test_lines_of_a_missing_plugin_are_kept(kind: str) -> None:
+    """An event of a kind that nothing installed knows is read, written back and listed."""
+    [line, *_] = [line for line in LINES if json.loads(line).get("kind") == kind]
+    event = decode_event(line)
+    assert payload_of(event) is None and describe_event(event) == kind
+    assert event.to_json().items() <= json.loads(line).items()
+
+
+def test_settings_of_a_missing_plugin_are_named(home: Path) -> None:
+    """`status` says of each setting which package it needs."""
+    settings = {"attribution.proxy": "logprob", "ask.mode": "tools", "gate.mode": "tag"}
+    with MemTier.open(home, "p", settings=settings) as memory:
+        degraded = "\n".join(map(str, memory.status()["degraded"] + memory.status()["warnings"]))
+    for name in ("attribution.proxy", "ask.mode: tools", "gate.mode"):
+        assert f"{name} is on, but needs a package that is missing" in degraded
+
+
+def test_a_question_is_answered_from_pages_instead(home: Path) -> None:
+    """With `ask.mode: tools` and no plugin for it the pages are read, and the answer says so."""
+    with Loopback() as server:
+
+        def answer(body: dict[str, Any]) -> str:
+            system = body["messages"][0]["content"]
+            if system == load_prompt("integrate").text:
+                quote = "My dog Rex was born in Oslo."
+                finding = {"fact": quote, "quote": quote}
+                return json.dumps({"findings": [finding], "missing": ""})
+            if system == load_prompt("plan").text:
+                return json.dumps({"decision": "DONE", "searches": []})
+            return json.dumps({"enough": True, "answer": "In Oslo.", "cites": [1]})
+
+        server.answers(answer)
+        settings = {
+            "endpoints.local.base_url": server.base_url,
+            "ask.model": "endpoint:local/m",
+            "ask.mode": "tools",
+            "ask.write_back": False,
+        }
+        with MemTier.open(home, "p", settings=settings) as memory:
+            line = {"role": "user", "content": "My dog Rex was born in Oslo."}
+            memory.record([line], session_id="s")
+            reply = memory.ask("Where was my dog Rex born?")
+    assert reply.text == "In Oslo." and reply.pages
+    assert reply.problem == "ask.mode is tools, which needs: pip install memtier-papers"
