@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -106,7 +107,13 @@ def run_in_fork(work: Callable[[], object], seconds: float = PATIENCE) -> str:
 
 
 def end_residents(folder: Path) -> None:
-    """End the residents of the homes in a folder; they would outlive the test."""
+    """End the residents of the homes in a folder; they would outlive the test.
+
+    An MCP server starts one in a thread, which may be about to.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "memtier-start":
+            thread.join(PATIENCE)
     for log in folder.glob("**/logs/resident.log"):
         if owner := find_owner(log.parents[1]):
             owner.send(signal.SIGKILL)

@@ -266,6 +266,7 @@ def test_clock_that_goes_backwards(home: Path, day: Callable[..., datetime]) -> 
 FULL_DISK = """
     import resource, sys
     from pathlib import Path
+    sys.dont_write_bytecode = True  # it would be cut off, too
     from memtier_plugin.core.errors import LedgerError
     from memtier_plugin.memory import MemTier
 
