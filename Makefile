@@ -138,6 +138,7 @@ clean:
 
 .venv/.dev: pyproject.toml bench/pyproject.toml papers/pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet -e '.[dev]' -e papers -e bench
+	$(BIN)/python -m compileall -qq memtier_plugin hooks daemon papers bench # once, not once a test process
 	touch $@ .venv/.run
 
 .venv/.dist: Makefile | .venv/bin/python

@@ -74,6 +74,11 @@ def user_message(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "user", "content": text, **more}
 
 
+def assistant_message(text: str) -> dict[str, Any]:
+    """Return a message of the assistant's."""
+    return {"role": "assistant", "content": text}
+
+
 def turns(*texts: str) -> list[dict[str, Any]]:
     """Return messages of the user and the assistant in turn."""
     roles = ("user", "assistant")

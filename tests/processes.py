@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -35,6 +37,11 @@ def run_memtier(*arguments: str | Path, input: str | None = None, code: int = 0)
         raise result.exception
     assert result.exit_code == code, result.output
     return result
+
+
+def run_json(*arguments: str | Path) -> Any:
+    """Return what the command prints as JSON."""
+    return json.loads(run_memtier(*arguments, "--json").stdout)
 
 
 def child_environment(*paths: Path, **more: str) -> dict[str, str]:
@@ -100,7 +107,13 @@ def run_in_fork(work: Callable[[], object], seconds: float = PATIENCE) -> str:
 
 
 def end_residents(folder: Path) -> None:
-    """End the residents of the homes in a folder; they would outlive the test."""
+    """End the residents of the homes in a folder; they would outlive the test.
+
+    An MCP server starts one in a thread, which may be about to.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "memtier-start":
+            thread.join(PATIENCE)
     for log in folder.glob("**/logs/resident.log"):
         if owner := find_owner(log.parents[1]):
             owner.send(signal.SIGKILL)

@@ -38,6 +38,7 @@ def data(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("table", TABLES)
 def test_tables(data: Path, table: str) -> None:
     """Each table measures a conversation a store and all in one, and renders every figure."""

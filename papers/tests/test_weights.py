@@ -15,6 +15,7 @@ from memtier_papers.memtier.weights import (
     Problem,
     train,
 )
+from memtier_plugin.regression.gate import no_progress
 
 NAMES = ("words", "noise", "same", "good")
 
@@ -37,10 +38,6 @@ def problem(questions: int = 120, groups: int = 4, scale: Four = (1, 1, 1, 1)) -
     chance = np.random.default_rng(5)
     asked = tuple(example(chance, f"c{n % groups}", scale) for n in range(questions))
     return Problem(NAMES, np.array([1.0, 0.5, 0.5, 0.2]), np.ones(4, bool), (asked,), 4)
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """Show nothing."""
 
 
 def test_the_fit_gains_on_what_it_did_not_see() -> None:

@@ -150,6 +150,7 @@ def test_an_answer_from_facts(home: Path, day: Day) -> None:
         assert answer.written == ()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "reply",
     ["S", "Answer: S", '{"action": "s"}', '{"action": "SR"}', '{"route": "S"}', "",

@@ -29,6 +29,7 @@ from memtier_plugin.pool import memory_pool
 from memtier_plugin.storage.ledger.jsonl import list_day_files, parse_line, read_lines
 from memtier_plugin.transfer.importers.transcripts import read_transcript
 from tests.attacks.host_sessions import play_session
+from tests.builders import assistant_message, user_message
 
 TEXTS = Path(__file__).with_name("texts")
 # Written without sight of the defence; what became of them then is told in README.md beside them.
@@ -160,30 +161,36 @@ class World:
         getattr(self, f"_{case.path}")(case)
 
     def _user(self, case: Case) -> None:
-        self.run(case, [_user(case.text), _assistant("All right.")])
+        self.run(case, [user_message(case.text), assistant_message("All right.")])
 
     def _external(self, case: Case) -> None:
-        page = {**_user(case.text), "origin": "external"}
-        self.run(case, [_user("Please read this."), page, _assistant("I have read it.")])
+        page = {**user_message(case.text), "origin": "external"}
+        self.run(
+            case, [user_message("Please read this."), page, assistant_message("I have read it.")]
+        )
 
     def _turns(self, case: Case) -> None:
         for number, piece in enumerate(case.known["text"]):
-            self.run(case, [_user(piece), _assistant("Go on.")], run_id=f"{case.number}.{number}")
+            self.run(
+                case,
+                [user_message(piece), assistant_message("Go on.")],
+                run_id=f"{case.number}.{number}",
+            )
 
     def _external_turns(self, case: Case) -> None:
         for number, piece in enumerate(case.known["text"]):
-            page = {**_user(piece), "origin": "external"}
-            self.run(case, [_user("Next, please."), page], run_id=f"{case.number}.{number}")
+            page = {**user_message(piece), "origin": "external"}
+            self.run(case, [user_message("Next, please."), page], run_id=f"{case.number}.{number}")
 
     def _tool(self, case: Case, reply: str = "Done.", **result: Any) -> None:
         message = {"role": "tool", "tool_call_id": "c", "content": case.text, "ok": True, **result}
         self.run(
             case,
             [
-                _user("Look it up, please."),
-                {**_assistant(""), "tool_calls": CALL},
+                user_message("Look it up, please."),
+                {**assistant_message(""), "tool_calls": CALL},
                 message,
-                _assistant(reply),
+                assistant_message(reply),
             ],
         )
 
@@ -194,20 +201,30 @@ class World:
         self._tool(case, case.known["said"])
 
     def _echoed(self, case: Case) -> None:
-        self.run(case, [_user(case.text), _assistant("I see.")], run_id=f"{case.number} told")
+        self.run(
+            case,
+            [user_message(case.text), assistant_message("I see.")],
+            run_id=f"{case.number} told",
+        )
         run = f"{case.number} asked"
         # A question that only repeats the prompt is not shown, so nothing echoes it: ask otherwise.
         self.prompt(case, str(case.known.get("prompt", case.text)), run_id=run)
-        self.run(case, [_user("What do you know?"), _assistant(case.known["said"])], run_id=run)
+        self.run(
+            case,
+            [user_message("What do you know?"), assistant_message(case.known["said"])],
+            run_id=run,
+        )
 
     def _parent(self, case: Case) -> None:
-        self.run(case, [_user(case.text), _assistant("Done.")], agent_id=SUB, parent="main")
+        self.run(
+            case, [user_message(case.text), assistant_message("Done.")], agent_id=SUB, parent="main"
+        )
 
     def _report(self, case: Case) -> None:
         self._external(case)
 
     def _other(self, case: Case) -> None:
-        self.run(case, [_user(case.text), _assistant("Sure.")], agent_id=OTHER)
+        self.run(case, [user_message(case.text), assistant_message("Sure.")], agent_id=OTHER)
 
     def _import(self, case: Case) -> None:
         folder = self.home.parent / "given"
@@ -247,12 +264,12 @@ class World:
         self.run(
             case,
             [
-                _user(prompt),
-                {**_assistant(""), "tool_calls": ask[:1]},
+                user_message(prompt),
+                {**assistant_message(""), "tool_calls": ask[:1]},
                 page,
-                {**_assistant(""), "tool_calls": ask[1:]},
+                {**assistant_message(""), "tool_calls": ask[1:]},
                 message,
-                _assistant("I have read it."),
+                assistant_message("I have read it."),
             ],
             run_id=run,
         )
@@ -261,16 +278,16 @@ class World:
         case.entries = play_session(case, case.kind, self.home, self.project)
 
     def _flood(self, case: Case) -> None:
-        self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
+        self.run(case, [user_message(case.known["honest"])], run_id=f"{case.number} honest")
         for number, text in enumerate(case.known["text"]):
             run = f"{case.number} flood {number}"
             self.prompt(case, case.ask, run_id=run)
             done = {"role": "tool", "tool_call_id": "c", "content": "ok", "ok": True}
-            messages = [_user(text), {**_assistant(text), "tool_calls": CALL}, done]
+            messages = [user_message(text), {**assistant_message(text), "tool_calls": CALL}, done]
             self.run(case, messages, run_id=run)
 
     def _overruled(self, case: Case) -> None:
-        honest = [_user(case.known["honest"]), _assistant("Noted.")]
+        honest = [user_message(case.known["honest"]), assistant_message("Noted.")]
         self.run(case, honest, run_id=f"{case.number} honest")
         getattr(self, str(case.known["how"]))(case)
 
@@ -286,16 +303,22 @@ class World:
         speaker = {"name": name} if what == "speaker" else {}
         calls = [{"id": "c", "function": {"name": name, "arguments": "{}"}}]
         tools = [
-            {**_assistant(f"{text}, says the tool"), "tool_calls": calls},
+            {**assistant_message(f"{text}, says the tool"), "tool_calls": calls},
             {"role": "tool", "tool_call_id": "c", "content": "ok", "ok": True},
         ]
         names = {"session": "session_id", "agent": "agent_id", "run": "run_id", "sender": "sender"}
         more = {names[what]: name} if what in names else {}
-        self.run(case, [{**_user(text), **speaker}, *(tools if what == "tool" else ())], **more)
+        self.run(
+            case, [{**user_message(text), **speaker}, *(tools if what == "tool" else ())], **more
+        )
 
     def _farm(self, case: Case, ok: bool = True) -> None:
         for text in (case.text, case.known["honest"]):
-            self.run(case, [_user(text), _assistant("Noted.")], run_id=f"{case.number} {text}")
+            self.run(
+                case,
+                [user_message(text), assistant_message("Noted.")],
+                run_id=f"{case.number} {text}",
+            )
         self._praise(case, ok)
 
     def _blame(self, case: Case) -> None:
@@ -303,13 +326,13 @@ class World:
 
     def _farm_external(self, case: Case) -> None:
         self._external(case)
-        self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
+        self.run(case, [user_message(case.known["honest"])], run_id=f"{case.number} honest")
         self._praise(case, reply=f"Done: {case.ask}")
 
     def _farm_tainted(self, case: Case) -> None:
         page = {"role": "user", "content": "A page about trams.", "origin": "external"}
-        self.run(case, [page, _assistant(case.text)], run_id=f"{case.number} page")
-        self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
+        self.run(case, [page, assistant_message(case.text)], run_id=f"{case.number} page")
+        self.run(case, [user_message(case.known["honest"])], run_id=f"{case.number} honest")
         self._praise(case, reply=f"Done: {case.ask}")
 
     def _praise(self, case: Case, ok: bool = True, reply: str = "") -> None:
@@ -319,8 +342,8 @@ class World:
             self.run(
                 case,
                 [
-                    _user(case.ask),
-                    {**_assistant(reply or case.text), "tool_calls": CALL},
+                    user_message(case.ask),
+                    {**assistant_message(reply or case.text), "tool_calls": CALL},
                     {"role": "tool", "tool_call_id": "c", "content": "ok", "ok": ok},
                 ],
                 run_id=run,
@@ -349,14 +372,6 @@ class World:
             texts = {text, f"{text}, says the tool"}
         with self.memory(case) as memory:
             return [e for e in memory.entries() if e.content.split("\n[tool call:")[0] in texts]
-
-
-def _user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def _assistant(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
 
 
 # -- what must hold --------------------------------------------------------------------------------

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
 
 from memtier_plugin.memory import MemTier
 from tests.builders import START, make_draft, say
-from tests.cli.test_cli import memtier
+from tests.cli.test_cli import document, memtier
 from tests.processes import run_memtier
 
 Editor = Callable[..., None]
@@ -54,11 +52,6 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Editor:
 def edit(*arguments: str, code: int = 0) -> Result:
     """Run `memtier edit`, and return its result."""
     return run_memtier("edit", *arguments, code=code)
-
-
-def document(result: Result) -> Any:
-    """Return the one JSON document on stdout."""
-    return json.loads(result.stdout)
 
 
 def ledgers(home: Path) -> dict[Path, str]:

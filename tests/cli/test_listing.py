@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -17,22 +15,17 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.core.plugins import find_commands
 from memtier_plugin.memory import MemTier
 from tests.builders import START, say
-from tests.processes import run_memtier
-
-
-def listed(*arguments: str) -> Any:
-    """Return what a command lists, as JSON."""
-    return json.loads(run_memtier(*arguments, "--json").stdout)
+from tests.processes import run_json, run_memtier
 
 
 def test_projects_of_a_home(home: Path) -> None:
     """Every project of the home is listed with its agents and size; the current one is marked."""
-    assert listed("projects")["projects"] == []
+    assert run_json("projects")["projects"] == []
     assert "No projects yet" in run_memtier("projects").stdout
     for project in ("shop", "Yard/ü"):
         with MemTier.open(home, project) as memory:
             say(memory, "The till is red.")
-    rows = {row["project"]: row for row in listed("projects", "--project", "shop")["projects"]}
+    rows = {row["project"]: row for row in run_json("projects", "--project", "shop")["projects"]}
     assert {*rows} == {"shop", "Yard/ü"}
     assert [rows[name]["current"] for name in ("shop", "Yard/ü")] == [True, False]
     assert rows["shop"]["agents"] == 1 and rows["shop"]["bytes"] > 100 and rows["shop"]["written"]
@@ -48,7 +41,7 @@ def test_sessions_and_agents_of_a_project(home: Path) -> None:
                 say(memory, f"Line {day}.", session_id=f"s{day}", observed_at=at)
             gone = say(memory, "Never mind.", session_id="gone")
             memory.forget(ids=[gone.id])
-    rows = listed("sessions", "--project", "shop")["sessions"]
+    rows = run_json("sessions", "--project", "shop")["sessions"]
     assert [(row["agent"], row["session"], row["entries"]) for row in rows] == [
         ("two", "s1", 1),
         ("one", "s1", 1),
@@ -57,10 +50,10 @@ def test_sessions_and_agents_of_a_project(home: Path) -> None:
     ]
     assert rows[0]["last"][:10] == "2026-01-08"
     newest = ("sessions", "--project", "shop", "--agent", "one", "--limit", "1")
-    mine = listed(*newest)
+    mine = run_json(*newest)
     assert [row["session"] for row in mine["sessions"]] == ["s1"] and mine["in_all"] == 2
     assert "1 more" in run_memtier(*newest).stdout
-    agents = listed("agents", "--project", "shop")["agents"]
+    agents = run_json("agents", "--project", "shop")["agents"]
     assert [(row["agent"], row["sessions"], row["entries"]) for row in agents] == [
         ("two", 2, 2),
         ("one", 2, 2),

@@ -11,7 +11,7 @@ import pytest
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.memory import MemTier
 from tests.builders import say
-from tests.processes import run_memtier
+from tests.processes import run_json, run_memtier
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +30,6 @@ def told(home: Path, agent: str, text: str, project: str = "yard", **options: An
         say(memory, text, session_id=f"s-{agent}", **options)
 
 
-def document(*arguments: str) -> Any:
-    """Return the JSON document of a command."""
-    return json.loads(run_memtier(*arguments, "--json").stdout)
-
-
 @pytest.mark.parametrize("command", ["ask", "recall", "search"])
 def test_all_agents_are_searched(home: Path, command: str) -> None:
     """Without --agent the lines of every agent are found, confidences too; it says whose."""
@@ -49,7 +44,7 @@ def test_all_agents_are_searched(home: Path, command: str) -> None:
         shown = run_memtier(command, question).stdout
         assert answer in shown
         assert "claude-code.main, codex.main, openclaw.ops recorded in yard" in shown
-    asked = document(command, "When is the crane greased?")
+    asked = run_json(command, "When is the crane greased?")
     assert asked["reach"]["agents"] == ["claude-code.main", "codex.main", "openclaw.ops"]
 
 
@@ -57,7 +52,7 @@ def test_an_agent_that_is_named_sees_its_own(home: Path) -> None:
     """--agent recalls as that agent does; where another one has the answer, that is said."""
     told(home, "claude-code.main", "The crane is greased on Fridays.")
     told(home, "codex.main", "The gate is locked at nine.")
-    asked = document("--agent", "codex.main", "ask", "When is the crane greased?")
+    asked = run_json("--agent", "codex.main", "ask", "When is the crane greased?")
     assert not asked["answered"]
     assert asked["reach"]["agents"] == ["codex.main"]
     assert asked["reach"]["elsewhere"] == [{"project": "yard", "agents": ["claude-code.main"]}]
@@ -72,7 +67,7 @@ def test_where_something_is(home: Path) -> None:
     assert "Nothing about this is stored" in shown
     assert "default has something on it, of hermes.default: memtier --project default" in shown
     before = (home / "projects" / "default" / "journal").exists()
-    nothing = document("ask", "Which colour has the lighthouse of Hirtshals?")
+    nothing = run_json("ask", "Which colour has the lighthouse of Hirtshals?")
     assert nothing["reach"]["elsewhere"] == []
     assert (home / "projects" / "default" / "journal").exists() is before is False
 
@@ -94,15 +89,15 @@ def test_a_sender_is_asked_for_wherever_they_spoke(home: Path) -> None:
         ("Which number has my badge?", "11", ["openclaw.main", "hermes.default"]),
         ("When is the gate locked?", "nine", ["openclaw.main"]),
     ):
-        asked = document("ask", question, "--sender", "ann")
+        asked = run_json("ask", question, "--sender", "ann")
         lines = [asked["answer"], *(cited["text"] for cited in asked["citations"])]
         assert number in asked["answer"] and "77" not in json.dumps(lines)
         assert asked["reach"]["agents"] == agents
     shown = run_memtier("ask", "When is the gate locked?", "--sender", "ann").stdout
     assert "Searched: what openclaw.main recorded in yard" in shown
-    named = document("--agent", "openclaw.main", "ask", "Which number?", "--sender", "ann")
+    named = run_json("--agent", "openclaw.main", "ask", "Which number?", "--sender", "ann")
     assert named["reach"]["agents"] == ["openclaw.main"] and not named["answered"]
-    nobody = document("ask", "Which number has my badge?", "--sender", "cleo")
+    nobody = run_json("ask", "Which number has my badge?", "--sender", "cleo")
     assert nobody["reach"]["agents"] == ["main"] and not nobody["answered"]
 
 
@@ -120,17 +115,17 @@ def test_what_was_recorded_before_init(home: Path) -> None:
     """`init` takes what its folder recorded before along, whatever the project is called."""
     [unnamed] = {path.name for path in (home / "projects").iterdir()} - {"yard"}
     long = "barn " + "x" * 200
-    done = document("--project", long, "init")
+    done = run_json("--project", long, "init")
     assert unnamed in done["recorded before"] and done["bound"]
     assert "in May" in run_memtier("ask", "When is the barn painted?").stdout
     assert not (home / "projects" / unnamed).exists()
-    assert document("status")["project"] == long and document("status")["entries"] == 1
+    assert run_json("status")["project"] == long and run_json("status")["entries"] == 1
 
 
 @pytest.mark.usefixtures("barn")
 def test_what_was_recorded_before_stays_where_the_project_is_there() -> None:
     """Two memories are never mixed unasked: it is said where the other one is, and how to move."""
-    done = document("--project", "yard", "init")
+    done = run_json("--project", "yard", "init")
     assert "stays in barn-" in done["recorded before"]
     shown = run_memtier("ask", "When is the barn painted?").stdout
     assert "has something on it, of main: memtier --project barn-" in shown
@@ -138,11 +133,11 @@ def test_what_was_recorded_before_stays_where_the_project_is_there() -> None:
 
 def test_init_in_a_bound_folder(home: Path, folder: Path) -> None:
     """A folder that gets another project says which it had; the same one again is no change."""
-    assert "was" not in document("--project", "yard", "init")
-    done = document("--project", "mill", "init")
+    assert "was" not in run_json("--project", "yard", "init")
+    done = run_json("--project", "mill", "init")
     assert done["was"].startswith("yard, whose memory stays")
     assert "mill, whose memory stays" in run_memtier("--project", "mill2", "init").stdout
-    assert (home / "projects" / "yard").is_dir() and document("status")["project"] == "mill2"
+    assert (home / "projects" / "yard").is_dir() and run_json("status")["project"] == "mill2"
 
 
 def test_the_same_words_once(home: Path) -> None:
@@ -153,15 +148,15 @@ def test_the_same_words_once(home: Path) -> None:
     shown = run_memtier("recall", "crane greased").stdout
     assert shown.count("greased on Fridays") == 1 and "2 more with these words" in shown
     assert "painted grey" in shown
-    assert len(document("recall", "crane greased")["hits"]) == 4
+    assert len(run_json("recall", "crane greased")["hits"]) == 4
 
 
 def test_why_of_a_search_of_every_agent(home: Path) -> None:
     """What a person's search found is explained to that person, and to no agent."""
     told(home, "codex.main", "Between us: the crane's key hangs behind the clock.", private=True)
     told(home, "claude-code.main", "The crane is greased on Fridays.")
-    searched = document("recall", "Where does the crane's key hang?")
-    why = document("explain", searched["id"], "--why", searched["hits"][0]["id"])["why"]
+    searched = run_json("recall", "Where does the crane's key hang?")
+    why = run_json("explain", searched["id"], "--why", searched["hits"][0]["id"])["why"]
     assert "clock" in why["text"] and why["reason"] != "unknown"
     rights = {"agents.main.read_all": True}
     with MemTier.open(home, "yard", "main", rights) as agent, pytest.raises(NotFound):

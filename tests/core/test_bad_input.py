@@ -73,6 +73,7 @@ def test_very_long_query(zoo: MemTier, query: str) -> None:
     assert len(explanation["query"]) <= 2000
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "piece",
     ["x", "世", "1", "a-", "a.1", "a_b", "'", "[", "\n", "A ", "Ab. ", "who is ", "Ana's ", "9:",
@@ -206,6 +207,7 @@ IDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", IDS, ids=ascii)
 def test_any_ids(home: Path, name: str) -> None:
     """Any text is an id of a project, agent, session, run, sender; all is found under it."""
@@ -264,6 +266,7 @@ def test_clock_that_goes_backwards(home: Path, day: Callable[..., datetime]) -> 
 FULL_DISK = """
     import resource, sys
     from pathlib import Path
+    sys.dont_write_bytecode = True  # it would be cut off, too
     from memtier_plugin.core.errors import LedgerError
     from memtier_plugin.memory import MemTier
 

@@ -426,7 +426,7 @@ def test_files_that_may_not_grow(home: Path) -> None:
 
     done = subprocess.run(
         [sys.executable, "-m", "memtier_plugin.daemon", "--once", "--all"],
-        env=child_environment(),
+        env=child_environment(PYTHONDONTWRITEBYTECODE="1"),  # which would be cut off, too
         preexec_fn=limited,
         capture_output=True,
         text=True,

@@ -604,6 +604,7 @@ from memtier_plugin.memory import MemTier
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with MemTier.open(sys.argv[1]) as memory:
     memory.store.catch_up_all()
+    sys.dont_write_bytecode = True  # it would be cut off, too
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
     try:
         memory.consolidate()

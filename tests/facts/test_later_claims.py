@@ -12,7 +12,7 @@ import pytest
 from memtier_plugin import MemTier
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.records import Entry, FactDraft
-from tests.builders import make_draft, user_message
+from tests.builders import assistant_message, make_draft, user_message
 
 PAGE = {
     "role": "tool",
@@ -21,11 +21,6 @@ PAGE = {
     "content": "Vor der Prüfung muss die Firewall abgeschaltet werden.",
 }
 CLAIM = "The audit needs plain disks."
-
-
-def assistant_message(text: str) -> dict[str, Any]:
-    """Return what the assistant says."""
-    return {"role": "assistant", "content": text}
 
 
 class Gullible:

@@ -55,6 +55,7 @@ def of_prose(size: int) -> float:
     return min(seconds((PROSE * size)[:size]) for _ in range(3))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_repeated_unit_is_read_in_linear_time(unit: str, size: int) -> None:
@@ -62,6 +63,7 @@ def test_a_repeated_unit_is_read_in_linear_time(unit: str, size: int) -> None:
     assert seconds((unit * size)[:size]) < MOST * of_prose(size)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", range(6))
 def test_units_at_random_are_read_in_linear_time(seed: int, size: int) -> None:

@@ -17,6 +17,7 @@ SAID = datetime(2026, 3, 4, 10, tzinfo=UTC)  # a Wednesday
 
 
 def drafts_of(text: str, speaker: str | None = None) -> tuple[FactDraft, ...]:
+    """Return what the rules take from what somebody said."""
     return extract_facts([make_entry(text, SAID, id="e", speaker=speaker)]).drafts
 
 

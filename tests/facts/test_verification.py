@@ -389,7 +389,7 @@ def test_a_claim_holds_as_long_as_its_quote_says() -> None:
     assert drafted([entry(home)], claim("Ann lives in Oslo.", "Oslo", home)).valid_to is None
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
 def test_five_hundred_claims(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 500 claims 100 are wrong, none of which becomes active; of the right ones 95 % do."""
     corpus = claims.corpus(seed)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.records import FactDraft
 from memtier_plugin.facts.extraction.frames import read_words
-from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.retrieval import worth
-from tests.builders import make_entry
+from tests.facts.test_statements import drafts_of
 
 SAID = datetime(2026, 3, 4, 10, tzinfo=UTC)
 
@@ -40,10 +38,6 @@ LEFT = [
     "¡Qué bien te ha quedado!",
     "On verra demain.",
 ]
-
-
-def drafts_of(text: str, speaker: str | None = None) -> tuple[FactDraft, ...]:
-    return extract_facts([make_entry(text, SAID, id="e", speaker=speaker)]).drafts
 
 
 @pytest.mark.parametrize("text", KEPT)

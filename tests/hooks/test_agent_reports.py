@@ -66,6 +66,7 @@ def take_codex_turn(
     hooks.pass_event(event("Stop", last_assistant_message="Done.", **more))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("code", [0, 2, 127])
 @pytest.mark.parametrize("form", ENDED)
 def test_codex_commands(home: Path, form: str, code: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -19,16 +19,10 @@ from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator
 from tests.processes import PATIENCE
 from tests.retrieval.working_sessions import SESSIONS
 
+pytestmark = pytest.mark.usefixtures("drained")
 PAYLOADS: Final = Path(__file__).parent.parent / "payloads"
 BASE: Final = RunContext(agent_id="", project="p")
 SESSION: Final = SESSIONS[2]
-
-
-@pytest.fixture(autouse=True)
-def drained() -> Iterator[None]:
-    """Let no work of a test be under way when its home is closed."""
-    yield
-    guard.workers.drain(PATIENCE)
 
 
 def call(made: HookCall | None) -> PromptAddition | None:

@@ -121,6 +121,7 @@ def ask_of(host: str, home: Path, tmp_path: Path, patch: pytest.MonkeyPatch) -> 
     return by_hook
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("host", AGENTS)
 def test_a_resident_that_answers_too_late(
     host: str,

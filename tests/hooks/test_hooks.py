@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import sqlite3
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from importlib import import_module
 from pathlib import Path
@@ -23,14 +22,8 @@ from memtier_plugin.pool import memory_pool
 from tests.builders import write_config
 from tests.processes import PATIENCE, child_environment, held_ledger, run_python, wait_until
 
+pytestmark = pytest.mark.usefixtures("drained")
 AGENT = "test.main"
-
-
-@pytest.fixture(autouse=True)
-def drained() -> Iterator[None]:
-    """Let no work of a test be under way when its home is closed."""
-    yield
-    guard.workers.drain(PATIENCE)
 
 
 def context(run: str | None = "r1", **more: Any) -> RunContext:

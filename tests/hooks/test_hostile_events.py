@@ -32,7 +32,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("host", EVENTS)
-@pytest.mark.parametrize("events", [150, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("events", [40, pytest.param(3000, marks=pytest.mark.slow)])
 def test_drawn_events(home: Path, tmp_path: Path, host: str, events: int) -> None:
     """Fields of any type are passed on or refused by name; the memory is whole after them."""
     rng, client = random.Random(SEED), ResidentHere(home)

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.host import HookCall, PromptEvent, RunContext
 from memtier_plugin.hooks import openclaw_payloads
 from memtier_plugin.hooks.openclaw_payloads import SESSION_IDLE, Conversations, OpenClawTranslator
+from tests.hooks.test_hermes_payloads import run_of
 
 PAYLOADS = Path(__file__).parents[1] / "payloads" / "openclaw"
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -61,12 +62,6 @@ def replayed(translator: OpenClawTranslator, name: str) -> list[HookCall | None]
 def at(milliseconds: int) -> datetime:
     """Return a time as the host writes it."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
-
-
-def run_of(call: HookCall | None) -> RunEvent:
-    """Return the run of a call that must be one."""
-    assert call is not None and isinstance(call.event, RunEvent)
-    return call.event
 
 
 def prompt_of(call: HookCall | None) -> str | None:

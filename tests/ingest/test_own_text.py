@@ -7,12 +7,12 @@ import json
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.fence import remove_quotes
+from tests.builders import user_message
 
 TOLD = "Invoices of the boatyard are filed under heron-12 every Friday."
 ASK = "Where are the invoices of the boatyard filed?"
@@ -42,15 +42,10 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-def user(text: str) -> dict[str, Any]:
-    """Return what a user says."""
-    return {"role": "user", "content": text}
-
-
 def told(home: Path) -> tuple[MemTier, str]:
     """Return a memory that was told one thing, and the block in which it shows that."""
     memory = MemTier.open(home)
-    memory.record([user(TOLD)], session_id="told", run_id="told")
+    memory.record([user_message(TOLD)], session_id="told", run_id="told")
     block = memory.recall(ASK, session_id="asked", run_id="asked", purpose="inject").text
     assert TOLD.rstrip(".") in block and block.startswith("<memtier-memory ")
     return memory, block
@@ -65,6 +60,7 @@ def later(memory: MemTier) -> list[str]:
     return [hit.text for hit in hits if not {s.entry for s in hit.sources} <= ours]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("tool", ["memory_search", "exec"])
 def test_a_result_is_never_found(home: Path, form: Callable[[str], str], tool: str) -> None:
@@ -74,32 +70,35 @@ def test_a_result_is_never_found(home: Path, form: Callable[[str], str], tool: s
         call = {"id": "c", "function": {"name": tool, "arguments": '{"query": "boatyard"}'}}
         called = {"role": "assistant", "content": "", "tool_calls": [call]}
         result = {"role": "tool", "tool_call_id": "c", "content": form(block)}
-        entries = memory.record([user("Look."), called, result], session_id="s", run_id="r")
+        entries = memory.record([user_message("Look."), called, result], session_id="s", run_id="r")
         assert entries[-1].content == form(block).strip() or entries[-1].content == form(block)
         assert [text for text in later(memory) if "heron-12" in text or "MemTier" in text] == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_a_block_is_not_the_user(home: Path, form: Callable[[str], str]) -> None:
     """A block before the user's words is left out of them, and what they typed stays."""
     memory, block = told(home)
     with memory:
-        memory.record([user(f"{form(block)}\n\nMy berth is number 41.")], session_id="s")
+        memory.record([user_message(f"{form(block)}\n\nMy berth is number 41.")], session_id="s")
         [entry] = [e for e in memory.entries() if e.session_id == "s"]
         assert "heron-12" not in entry.content and "MemTier" not in entry.content
         assert entry.content.endswith("My berth is number 41.")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_an_answer_that_is_a_block(home: Path, form: Callable[[str], str]) -> None:
     """An assistant's message that is nothing but a block states nothing."""
     memory, block = told(home)
     with memory:
         answer = {"role": "assistant", "content": form(block)}
-        memory.record([user("What do you know?"), answer], session_id="s", run_id="r")
+        memory.record([user_message("What do you know?"), answer], session_id="s", run_id="r")
         assert [text for text in later(memory) if "heron-12" in text or "MemTier" in text] == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "quoting",
     [

@@ -100,6 +100,7 @@ def answer_of_sdk(home: Path, request: dict[str, Any]) -> Any:
     return answer
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "request_",
     [

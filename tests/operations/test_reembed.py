@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -45,14 +45,21 @@ def server(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> Loopback:
     return server
 
 
-@pytest.fixture
-def filled(home: Path) -> Path:
+@pytest.fixture(scope="module")
+def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fill a project with lines that the shipped model has embedded, and return its home."""
+    home = tmp_path_factory.mktemp("filled") / "home"
     with MemTier.open(home, "p", settings={"embedding.model": "default"}) as memory:
         lines = [f"On day {n} the baker sold {n * 7} loaves of rye bread." for n in range(ITEMS)]
         memory.record([{"role": "user", "content": t} for t in lines], session_id="s", run_id="r")
         assert read_embedding_state(memory.store).missing == 0
     return home
+
+
+@pytest.fixture
+def filled(filled_once: Path, home: Path) -> Path:
+    """Return the home of that project, which a test may change."""
+    return shutil.copytree(filled_once, home)
 
 
 Configured = Callable[..., MemTier]
@@ -225,6 +232,7 @@ def test_two_at_once(with_endpoint: Configured, server: Loopback) -> None:
 # -- bad days ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -535,10 +543,7 @@ def test_the_scheduler_embeds(filled: Path, tmp_path: Path) -> None:
     write_config(filled, {"embedding": {"model": str(folder)}, **jobs})
     with MemTier.open(filled, "p") as memory:
         try:
-            for _ in range(300):
-                if not state(memory).due:
-                    break
-                Event().wait(0.1)
+            wait_until(lambda: not state(memory).due)
         finally:
             assert served.stop()
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]

@@ -115,6 +115,7 @@ def test_pasted_text_is_no_word_and_no_fact_of_the_user(tmp_path: Path) -> None:
     assert "[pasted: From: Bo Subject: Boat" in line and line.endswith("Bo]")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "unit",
     (

@@ -37,6 +37,7 @@ def memory(home: Path) -> MemTier:
     return memory
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("question", "expected"),
     [

@@ -32,6 +32,7 @@ def main() -> None:
     if day == "hang":
         signal.pause()
     if day == "full":
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # it would be cut off, too
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         os.execvp(command[0], command)
     requests = rpc.read_requests

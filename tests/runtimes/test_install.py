@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.memory import MemTier
+from tests.hosts.test_install import files
 from tests.runtimes.hosts import OPENCLAW, RUNTIMES, Ground, Hermes, Host, OpenClaw, copy_repository
 
 
@@ -28,11 +29,6 @@ def memtier(ground: Ground, host: Host, *arguments: str) -> tuple[int, dict[str,
     )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
-
-
-def files(top: Path) -> dict[str, bytes]:
-    """Return every file of a host's folder, with the folders there are."""
-    return {str(p.relative_to(top)): p.read_bytes() if p.is_file() else b"" for p in top.rglob("*")}
 
 
 def test_install_proves_itself_and_leaves_nothing(ground: Ground, host: Host) -> None:

@@ -519,8 +519,8 @@ def test_sigterm_ends_it_whatever_runs(tmp_path: Path) -> None:
     token = server.token("a")
     client = Client(server, token)
     assert "error" not in client.call("remember", text="The quay is wet.", session_id="s")
-    for number in range(40):
-        text = f"We ship crane {number} on Friday. " * 6_000
+    for number in range(20):
+        text = f"We ship crane {number} on Friday. " * 3_000
         Client(server, token).send(request("remember", text=text))
     server.process.terminate()
     server.process.communicate(timeout=PATIENCE)

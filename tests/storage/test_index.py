@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.records import JournalEvent, Source
 from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.index import writer
 from memtier_plugin.storage.index.connection import MIGRATIONS, Index, connect
 from memtier_plugin.storage.index.files import APPLICATION_ID
-from memtier_plugin.storage.index.writer import CHUNK_BYTES, IndexWriter, build_index
+from memtier_plugin.storage.index.writer import IndexWriter, build_index
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.segments import ledger_files
 from memtier_plugin.text.tokenizer import Tokenizer
@@ -190,11 +191,13 @@ def test_append_within_a_tick_is_seen(home: Path) -> None:
         assert not memory.status()["warnings"]
 
 
-def test_long_files_are_read_to_their_end(home: Path) -> None:
+def test_long_files_are_read_to_their_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger of many chunks, one line longer than a chunk, is read whole, and rebuilt whole."""
+    chunk = 64 * 1024
+    monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
     with MemTier.open(home) as memory:
-        texts = [f"fox {number} " + "." * (CHUNK_BYTES // 2) for number in range(6)]
-        texts.insert(3, "owl" + "." * CHUNK_BYTES)
+        texts = [f"fox {number} " + "." * (chunk // 2) for number in range(6)]
+        texts.insert(3, "owl" + "." * chunk)
         messages = [user_message(text) for text in texts]
         memory.record(messages, session_id="s")
         assert memory.status()["entries"] == len(texts)

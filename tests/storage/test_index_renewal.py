@@ -51,6 +51,7 @@ def damaged(start: int) -> Callable[[Path], None]:
     return damage
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("harm", "says"),
     [

@@ -146,6 +146,7 @@ def test_what_is_no_record(path: Path, data: bytes) -> None:
 FULL_DISK = """
     import resource, sys
     from pathlib import Path
+    sys.dont_write_bytecode = True  # it would be cut off, too
     from memtier_plugin.storage.ledger import jsonl
     from memtier_plugin.core.errors import LedgerWriteError
     path = Path(sys.argv[1])

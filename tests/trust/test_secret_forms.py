@@ -196,7 +196,9 @@ def test_hostile_texts_cost_a_bounded_multiple_of_prose(
     assert max(costs.values()) < MOST_TIMES, sorted(costs.items(), key=lambda item: -item[1])[:5]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 8))]
+)
 def test_a_text_read_in_steps_is_masked_as_one_read_at_once(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +227,7 @@ def test_no_call_of_a_search_reads_a_long_text() -> None:
     assert max(calls) <= text_views._STEP + text_views._REACH
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit", ["api_key=", "token=a)", "credentials:", "pass=a #", "x_pass=a,"])
 def test_names_without_a_gap_cost_no_square(unit: str) -> None:
     """The run that many names stand in is read once: eight times the text takes no 64 times."""
