@@ -55,7 +55,7 @@ def _list_commands(group: click.Group, path: str) -> Iterator[tuple[str, dict[st
 def _find_readers(path: tuple[str, ...]) -> Iterator[str]:
     """Yield the files that read a setting: those that name it with its group, or else both apart.
 
-    The schema alone is named where no file does so.
+    The schema alone is named where no file does so, or more than five.
     """
     words = [word for word in path if word != "*"]
     together = re.compile(r"\.".join(map(re.escape, words[-2:])) + r"\b")
@@ -64,7 +64,7 @@ def _find_readers(path: tuple[str, ...]) -> Iterator[str]:
     readers = readers or [
         name for name, text in _sources().items() if all(each.search(text) for each in apart)
     ]
-    yield from readers or ["memtier_plugin/core/settings/schema.py"]
+    yield from readers if 0 < len(readers) < 6 else ["memtier_plugin/core/settings/schema.py"]
 
 
 @cache
