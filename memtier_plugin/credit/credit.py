@@ -125,7 +125,7 @@ def _unless_stated(confidence: float) -> float | None:
 
 
 class RunShares:
-    """What the items that were injected into a run have of its reward."""
+    """The shares of the injected items in the reward of a run."""
 
     def __init__(self, actor: Actor, run: str, recalls: Sequence[JournalEvent]) -> None:
         payloads = [RecallEvent.of(event) for event in recalls]

@@ -38,8 +38,8 @@ from memtier_plugin.storage.queued_runs import count_queued_runs
 from memtier_plugin.storage.store import Store
 from memtier_plugin.telemetry.state import describe_export
 
-_RECALLS: Final = 200  # the newest ones, whose injections are summed up
-_RERANKS: Final = 20  # the newest recalls, of which it says how many were not reranked
+_RECALLS: Final = 200  # the newest recalls whose injections are summed up
+_RERANKS: Final = 20  # the newest recalls that are looked through for failures of the reranker
 _STALE_SECONDS: Final = 900.0  # since the last synchronisation with a shared ledger
 _FULL_SHARE: Final = 0.9  # of the token budget, from which a block counts as full
 
@@ -100,7 +100,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
 
 
 def _not_reranked(recalls: Sequence[JournalEvent]) -> Iterator[str]:
-    """Say how many recalls kept the first order although a reranker is configured, and why."""
+    """Describe how many recalls kept the first order although a reranker is configured."""
     labels = [RecallEvent.of(recall).label for recall in recalls]
     if why := [label for label in labels if NOT_RERANKED in label]:
         reason = why[0].partition(NOT_RERANKED)[2].lstrip(": ")
@@ -146,9 +146,9 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     behind = store.files_behind()
     names = [segment.name for segment in behind]
     report["index"] |= {**counts, "bytes": store.index_size(), "behind": names}
-    for agent, what, when in reader.last_activity():
-        name = "last_stored" if what == "stored" else "last_recall"
-        if what == "stored":
+    for agent, activity, when in reader.last_activity():
+        name = "last_stored" if activity == "stored" else "last_recall"
+        if activity == "stored":
             when = to_iso(datetime.fromtimestamp(float(when), UTC))
         report["hooks"].setdefault(agent, {})
         report["agents"].setdefault(agent, {})[name] = when
@@ -169,9 +169,9 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
         report["warnings"].append(
             f"{counts['bad_lines']} ledger lines could not be read: `memtier doctor` names them"
         )
-    for when, path, what in reader.notices():
+    for when, path, change in reader.notices():
         if when >= to_iso(now - NOTICE_PERIOD):
-            report["warnings"].append(f"{when} {path} was {what}")
+            report["warnings"].append(f"{when} {path} was {change}")
 
 
 def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
