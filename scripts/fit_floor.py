@@ -245,7 +245,7 @@ def _plan(
 def judged_query(query: QueryEvidence, text: str, hits: Sequence[Hit], asker: str) -> QueryEvidence:
     """Return the evidence of a query as the floor gets it."""
     kinds = prompt_kinds(text)
-    return replace(query, kinds=kinds, own=is_about_asker(kinds, hits, asker))
+    return replace(query, kinds=kinds, about_asker=is_about_asker(kinds, query, hits, asker))
 
 
 def fit(

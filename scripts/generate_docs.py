@@ -212,8 +212,11 @@ def _takes(key: Key) -> str:
         return "a list of texts"
     if kind in (int, float):
         noun = "a whole number" if kind is int else "a number"
-        return noun if math.isinf(key.high) else f"{noun}, {_plain(key.low)} to {_plain(key.high)}"
-    return "an address" if key.url or key.server else "true or false" if kind is bool else "text"
+        low, high = key.limits
+        return noun if math.isinf(high) else f"{noun}, {_plain(low)} to {_plain(high)}"
+    if isinstance(key.limits, str):
+        return "an address"
+    return "true or false" if kind is bool else "text"
 
 
 def _default(key: Key) -> str:

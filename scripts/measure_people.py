@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from memtier_bench.datasets import Conversation, Dataset, load_dataset
+from memtier_bench.intervals import wilson_interval
 from memtier_bench.metrics import recall_at
 from memtier_bench.progress import no_progress
 from memtier_bench.retrieval import BenchRun
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.intervals import paired_difference, wilson_interval
+from memtier_plugin.regression.intervals import paired_difference
 from memtier_plugin.text.style import StyleVector
 
 # Numbers of the questions in each conversation: traits, tastes, interests, beliefs.

@@ -19,6 +19,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.compare import compare_metrics
 from memtier_bench.datasets import Conversation, Dataset
+from memtier_bench.intervals import bootstrap_interval
 from memtier_bench.jobs import WRITTEN, run_background_jobs
 from memtier_bench.metrics import (
     QuestionOutcome,
@@ -42,7 +43,6 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.intervals import bootstrap_interval
 from memtier_plugin.storage.project_folder import ProjectFolder
 
 GROUPS: Final = (

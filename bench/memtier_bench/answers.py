@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from memtier_plugin.regression.intervals import bootstrap_interval, wilson_interval
+from memtier_bench.intervals import bootstrap_interval, wilson_interval
 
 SCORES: Final = ("soft_em", "soft_em_tokens", "f1")  # of a reader's answers, as shown
 

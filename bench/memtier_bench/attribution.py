@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_bench.bigram import score_tokens, tokenize
+from memtier_bench.intervals import wilson_interval
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.synthetic import WordList
 from memtier_bench.tables import Report, ReportTable, Section
 from memtier_papers.memtier.logprob import leave_one_out
+from memtier_papers.memtier.scoring import ScoredText, score_text
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.credit.attribution import affinity
 from memtier_plugin.providers.endpoint import EndpointClient
-from memtier_plugin.providers.scoring import ScoredText
-from memtier_plugin.regression.intervals import wilson_interval
 from memtier_plugin.text.tokenizer import plain_words
 
 SEED: Final = 42
@@ -119,7 +119,7 @@ def _scorer(url: str | None, model: str | None, key_env: str | None) -> tuple[Sc
     if not url:
         return score_by_bigrams, "bigram"
     client = EndpointClient(Endpoint(base_url=url, key_env=key_env or "none"))
-    return lambda text: client.score(model or "", text), model or ""
+    return lambda text: score_text(client, model or "", text), model or ""
 
 
 def score_by_bigrams(text: str) -> ScoredText:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.compare import compare_metrics
 from memtier_bench.datasets import Conversation, load_dataset
+from memtier_bench.intervals import roc_area
 from memtier_bench.metrics import QuestionOutcome, question_figures
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.retrieval import (
@@ -31,7 +32,6 @@ from memtier_papers.true_memory.surprise import fingerprints, line_surprise
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.events import GateEvent
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.intervals import roc_area
 
 _MODES: Final = ("off", "index")
 _ALL: Final = 100_000  # lines, more than any conversation has

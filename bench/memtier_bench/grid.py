@@ -17,10 +17,10 @@ from statistics import mean, median
 from typing import Any, Final
 
 import memtier_plugin
+from memtier_bench.intervals import bootstrap_interval, wilson_interval
 from memtier_bench.progress import Progress
 from memtier_bench.reading import Reader
 from memtier_bench.retrieval import run_retrieval
-from memtier_plugin.regression.intervals import bootstrap_interval, wilson_interval
 
 TABLES: Final = ("tm-6", "tm-7")
 _RERANKER: Final = "MEMTIER_RERANK__MODEL"

@@ -28,6 +28,7 @@ from memtier_bench.datasets import (
     load_dataset,
     load_sets,
 )
+from memtier_bench.intervals import wilson_interval
 from memtier_bench.metrics import latency_percentiles, recall_at
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.retrieval import BenchRun, RecordedConversation, select_questions
@@ -44,7 +45,6 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.settings.keys import all_keys
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.intervals import wilson_interval
 
 KINDS: Final = ("own", "foreign", "generic")
 OFF: Final = "off"  # the floor that every other is compared with

@@ -28,6 +28,7 @@ from memtier_bench.retrieval import (
 )
 from memtier_bench.silence_prompts import build_store
 from memtier_papers.hmo.plugin import prioritiser_of
+from memtier_papers.hmo.tables import PriorityReader
 from memtier_papers.hmo.tiers import TIERS
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Step
@@ -299,7 +300,7 @@ def _measure_gate(run: BenchRun) -> dict[str, Any]:
 
 
 def _tier_sets(memory: MemTier, recorded: RecordedConversation) -> dict[str, set[str]]:
-    entries = memory.store.reader().priorities.active(memory.agent_id, "")
+    entries = memory.store.reader().plugin_tables(PriorityReader).active(memory.agent_id, "")
     return {
         name: {recorded.names[entry.id] for entry in entries if entry.tier == tier}
         for tier, name in enumerate(TIERS[:2], 1)

@@ -22,21 +22,18 @@ from memtier_bench.answers import (
     summarise_answers,
     token_f1,
 )
+from memtier_bench.intervals import bootstrap_interval, wilson_interval
 from memtier_bench.metrics import ndcg_at
 from memtier_bench.reading import Reader
 from memtier_bench.retrieval import run_retrieval
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import EndpointError, Unsupported
-from memtier_plugin.regression.intervals import (
-    bootstrap_interval,
-    paired_difference,
-    wilson_interval,
-)
+from memtier_plugin.regression.intervals import paired_difference
 from tests.loopback import Loopback
 
 FILE = Path(__file__).parents[2] / "tests" / "golden" / "evaluation.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
-MEM_T = json.loads((FILE.parent / "mem_t.json").read_text("utf-8"))
+MEM_T = json.loads((FILE.parents[2] / "papers/tests/golden/mem_t.json").read_text("utf-8"))
 VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
 # Short words of few letters, so that some answers hold each other.

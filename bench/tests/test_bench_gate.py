@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.tests.test_bench import locomo
+from memtier_bench.intervals import roc_area
 from memtier_plugin.cli.main import main
-from memtier_plugin.regression.intervals import roc_area
 
 LABELLED = st.lists(st.tuples(st.integers(0, 5).map(float), st.booleans()), min_size=2).filter(
     lambda rows: len({label for _, label in rows}) == 2

@@ -404,7 +404,7 @@ class Answerer:
     ) -> Recall:
         started = time.monotonic()
         viewer = inquiry.viewer
-        own = text == inquiry.text  # no made-up answer to what a model searches for
+        is_question = text == inquiry.text  # what a model searches for is not expanded
         request = RecallRequest(
             session_id=inquiry.session,
             sender=viewer.sender,
@@ -414,8 +414,8 @@ class Answerer:
         )
         recaller = Recaller(self._actor) if stage else self._recaller
         recaller.stage = stage
-        text = inquiry.question if own else text
-        recall = recaller.recall(text, request, by_meaning=by_meaning, expands=own)
+        text = inquiry.question if is_question else text
+        recall = recaller.recall(text, request, by_meaning=by_meaning, expands=is_question)
         ms = (time.monotonic() - started) * 1000
         read = recall.postings + recall.vectors
         # Of models that expanded the query; those of the block are no cost.
@@ -454,7 +454,7 @@ def _no_route(recall: Recall) -> Route:
 
 
 def _distinct(findings: Sequence[AnswerFinding]) -> list[AnswerFinding]:
-    """Return findings without those that say the same of the same line."""
+    """Return findings without repetitions of the same statement about the same line."""
     distinct: dict[tuple[str, str], AnswerFinding] = {}
     for finding in findings:
         entry = finding.quote.entry.id if finding.quote else ""

@@ -121,7 +121,7 @@ class AnsweringModel:
         return Route(action=action, doubt=doubt, why=("the model says so",), by=self.model.name)
 
     def suffices(self, question: str, lines: Sequence[Hit]) -> bool:
-        """Tell whether the lines of a tier are enough (HMO, section 3.2).
+        """Return whether the lines of a tier are enough (HMO, section 3.2).
 
         Anything but the word for it means that more is needed, as `NEED_MORE` does.
         """
@@ -257,7 +257,7 @@ class AnsweringModel:
 
 
 def route_request(question: str, facts: Sequence[Hit]) -> str:
-    """Return what a model is asked to route; the prompt is ``route``."""
+    """Return the request to the router; the prompt is ``route``."""
     lines = [
         f"[{number}] {hit_time(hit):%Y-%m-%d} (score {hit.score:.2f}) {hit.text}"
         for number, hit in enumerate(facts[:_MAX_FACTS], 1)

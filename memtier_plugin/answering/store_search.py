@@ -92,7 +92,7 @@ class StoreSearch:
         return self._number(self.find(call)) or [NO_RESULTS]
 
     def find(self, call: SearchCall) -> list[AnswerFinding]:
-        """Return what a search shows: lines, and those they rest on, that were not shown before."""
+        """Return the lines found, and those they rest on, as far as they were not shown before."""
         started = time.monotonic()
         hits = self.search(call)
         new = self._take(hits, call.query)
@@ -101,7 +101,7 @@ class StoreSearch:
         return new
 
     def search(self, call: SearchCall) -> list[Hit]:
-        """Return what a search finds, then the lines that it rests on; nothing of it is shown."""
+        """Return the hits of a search, then the lines they rest on; none counts as shown."""
         with self.store.session() as reader:
             hits = self._search(reader, call)
             sources = PageReader(reader, self.viewer).visible_entries(
@@ -130,7 +130,7 @@ class StoreSearch:
         return self.recaller.recall(query, request, expands=False).hits
 
     def _shelved(self, reader: Reader, shelf: str, query: str) -> list[Hit]:
-        """Return what shares most with a query on a shelf; without a query the newest."""
+        """Return the best matches of a query on a shelf; without a query the newest items."""
         viewer, tokenizer = self.viewer, self.store.tokenizer
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=shelf)
         if query:
@@ -171,11 +171,11 @@ class StoreSearch:
 
 
 def render_finding(finding: AnswerFinding) -> str:
-    """Return what a search shows of a hit, as a line of a block."""
+    """Return a finding as a line of a block."""
     [hit] = finding.sources
     return format_line(hit, finding.text)
 
 
 def _is_about(hit: Hit, name: str) -> bool:
-    """Tell whether a fact is about the person of this (normalised) name."""
+    """Return whether a fact is about the person of this (normalised) name."""
     return isinstance(hit.item, Fact) and normalise(hit.item.subject)[0] == name

@@ -32,10 +32,10 @@ def allow(seconds: float, is_wanted: Callable[[], bool] | None = None) -> Iterat
 
 
 def require() -> None:
-    """Go on only if the request may take more time, and somebody waits for it.
+    """Raise unless the request may take more time and its answer is still wanted.
 
     Raises:
-        Exhausted: it is over.
+        Exhausted: the request is over.
     """
     if _allowance.until is not None and time.thread_time() > _allowance.until:
         raise Exhausted("the request took too much processor time: send less text at a time")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, ClassVar, Self
 
 from memtier_plugin.core.records import JournalEvent
@@ -48,11 +47,3 @@ class StateEvent(EventPayload, frozen=True, kw_only=True):
     """An event that changes the state of entries or facts."""
 
     items: tuple[str, ...]
-
-
-@cache
-def plugin_payload(kind: str) -> type[EventPayload] | None:
-    """Return the payload of a kind of event that an installed plugin writes."""
-    from memtier_plugin.core import plugins  # here: few journals have such events
-
-    return plugins.find_event_kinds().get(kind)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any, Final, Literal, Self
 
 from memtier_plugin.core import (
     cause_events,
-    event_payload,
-    priority_events,
     purge_events,
     recall_lines,
     usage_events,
@@ -428,13 +427,21 @@ class HookFailedEvent(EventPayload, frozen=True, kw_only=True):
     error: str = ""
 
 
-_MODULES: Final = (cause_events, priority_events, purge_events, usage_events)
+_MODULES: Final = (cause_events, purge_events, usage_events)
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
     for module in (globals(), *map(vars, _MODULES))
     for payload in module.values()
     if isinstance(payload, type) and issubclass(payload, EventPayload) and "KIND" in vars(payload)
 }
+
+
+@cache
+def plugin_payload(kind: str) -> type[EventPayload] | None:
+    """Return the payload of a kind of event that an installed plugin writes."""
+    from memtier_plugin.core import plugins  # here: few journals have such events
+
+    return plugins.find_event_kinds().get(kind)
 
 
 def new_event(
@@ -461,11 +468,19 @@ def new_event(
     )
 
 
+@cache
+def plugin_payload(kind: str) -> type[EventPayload] | None:
+    """Return the payload of a kind of event that an installed plugin writes."""
+    from memtier_plugin.core import plugins  # here: few journals have such events
+
+    return plugins.find_event_kinds().get(kind)
+
+
 def payload_of(event: JournalEvent) -> EventPayload | None:
     """Return the typed fields of an event; None where nothing installed knows its kind.
 
     Raises:
         KeyError, ValueError: a field is missing or has the wrong type; names it.
     """
-    payload = PAYLOADS.get(event.kind) or event_payload.plugin_payload(event.kind)
+    payload = PAYLOADS.get(event.kind) or plugin_payload(event.kind)
     return payload.of(event) if payload else None

@@ -203,12 +203,12 @@ def _operation_name(name: str, path: Path | None) -> str:
     if path is None:
         return name
     parent, above = path.parent.name, path.parent.parent.name
-    what = path.name.strip(".")
+    label = path.name.strip(".")
     if path.suffix == ".jsonl":
-        what = above if above in ("episodic", "journal") and parent != "_project" else parent
+        label = above if above in ("episodic", "journal") and parent != "_project" else parent
     elif parent in ("hooks", "queue"):  # a file for each agent, or for each run that waits
-        what = "hook notes" if parent == "hooks" else "queue"
-    return f"{name} {what}"
+        label = "hook notes" if parent == "hooks" else "queue"
+    return f"{name} {label}"
 
 
 arm(os.environ.get(VARIABLE, ""), os.environ.get(LOG_VARIABLE, ""))

@@ -111,6 +111,26 @@ class ModelPass(NamedTuple):
     judge: Callable[[Any], Any]
 
 
+class IndexTables(NamedTuple):
+    """Tables of a project's index that a plugin keeps by events of the journal.
+
+    All functions take the connection to the index (an `apsw.Connection`), within a transaction.
+
+    Attributes:
+        name: of the tables as they are; where it is new to an index, they are filled anew.
+        kinds: of the events that they are made of.
+        create: makes those that are missing.
+        clear: empties them.
+        add: folds an event into them; they must not depend on the order of events.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    create: Callable[[Any], None]
+    clear: Callable[[Any], None]
+    add: Callable[[Any, JournalEvent], None]
+
+
 @hookspec(firstresult=True)
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
     """Return the text to add before the user's message, or None.
@@ -188,7 +208,7 @@ def memtier_rerank(
 
 @hookspec(firstresult=True)
 def memtier_ranker(profile: str) -> Any | None:
-    """Return the ranker (`memtier_plugin.retrieval.rankers.Ranker`) of a profile, or None.
+    """Return the ranker (`memtier_plugin.retrieval.search.Ranker`) of a profile, or None.
 
     ``profile`` is `retrieval.profile`, or `retrieval.search` with the default profile.  Nobody is
     asked where both are as by default.
@@ -199,7 +219,7 @@ def memtier_ranker(profile: str) -> Any | None:
 def memtier_expand(
     actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
 ) -> Any | None:
-    """Return another text to search for (`memtier_plugin.retrieval.rankers.Expansion`), or None.
+    """Return another text to search for (`memtier_plugin.retrieval.candidates.Expansion`), or None.
 
     ``until`` is the recall's deadline, a value of ``time.monotonic()``.
     """
@@ -239,6 +259,16 @@ def memtier_why(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
 
 
 @hookspec
+def memtier_status(
+    recalls: Sequence[JournalEvent], reader: Any, settings: Settings
+) -> Mapping[str, Any]:
+    """Return what to add to `status`, by key.
+
+    ``recalls`` are the newest events of recalls.
+    """
+
+
+@hookspec
 def memtier_written(
     home: Path,
     project: str,
@@ -271,6 +301,14 @@ def memtier_event_kinds() -> Sequence[type[EventPayload]]:
 
     Without the plugin such lines are kept, exported and purged like all others; only their fields
     are not looked at.
+    """
+
+
+@hookspec
+def memtier_index_tables() -> Sequence[IndexTables]:
+    """Return tables to keep in the index of every project, by events of the journal.
+
+    Called whenever an index is opened. Read them by `Reader.plugin_tables`.
     """
 
 

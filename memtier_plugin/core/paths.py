@@ -414,17 +414,17 @@ def open_process_log(home: Path, name: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_FLAGS, 0o600)
 
 
-def remove_private_file(path: Path, what: str = "") -> None:
+def remove_private_file(path: Path, label: str = "") -> None:
     """Remove a file, if it is there.
 
     Args:
-        what: names it to `faults`, where its own name tells nothing.
+        label: its name in `fault_injection`, where the file's own says nothing.
 
     Raises:
         LedgerWriteError: it stays, as what `check_replaceable` refuses does.
     """
     check_replaceable(path)
-    name, named_by = (f"unlink {what}", None) if what else ("unlink", path)
+    name, named_by = (f"unlink {label}", None) if label else ("unlink", path)
     try:
         fault_injection.run_step(name, named_by, path.unlink, missing_ok=True)
     except OSError as error:

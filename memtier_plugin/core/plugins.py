@@ -34,6 +34,7 @@ from memtier_plugin.core.hookspecs import (
     AskMode,
     CommandSpec,
     Embedder,
+    IndexTables,
     JobSpec,
     ModelPass,
 )
@@ -198,6 +199,14 @@ def explain_recall(
     return {key: value for answer in answers for key, value in answer.items()}
 
 
+def describe_status(
+    recalls: Sequence[JournalEvent], reader: Any, settings: Settings
+) -> dict[str, Any]:
+    """Return what plugins add to `status`, by key."""
+    answers = _extensions().hook.memtier_status(recalls=recalls, reader=reader, settings=settings)
+    return {key: value for answer in answers for key, value in answer.items()}
+
+
 def explain_absence(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
     """Return why an item has no line in a recall (reason, message), if by a plugin."""
     return cast(
@@ -282,6 +291,11 @@ def find_services() -> dict[str, Callable[[Any], Any]]:
     """Return what makes the services that plugins add to a memory, by name."""
     answers = _extensions().hook.memtier_services()
     return {name: make for services in answers for name, make in services.items()}
+
+
+def find_index_tables() -> list[IndexTables]:
+    """Return the tables that plugins keep in the index."""
+    return [tables for answer in _extensions().hook.memtier_index_tables() for tables in answer]
 
 
 def find_embedder() -> Embedder | None:

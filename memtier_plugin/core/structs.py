@@ -1,8 +1,8 @@
-"""Typed records: what all of them share, and how JSON is read into them.
+"""Base classes of records, and the decoding and checking of their fields.
 
 Records are structs of msgspec, which decodes the lines that MemTier writes straight into them.
-What it refuses (lone surrogates, other spellings of a time) is parsed by the standard library and
-converted, with the same type checks.
+Lines that it refuses (lone surrogates, other spellings of a time) are parsed by the standard
+library and converted, with the same type checks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _building: Final = Mutex()
 
 
 class _DataclassFields:
-    """Lists the fields of a record for `dataclasses`, so that callers may use its `replace`."""
+    """Shows records to `dataclasses`, whose `replace`, `fields` and `asdict` callers use."""
 
     def __get__(self, record: object, cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
         return _dataclass_fields(cls)
@@ -84,11 +84,11 @@ class _Checked(_Strict):
 
 
 class GivenRecord(Record, frozen=True, metaclass=_Strict):
-    """A record that callers make: it refuses unknown names, and missing ones, by MessageError."""
+    """A record for callers to fill: unknown and missing names raise MessageError."""
 
 
 class CheckedRecord(GivenRecord, frozen=True, metaclass=_Checked):
-    """A record that callers make, and that refuses values of other types as well."""
+    """A record for callers to fill, whose values must have the right types too."""
 
 
 def json_form(value: object) -> Any:
@@ -120,7 +120,7 @@ def convert(value: object, cls: type[T]) -> T:
 
 
 def decode(line: bytes, cls: type[T]) -> T | None:
-    """Decode a JSON document at once; None where it must be read with more patience."""
+    """Decode a JSON document in one step; None where `parse_json` must read it first."""
     try:
         kind: Any = cls
         record: T = _decoder(kind).decode(line)
@@ -163,10 +163,9 @@ def check_fields(record: object) -> None:
 
 @cache
 def built(kind: Any) -> Any:
-    """Return a type, of which msgspec has built in one thread what it keeps about it.
+    """Return a type once msgspec has built its decoder, for one thread at a time.
 
-    Of a class that it is still building for another thread it reads what is not there yet, and the
-    process ends by SIGSEGV (0.22).
+    msgspec 0.22 crashes (SIGSEGV) when it meets a class that another thread makes it build.
     """
     with _building:
         msgspec.json.Decoder(kind)
@@ -209,10 +208,12 @@ def _plain(value: object) -> object:
 @cache
 def _dataclass_fields(cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
     names, defaults = cls.__struct_fields__, cls.__struct_defaults__
-    declared = {name: field() for name in names}
+    declared = {name: field() for name in names}  # each its own: they are named below
     for name, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
-        if default is not msgspec.NODEFAULT:
-            declared[name] = field(default_factory=getattr(default, "factory", lambda d=default: d))
+        if factory := getattr(default, "factory", None):
+            declared[name] = field(default_factory=factory)
+        elif default is not msgspec.NODEFAULT:
+            declared[name] = field(default=default)
     made: Any = make_dataclass(
         cls.__name__,
         [(name, Any, each) for name, each in declared.items()],

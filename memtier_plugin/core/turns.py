@@ -1,4 +1,4 @@
-"""Turns for threads that wait for one of a few places, first come, first served."""
+"""A fair semaphore: threads are let in in the order in which they came."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from memtier_plugin.core.mutex import Mutex
 
 
 class Turns:
-    """A semaphore that hands a place to whoever has waited longest.
+    """A semaphore that lets in whoever has waited longest.
 
-    That of the standard library lets a thread that has just left enter again before those that
-    wait, so that under load some wait for ever longer.
+    The standard library's lets a thread that has just left in again before those that wait, so
+    under load some wait ever longer.
     """
 
     def __init__(self, places: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.cause_events import OutcomeEvent
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent, Message
@@ -124,7 +125,7 @@ def _unless_stated(confidence: float) -> float | None:
 
 
 class RunShares:
-    """What the items that were injected into a run have of its reward."""
+    """The shares of the injected items in the reward of a run."""
 
     def __init__(self, actor: Actor, run: str, recalls: Sequence[JournalEvent]) -> None:
         payloads = [RecallEvent.of(event) for event in recalls]
@@ -177,7 +178,8 @@ class RunShares:
             # A run that is delivered again has the limits of its first delivery.
             now = journalled[0].timestamp if journalled else self._actor.clock()
             deltas = self._without_doubtful(reader, deltas)
-            if deltas and settings.retrieval.profile != "paper":  # eq. 1 has no limit a day
+            ranker = settings.retrieval.ranker
+            if deltas and (ranker is None or plugins.find_ranker(ranker).limits_credit):
                 deltas = self._cap_deltas(reader, now, deltas)
         earlier = [CreditEvent.of(event) for event in journalled]
         attempt = max((credit.attempt for credit in earlier), default=0)

@@ -1,4 +1,4 @@
-"""Judge how a tool call fared from what it returned, where nobody says so. Pure.
+"""Judge from its result how a tool call fared, where no outcome is stated. Pure.
 
 OpenAI's form of a tool message has no place for an outcome. What its content says of itself is a
 guess, so each judgement has a confidence, by which the credit is scaled. A text that says nothing
@@ -50,7 +50,7 @@ _PHRASE: Final = regex.compile(
     r"|\S{1,80}:(?: \d+:)?(?: \S{1,80}:)? (?:command )?not found$",
     regex.IGNORECASE,
 )
-# What hosts answer to a call of a tool that is not there: `{}` is the name that was called.
+# How hosts answer a call of an unknown tool: `{}` stands for the name that was called.
 _NO_TOOL: Final = (
     r"(?i)(?:no such|unknown) (?:tool|function)(?: available)?:? *[`'\"]?{}(?![\w-])"
     r"|\b(?:tool|function) [`'\"]?{}[`'\"]? (?:was |is )?(?:not (?:found|available|registered)"
@@ -61,7 +61,7 @@ _LONGEST_REFUSAL: Final = 200  # characters within which a host says so
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """How a call fared; ``ok`` is None where nothing tells, ``confidence`` then 0."""
+    """The outcome of a call; ``ok`` is None, and ``confidence`` 0, where it is unknown."""
 
     ok: bool | None = None
     confidence: float = 0.0
@@ -86,8 +86,8 @@ def judge_calls(messages: Sequence[Message]) -> tuple[list[ToolCall], float]:
 def judge_outcome(call: ToolCall, content: str) -> ToolOutcome:
     """Return how a call fared: as its message states it, else as its content does.
 
-    A call of a tool that is not there stays undecided: a name is mistyped by who calls it, and
-    what was injected has no part in it.
+    A call of an unknown tool stays undecided: whoever calls it mistyped the name, and nothing that
+    was injected is to blame.
     """
     if call.ok is not True and call.name in content[:_LONGEST_REFUSAL]:
         refusal = _NO_TOOL.replace("{}", regex.escape(call.name))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from memtier_plugin.core.event_payload import StateEvent
 from memtier_plugin.core.events import (
@@ -24,7 +24,7 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.records import Fact, JournalEvent
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.structs import Record
 from memtier_plugin.retrieval.visibility import Asker, is_visible, is_withheld, redact_for
 from memtier_plugin.storage.readers import Reader
 
@@ -47,8 +47,7 @@ _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class FactChange:
+class FactChange(Record, frozen=True):
     """A change to one fact: added, proposed, or one of `EVENT_CHANGES`.
 
     A forgotten fact is shown by its id alone.  ``by`` is the fact that superseded it, ``agent``
@@ -63,19 +62,6 @@ class FactChange:
     agent: str | None = None
     run: str | None = None
     why: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "what": self.what,
-            "at": to_iso(self.at),
-            "id": self.id,
-            "fact": self.fact.to_json() if self.fact else None,
-            "by": self.by.to_json() if self.by else None,
-            "agent": self.agent,
-            "run": self.run,
-            "why": self.why,
-        }
 
 
 def list_changes(

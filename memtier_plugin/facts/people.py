@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.core.structs import Record
 from memtier_plugin.facts.persons import NAME
 from memtier_plugin.facts.summaries.people import PeopleReader, Profile
 from memtier_plugin.facts.summaries.profiles import MIN_LINES
@@ -21,8 +21,7 @@ from memtier_plugin.text.normalise import normalise
 THE_USER: Final = "@user"  # calls the person for whom hosts name no sender
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(Record, frozen=True):
     """A sender: what they are called, whom they are linked with, their lines and own facts."""
 
     id: str
@@ -30,10 +29,6 @@ class Person:
     linked: tuple[str, ...] = ()
     lines: int = 0
     facts: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 @check_methods

@@ -16,6 +16,7 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.records import Entry, Fact, Source
+from memtier_plugin.core.structs import Record
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.retrieval.visibility import Asker, is_visible, is_withheld, redact_for
@@ -28,18 +29,13 @@ from memtier_plugin.text.normalise import normalise
 _SUGGESTED: Final = 5  # similar subjects
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(Record, frozen=True):
     """A decision on a fact: ``accept``, ``reject`` or ``revert``, by which agent, when and why."""
 
     what: str
     agent: str
     at: datetime
     why: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"what": self.what, "agent": self.agent, "at": to_iso(self.at), "why": self.why}
 
 
 @dataclass(frozen=True, slots=True)

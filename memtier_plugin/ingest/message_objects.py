@@ -136,13 +136,13 @@ def _of_chat(given: Fields, message: object) -> Iterator[Fields]:
         }
         return
     content = given.get("content")
-    asked = (
+    calls = (
         [p for p in content if _is_part(p) and p["type"] == "tool_use"]
         if isinstance(content, list)
         else []
     )
-    if asked and not given.get("tool_calls"):  # Anthropic
-        given = {**given, "tool_calls": asked}
+    if calls and not given.get("tool_calls"):  # Anthropic
+        given = {**given, "tool_calls": calls}
     if not isinstance(message, Mapping):  # of an object every field is there, and none mistyped
         keys = ("role", "content", "name", "tool_calls", "tool_call_id")
         given = {key: given[key] for key in keys if given.get(key) is not None}

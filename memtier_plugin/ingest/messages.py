@@ -129,13 +129,12 @@ def parse_messages(messages: Iterable[object]) -> tuple[Message, ...]:
 def _split_parts(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Message]:
     """Yield a message, after the results of tools and the files that stand among its parts."""
     content = message.get("content") if isinstance(message, Mapping) else None
-    role = (
-        ROLE_ALIASES.get(str(message.get("role")).casefold())
-        if isinstance(content, list)
-        else "tool"
-    )
-    own: list[Any] = []
-    for part in content if role != "tool" and isinstance(content, list) else ():
+    role = ROLE_ALIASES.get(str(message.get("role")).casefold()) if content else None
+    if not isinstance(content, list) or role == "tool":
+        yield parse_message(message, names)
+        return
+    spoken: list[Any] = []
+    for part in content:
         if _is_result(part):
             text = part.get("content") if part.get("content") is not None else part.get("text")
             outcome = {
@@ -146,10 +145,12 @@ def _split_parts(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterat
         elif role == "user" and _is_attached(part):
             yield parse_message({**message, "content": [part], "origin": "external"}, names)
         else:
-            own.append(part)
-    if role == "tool" or len(own) == len(content or ()):
+            spoken.append(part)
+    if len(spoken) == len(content):
         yield parse_message(message, names)
-    elif (rest := parse_message({**message, "content": own}, names)).content or rest.tool_calls:
+        return
+    rest = parse_message({**message, "content": spoken}, names)
+    if rest.content or rest.tool_calls:
         yield rest
 
 
@@ -234,8 +235,8 @@ def _is_result(part: Any) -> bool:
 def _is_attached(part: Any) -> bool:
     """Tell whether a part has text that was neither written nor spoken by who sends it."""
     kind = str(part.get("type", "text")) if isinstance(part, Mapping) else "text"
-    own = any(word in kind for word in ("text", "audio", "transcri", "speech"))
-    return not own and isinstance(part.get("text"), str)
+    is_spoken = any(word in kind for word in ("text", "audio", "transcri", "speech"))
+    return not is_spoken and isinstance(part.get("text"), str)
 
 
 def _call(call: Any) -> ToolCall:

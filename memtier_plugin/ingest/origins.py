@@ -22,21 +22,21 @@ def with_origins(messages: Sequence[Message], local: Sequence[str]) -> Sequence[
     Args:
         local: the tools of `trust.local_tools`.
     """
-    asked: dict[str | None, ToolCall] = {}
+    calls: dict[str | None, ToolCall] = {}
     marked = []
     for message in messages:
-        asked.update({call.call_id: call for call in message.tool_calls if call.call_id})
+        calls.update({call.call_id: call for call in message.tool_calls if call.call_id})
         marked.append(
-            _result(message, asked, local) if message.role == "tool" else _spoken(message)
+            _result(message, calls, local) if message.role == "tool" else _spoken(message)
         )
     return marked
 
 
 def _result(
-    message: Message, asked: Mapping[str | None, ToolCall], local: Sequence[str]
+    message: Message, calls: Mapping[str | None, ToolCall], local: Sequence[str]
 ) -> Message:
     tool = message.tool or ToolCall(name="tool")
-    call = asked.get(tool.call_id, tool)
+    call = calls.get(tool.call_id, tool)
     origin = message.origin
     if origin is None and brings_external_text(
         call.name, call.arguments, message.content, local=local

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from memtier_plugin.core.events import PurgeEvent, RevertEvent, UndoEvent, payload_of
 from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.structs import Record
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.changes import FactChange, list_changes
 from memtier_plugin.storage.readers import Reader
@@ -26,8 +27,7 @@ _RUNS: Final = {
 _MIN_CHANGE: Final = 1e-12  # by which a weight differs
 
 
-@dataclass(frozen=True, slots=True)
-class WeightChange:
+class WeightChange(Record, frozen=True):
     """An item whose weight differs between the two times."""
 
     id: str
@@ -35,10 +35,6 @@ class WeightChange:
     text: str
     before: float
     after: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

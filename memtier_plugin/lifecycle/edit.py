@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Message, Run
+from memtier_plugin.core.structs import Record
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.storage.actor import Actor
@@ -18,8 +19,7 @@ from memtier_plugin.storage.index.records import Stored
 EDITED_SESSION: Final = "edited"  # of a new line with no line above it
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Record, frozen=True):
     """A change to one line of memory, or (``add``) a new one.
 
     Attributes:
@@ -35,10 +35,6 @@ class Change:
     text: str
     number: int
     after: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ Whatever came later stays, and a `reinstate` brings all of it back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +24,7 @@ from memtier_plugin.core.events import (
     WithdrawEvent,
 )
 from memtier_plugin.core.records import Fact, JournalEvent
+from memtier_plugin.core.structs import Record
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.rollback_plan import time_after
 from memtier_plugin.facts.writer import FactWriter
@@ -34,8 +34,7 @@ from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import UNDO_KINDS
 
 
-@dataclass(frozen=True, slots=True)
-class UndoneRun:
+class UndoneRun(Record, frozen=True):
     """The items that undoing a run hid, or redoing it showed; all are ids.
 
     ``credited`` are the items whose weight changes, ``restored`` the facts that hold again (or
@@ -52,7 +51,7 @@ class UndoneRun:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"what": "recording", **asdict(self)}
+        return {"what": "recording", **super().to_json()}
 
 
 class RunUndoer:

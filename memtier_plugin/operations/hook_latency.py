@@ -58,7 +58,7 @@ def note_waits(home: Path, host: str, waits: Sequence[HookWait], now: datetime) 
 
 
 def add_timing(mark: Mapping[str, Any], ms: int, now: datetime) -> dict[str, Any]:
-    """Add a call to a mark: the milliseconds of the last one, and of the slowest of late."""
+    """Add a call to a mark: the milliseconds of the last call, and of the slowest recent one."""
     timed = {**mark, "last_ms": ms}
     is_old = str(mark.get("slowest_at") or "") < to_iso(now - timedelta(days=SLOWEST_DAYS))
     if is_old or ms >= mark.get("slowest_ms", 0):
@@ -86,11 +86,11 @@ def count_prompts(home: Path, project: str) -> dict[str, dict[str, Any]]:
             for mark in _read(path)
             if mark["project"] in (None, project) and mark["hook"] == "before_prompt_build"
         ]
-        if asked := sum(mark["calls"] for mark in marks):
+        if prompts := sum(mark["calls"] for mark in marks):
             failed = sum(mark["failed"] for mark in marks)
-            share = round(failed / asked, 3)
+            share = round(failed / prompts, 3)
             counts[path.name.removesuffix(_SUFFIX)] = {
-                "prompts": asked,
+                "prompts": prompts,
                 "unanswered": failed,
                 "share": share,
             }
@@ -136,7 +136,7 @@ def _add_wait(
     )
     if not wait.answered:
         mark |= {"failed": mark["failed"] + 1, "last_failed": to_iso(now)}
-    return [*(other for other in marks if other not in before), mark][-MAX_NOTED:]
+    return [*(kept for kept in marks if kept not in before), mark][-MAX_NOTED:]
 
 
 _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {

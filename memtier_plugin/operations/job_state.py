@@ -63,7 +63,7 @@ class BackgroundState:
         return max((state.ok for state in self.jobs.values() if state.ok), default=None)
 
     def never_began(self, now: datetime) -> bool:
-        """Tell whether a daemon that a host started has done nothing since."""
+        """Return whether a daemon that a host started has done nothing since."""
         return bool(
             self.requested and not self.served and now - from_iso(self.requested) > STARTUP_GRACE
         )
@@ -185,7 +185,7 @@ def _parse_job(record: Any) -> JobState:
 
 
 def _is_served(folder: Path) -> bool:
-    """Tell whether a process holds the project's lock now."""
+    """Return whether a process holds the project's lock now."""
     try:
         fd = os.open(folder / LOCK_NAME, os.O_RDWR | OPEN_FLAGS)
     except OSError:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from memtier_plugin.core.errors import AnswerLost, EndpointError, EndpointRefused
+from memtier_plugin.core.errors import AnswerLost, EndpointError
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.settings.schema import Endpoint, Price
 from memtier_plugin.providers.endpoint import (
@@ -24,7 +24,6 @@ from memtier_plugin.providers.endpoint import (
     retry,
 )
 from memtier_plugin.providers.pricing import TOKEN_MARGIN, Meter, Tariff
-from memtier_plugin.providers.scoring import ScoredText
 from memtier_plugin.providers.structured_output import parse_json
 
 NO_MODEL: Final = "none"  # the model name that switches chat off
@@ -50,7 +49,7 @@ def reserve_nothing(tariff: Tariff, most: Estimate, purpose: str) -> Generator[M
 
 
 class ChatClient(Protocol):
-    """What requests completions: of an endpoint, or of the host's own model."""
+    """A client that requests completions from an endpoint or from the host's own model."""
 
     def warm_up(self) -> None:
         """Prepare for requests, or raise EndpointError where there can be none."""
@@ -172,34 +171,16 @@ class ChatModel:
             meter.cost = reply.cost
             return reply
 
-        return self._within_budget(request, most, purpose, attempts)
+        return self.within_budget(request, most, purpose, attempts)
 
-    def score(self, text: str, *, purpose: str, attempts: int = MAX_ATTEMPTS) -> ScoredText:
-        """Return the log-probability of each token of a text; each attempt is in the budget.
-
-        Raises:
-            CapReached: one more request would exceed the budget.
-            EndpointRefused: the model has no endpoint.
-            NoLogprobs: its endpoint does not echo what it was sent.
-            EndpointError: there was no usable answer in any attempt.
-        """
-        client = self.client
-        if not isinstance(client, EndpointClient):
-            raise EndpointRefused(f"{self.name} is no endpoint: it gives no log-probabilities")
-        tokens = count_tokens(text)
-        most = Estimate(self.tariff.cost(tokens * TOKEN_MARGIN, 0), tokens, 0)
-
-        def request(meter: Meter) -> ScoredText:
-            scored = client.score(self.model, text)
-            meter.tokens = scored.read
-            return scored
-
-        return self._within_budget(request, most, purpose, attempts)
-
-    def _within_budget(
-        self, request: Callable[[Meter], T], most: Estimate, purpose: str, attempts: int
+    def within_budget(
+        self,
+        request: Callable[[Meter], T],
+        most: Estimate,
+        purpose: str,
+        attempts: int = MAX_ATTEMPTS,
     ) -> T:
-        """Return what a request returns; see `chat` for how its attempts are charged."""
+        """Make a request within the budget; `chat` says how its attempts are charged."""
         self.client.warm_up()  # outside of a request's time, and nothing is reserved without a key
         open_meters: list[Meter] = []  # at most one: what a failed attempt leaves to the next
 

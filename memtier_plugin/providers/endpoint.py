@@ -23,7 +23,6 @@ from memtier_plugin.core.errors import (
     ContextTooLong,
     EndpointError,
     EndpointRefused,
-    NoLogprobs,
     SettingsError,
 )
 from memtier_plugin.core.mutex import Mutex
@@ -31,7 +30,6 @@ from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.settings.schema import ENDPOINT_PREFIX, Endpoint
 from memtier_plugin.core.workers import WorkerPool
 from memtier_plugin.providers.endpoint_errors import to_endpoint_error
-from memtier_plugin.providers.scoring import ScoredText
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -199,7 +197,7 @@ class EndpointClient:
             )
             return _embedding_reply(answer, texts)
 
-        return self._request(create, attempts, seconds)
+        return self.request(create, attempts, seconds)
 
     def chat(
         self,
@@ -267,43 +265,7 @@ class EndpointClient:
             )
             return _chat_reply(answer, messages, tools="tools" in options)
 
-        return self._request(create, attempts, seconds)
-
-    def score(self, model: str, text: str, *, seconds: float | None = None) -> ScoredText:
-        """Return the log-probability of each token of a text, by one attempt at ``/completions``.
-
-        Raises:
-            NoLogprobs: the endpoint does not echo the text's tokens with their probabilities.
-            EndpointRefused: the endpoint rejects this request for good.
-            EndpointError: there was no usable answer.
-        """
-
-        def create(client: OpenAI, limit: float) -> ScoredText:
-            answer = client.completions.create(
-                model=model,
-                prompt=text,
-                echo=True,
-                max_tokens=0,
-                logprobs=1,
-                temperature=0.0,
-                timeout=limit,
-            )
-            return self._scored(answer, text)
-
-        return self._request(create, 1, seconds)
-
-    def _scored(self, answer: Any, text: str) -> ScoredText:
-        """Check that an answer has the tokens of all of the text, each with its logarithm."""
-        rows = answer.choices[0].logprobs if answer.choices else None
-        tokens, logprobs = getattr(rows, "tokens", None), getattr(rows, "token_logprobs", None)
-        read = getattr(answer.usage, "prompt_tokens", None) if answer.usage else None
-        scored = ScoredText.of(text, tokens, logprobs, read) if tokens and logprobs else None
-        if scored is None:
-            raise NoLogprobs(
-                f"the endpoint {self.endpoint.base_url} does not echo the log-probabilities of a"
-                " prompt (echo, max_tokens 0, logprobs 1 on /v1/completions); vLLM and SGLang do"
-            )
-        return scored
+        return self.request(create, attempts, seconds)
 
     def rerank(
         self,
@@ -344,11 +306,20 @@ class EndpointClient:
             answer = client.post("/rerank", cast_to=object, body=body, options=options)
             return _rerank_scores(answer, count)
 
-        return self._request(create, 1, seconds)
+        return self.request(create, 1, seconds)
 
-    def _request(
-        self, create: Callable[[OpenAI, float], T], attempts: int, seconds: float | None
+    def request(
+        self,
+        create: Callable[[OpenAI, float], T],
+        attempts: int = 1,
+        seconds: float | None = None,
     ) -> T:
+        """Call a function with the endpoint's client and a limit in seconds; return its result.
+
+        Raises:
+            EndpointRefused: the endpoint rejects this request for good.
+            EndpointError: there was no usable answer in any attempt.
+        """
         limit = min(math.inf if seconds is None else seconds, self.endpoint.timeout_s)
 
         def attempt() -> T:

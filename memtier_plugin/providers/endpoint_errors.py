@@ -61,7 +61,7 @@ def to_endpoint_error(
 
 
 def is_too_long(text: str) -> bool:
-    """Tell whether a server's words mean that a request exceeds its model's context."""
+    """Return whether a server's words mean that a request exceeds its model's context."""
     return bool(_TOO_LONG.search(text))
 
 

@@ -97,10 +97,13 @@ class EmbeddingBudget:
         cls, model: str, price: float, cap: float, events: Iterable[JournalEvent]
     ) -> EmbeddingBudget:
         """Fold the project's `embed` events, in any order."""
-        payloads = {event.id: EmbedEvent.of(event) for event in events}
-        own = {key: payload for key, payload in payloads.items() if payload.model == model}
-        approved = max((payload.approved or 0.0 for payload in own.values()), default=0.0)
-        return cls(model, price, cap, Spending.from_events(own).cost, approved)
+        payloads = {
+            event.id: payload
+            for event in events
+            if (payload := EmbedEvent.of(event)).model == model
+        }
+        approved = max((payload.approved or 0.0 for payload in payloads.values()), default=0.0)
+        return cls(model, price, cap, Spending.from_events(payloads).cost, approved)
 
     @property
     def allowed(self) -> float:
@@ -112,7 +115,7 @@ class EmbeddingBudget:
         return tokens * self.price
 
     def affords(self, tokens: float) -> bool:
-        """Tell whether tokens, counted by our own estimate, fit into the allowance."""
+        """Return whether tokens, counted by our own estimate, fit into the allowance."""
         return self.spent + self.cost(tokens) * self.margin <= self.allowed or not self.price
 
     def required_approval(self, tokens: float) -> float:

@@ -23,7 +23,7 @@ REST_SECONDS: Final = 15.0  # after a failure
 
 
 class RerankModel(Protocol):
-    """What scores texts against a query."""
+    """A model that scores texts against a query."""
 
     def score(self, query: str, texts: Sequence[str], seconds: float) -> Sequence[float]:
         """Return one number a text, the higher the more relevant.
@@ -93,7 +93,7 @@ class Reranker:
 
 
 def to_relevances(scores: Sequence[float]) -> list[float]:
-    """Map scores to [0, 1]: as they are where they lie there, else as the logits that they are."""
+    """Map scores to [0, 1]: unchanged where all lie in it, else as logits."""
     if all(0 <= score <= 1 for score in scores):
         return [*scores]
     return [_sigmoid(score) for score in scores]
@@ -125,21 +125,21 @@ def find_reranker(name: str, endpoints: Mapping[str, Endpoint]) -> Reranker:
     """
     if name.startswith(ENDPOINT_PREFIX):
         title, endpoint, model = resolve_model(name, endpoints, "rerank.model")
-        return _of_endpoint(f"{title}/{model}", endpoint, model)
+        return _endpoint_reranker(f"{title}/{model}", endpoint, model)
     folder = Path(name).expanduser()
     if not folder.is_dir():
         raise SettingsError(
             f"rerank.model is {name!r}: expected 'none', 'endpoint:NAME/MODEL' or the folder of a"
             " cross-encoder (an ONNX model with its tokenizer.json)"
         )
-    return _of_folder(folder.resolve())
+    return _folder_reranker(folder.resolve())
 
 
 @lru_cache(maxsize=8)
-def _of_endpoint(name: str, endpoint: Endpoint, model: str) -> Reranker:
+def _endpoint_reranker(name: str, endpoint: Endpoint, model: str) -> Reranker:
     return Reranker(name, EndpointReranker(endpoint, model))
 
 
 @lru_cache(maxsize=2)  # each is loaded once a process
-def _of_folder(folder: Path) -> Reranker:
+def _folder_reranker(folder: Path) -> Reranker:
     return Reranker(folder.name, CrossEncoder(folder))

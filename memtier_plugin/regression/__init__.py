@@ -1,1 +1,1 @@
-"""Tell whether a change makes recall on a project's own history worse."""
+"""Return whether a change makes recall on a project's own history worse."""

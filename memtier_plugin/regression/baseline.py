@@ -22,7 +22,7 @@ _KEPT: Final = 5  # versions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
-    """How well each question was answered, by its id, and with which embedding model."""
+    """How well each question (by id) was answered, and by which embedding model."""
 
     measured: str
     embedding: str  # the setting
@@ -53,7 +53,7 @@ class Baseline:
 
     @property
     def warning(self) -> str | None:
-        """What `status` says of the last comparison, if it was refused."""
+        """The warning of `status` about the last comparison, if that was refused."""
         if not self.verdict.get("refused"):
             return None
         before, after = self.verdict.get("before"), self.verdict.get("after")

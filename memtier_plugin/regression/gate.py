@@ -18,7 +18,7 @@ from memtier_plugin.regression.baseline import (
     read_baseline,
     write_baseline,
 )
-from memtier_plugin.regression.measure import is_asked, keep_answerable, measure
+from memtier_plugin.regression.measure import embeds_for_free, keep_answerable, measure
 from memtier_plugin.regression.probes import make_probes, probes_of
 from memtier_plugin.regression.questions import Question, read_history
 from memtier_plugin.regression.verdict import Verdict, judge
@@ -31,7 +31,7 @@ ENOUGH: Final = 100  # questions; where history has fewer, probes are added up t
 Progress = Callable[[str, int, int], None]
 
 
-def no_progress(what: str, done: int, total: int) -> None:
+def no_progress(phase: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
@@ -112,9 +112,9 @@ class RegressionGate:
         at = self._actor.clock()
         with other.store.session() as reader:
             questions = keep_answerable(reader, self.questions(at))
-        own = self._measure(self._actor, questions, at, "this project", progress)
-        its = self._measure(other, questions, at, against, progress)
-        return self.report(against, questions, *((own, its) if later else (its, own)))
+        here = self._measure(self._actor, questions, at, "this project", progress)
+        there = self._measure(other, questions, at, against, progress)
+        return self.report(against, questions, *((here, there) if later else (there, here)))
 
     def check_version(
         self, version: str | None = None, progress: Progress = no_progress
@@ -168,7 +168,7 @@ class RegressionGate:
             EmbeddingUnavailable: an endpoint does not answer.
         """
         embedder, baseline = self._store.embedder, read_baseline(self._folder)
-        if embedder is None or not is_asked(embedder):
+        if embedder is None or not embeds_for_free(embedder):
             return None
         left = set(self._store.reader().coverage.models()) - {embedder.name}
         for outcomes in reversed([*baseline.versions.values()]):
@@ -179,7 +179,7 @@ class RegressionGate:
                 try:
                     if other.embedder is None or other.embedder.name != outcomes.model:
                         return None
-                    if not is_asked(other.embedder):
+                    if not embeds_for_free(other.embedder):
                         return None
                     against = f"the embedding model {outcomes.embedding}"
                     actor = replace(self._actor, store=other)
@@ -202,10 +202,11 @@ class RegressionGate:
         """
         tolerance = self._store.settings.regression.tolerance
         verdict = judge(before, after, tolerance)
-        asked = [question.evidence != "probe" for question in questions]
-        of_history = judge([*compress(before, asked)], [*compress(after, asked)], tolerance)
-        if of_history.refused and not verdict.refused:
-            verdict = of_history
+        in_history = [question.evidence != "probe" for question in questions]
+        rates = [*compress(before, in_history)], [*compress(after, in_history)]
+        by_history = judge(*rates, tolerance)
+        if by_history.refused and not verdict.refused:
+            verdict = by_history
         worse = [
             {
                 "id": question.id,
@@ -217,7 +218,7 @@ class RegressionGate:
             for question, was, now in zip(questions, before, after, strict=True)
             if now < was
         ]
-        return GateReport(against, verdict, sum(asked), tuple(worse))
+        return GateReport(against, verdict, sum(in_history), tuple(worse))
 
     def remember(self, change: str = "", report: GateReport | None = None) -> None:
         """Measure what holds now, for the next version to be compared with.
@@ -259,7 +260,7 @@ class RegressionGate:
         actor: Actor,
         questions: Sequence[Question],
         at: datetime,
-        what: str,
+        phase: str,
         progress: Progress,
         settings: Settings | None = None,
     ) -> list[float]:
@@ -268,5 +269,5 @@ class RegressionGate:
             questions,
             at,
             settings,
-            lambda done, total: progress(what, done, total),
+            lambda done, total: progress(phase, done, total),
         )

@@ -12,14 +12,14 @@ from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
-from memtier_plugin.regression.probes import DEPTH
+from memtier_plugin.regression.probes import DEPTH, is_among
 from memtier_plugin.regression.questions import Question
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
 
-Progress = Callable[[int, int], None]
+QuestionProgress = Callable[[int, int], None]
 _PREVIEW: Final = "preview"  # the purpose whose block is a prompt's and is credited to nobody
 
 
@@ -47,7 +47,7 @@ def measure(
     questions: Sequence[Question],
     at: datetime,
     settings: Settings | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: QuestionProgress = lambda done, total: None,
 ) -> list[float]:
     """Return how well each question is answered, in [0, 1], as its own agent and sender ask it.
 
@@ -61,7 +61,7 @@ def measure(
         IndexProblem: the index cannot be used.
         EmbeddingUnavailable: an endpoint that embeds the queries does not answer.
     """
-    by_meaning = is_asked(actor.store.embedder)
+    by_meaning = embeds_for_free(actor.store.embedder)
     is_remote = by_meaning and isinstance(actor.store.embedder, EndpointEmbedder)
     recallers: dict[str, Recaller] = {}
     values = []
@@ -79,8 +79,8 @@ def measure(
     return values
 
 
-def is_asked(embedder: object) -> bool:
-    """Tell whether queries are compared by meaning: not where an endpoint has a price."""
+def embeds_for_free(embedder: object) -> bool:
+    """Return whether queries are compared by meaning: not where an endpoint has a price."""
     return not isinstance(embedder, EndpointEmbedder) or not embedder.cost(1)
 
 
@@ -99,20 +99,9 @@ def _refuse_without_vector(plan: RecallPlan) -> None:
 
 def _rate(plan: RecallPlan, question: Question) -> float:
     shown, _ = plan.block.fill(question.id)
-    ranked = _is_among(plan.hits, question.wanted, DEPTH)
-    return (ranked + _is_among(shown, question.wanted, len(shown))) / 2
+    ranked = is_among(map(_evidence, plan.hits), question.wanted, DEPTH)
+    return (ranked + is_among(map(_evidence, shown), question.wanted, len(shown))) / 2
 
 
-def _is_among(hits: Sequence[Hit], wanted: frozenset[str], depth: int) -> bool:
-    """Tell whether one of the items is among the first entries that hits refer to."""
-    seen, count = set[str](), 0
-    for hit in hits:
-        entries = {hit.id, *(source.entry for source in hit.sources)}
-        # A fact next to its own source takes no other entry's rank.
-        count += seen.isdisjoint(entries)
-        seen |= entries
-        if count > depth:
-            return False
-        if not wanted.isdisjoint(entries):
-            return True
-    return False
+def _evidence(hit: Hit) -> set[str]:
+    return {hit.id, *(source.entry for source in hit.sources)}

@@ -9,10 +9,10 @@ does.  No model is asked, and nothing is journalled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from memtier_plugin.core.records import Entry
@@ -20,8 +20,7 @@ from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.regression.questions import Question
 from memtier_plugin.retrieval.query import QueryVector, Viewer
-from memtier_plugin.retrieval.rankers import find_ranker
-from memtier_plugin.retrieval.search import Search
+from memtier_plugin.retrieval.search import Search, find_ranker
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import plain_words
@@ -32,7 +31,7 @@ MAX_QUERY_WORDS: Final = 4  # of a probe; never more than half of its entry's wo
 _RANKED: Final = 60  # hits that are read for the first ten entries
 _INITIAL_DEPTH: Final = 8  # entries among which a new probe must be found: some slack
 _SESSION_ENTRIES: Final = 64  # of a session, of which some are chosen
-_CHARACTERS: Final = 2_000  # of an entry that are read for its words
+_ENTRY_CHARS: Final = 2_000  # of an entry that are read for its words
 _MAX_SEARCHES: Final = 6  # for each requested probe
 
 
@@ -75,10 +74,8 @@ def probes_of(store: Store, entries: Sequence[str], at: datetime) -> list[Questi
     with store.session(), store.snapshot() as reader:
         searcher = ProbeSearch(store, reader, at, untried=True)
         items = (stored.item for stored in reader.items(entries).values())
-        drawn = [
-            probe for item in items if isinstance(item, Entry) for probe in _of(searcher, item)
-        ]
-        return [*filter(None, drawn)]
+        drawn = (_probes_for(searcher, item) for item in items if isinstance(item, Entry))
+        return [*filter(None, chain.from_iterable(drawn))]
 
 
 class ProbeSearch:
@@ -101,7 +98,7 @@ class ProbeSearch:
         self._model = self._embedder.name if self._embedder else ""
 
     def find_all(self, probes: Sequence[Question], depth: int) -> list[bool]:
-        """Tell of each probe whether it finds its entry, or a fact that rests on it."""
+        """Return for each probe whether it finds its entry, or a fact that rests on it."""
         vectors: Sequence[QueryVector | None] = [None] * len(probes)
         if self._embedder:
             encoded = quantise(self._embedder.encode_many([probe.query for probe in probes]))
@@ -115,16 +112,8 @@ class ProbeSearch:
         # What an earlier stage held would decide whether the store can find it.
         ranked = search.rank(probe.query, near, stage=self._last_stage).ranked
         rows = [row for row, _, _ in ranked[:_RANKED]]
-        evidence, seen, count = self.reader.evidence_ids(rows), set[str](), 0
-        for row in rows:
-            # A fact next to its own source takes no other entry's rank.
-            count += seen.isdisjoint(evidence[row])
-            seen.update(evidence[row])
-            if count > depth:
-                return False
-            if not probe.wanted.isdisjoint(evidence[row]):
-                return True
-        return False
+        evidence = self.reader.evidence_ids(rows)
+        return is_among((evidence[row] for row in rows), probe.wanted, depth)
 
     def _search_as(self, agent: str, sender: str | None) -> Search:
         search = self._searches.get((agent, sender))
@@ -133,6 +122,24 @@ class ProbeSearch:
             search = Search(self.reader, self.tokenizer, self._settings, viewer)
             self._searches[agent, sender] = search
         return search
+
+
+def is_among(evidence: Iterable[Collection[str]], wanted: frozenset[str], depth: int) -> bool:
+    """Return whether a wanted item is among the first entries that hits refer to.
+
+    Args:
+        evidence: of each hit its own id and those of its sources, the best hit first.
+    """
+    seen, count = set[str](), 0
+    for ids in evidence:
+        # A fact next to its own source takes no other entry's rank.
+        count += seen.isdisjoint(ids)
+        seen.update(ids)
+        if count > depth:
+            return False
+        if not wanted.isdisjoint(ids):
+            return True
+    return False
 
 
 def _candidates(searcher: ProbeSearch, limit: int) -> Iterator[Question | None]:
@@ -158,9 +165,9 @@ def _choose_sessions(reader: Reader, limit: int) -> list[int]:
     chosen: list[int] = []
     left = limit
     for index, agent in enumerate(sorted(sessions, key=lambda a: (len(sessions[a]), a))):
-        own = sessions[agent]
-        share = min(len(own), max(1, left // (len(sessions) - index)), left)
-        chosen += [own[number * len(own) // share] for number in range(share)]
+        candidates = sessions[agent]
+        share = min(len(candidates), max(1, left // (len(sessions) - index)), left)
+        chosen += [candidates[number * len(candidates) // share] for number in range(share)]
         left -= share
     return chosen
 
@@ -170,10 +177,10 @@ def _probes_of_session(searcher: ProbeSearch, session: int) -> Iterator[Question
     stored = searcher.reader.user_entries(session, _SESSION_ENTRIES)
     for item in sorted(stored, key=lambda item: blake2b(item.item.id.encode()).digest()):
         if isinstance(item.item, Entry):
-            yield from _of(searcher, item.item)
+            yield from _probes_for(searcher, item.item)
 
 
-def _of(searcher: ProbeSearch, entry: Entry) -> Iterator[Question | None]:
+def _probes_for(searcher: ProbeSearch, entry: Entry) -> Iterator[Question | None]:
     """Yield the shortest query that finds an entry, or untried the longest one."""
     for query in _queries(searcher, entry):
         probe = Question(
@@ -200,7 +207,7 @@ def _queries(searcher: ProbeSearch, entry: Entry) -> Iterator[str]:
     two are used: with one, chance would decide which of all those entries come first.
     """
     words: dict[str, str] = {}
-    plain = plain_words(entry.content[:_CHARACTERS])
+    plain = plain_words(entry.content[:_ENTRY_CHARS])
     for word, stems in zip(plain, searcher.tokenizer.words_of_each(plain), strict=True):
         if len(stems) == 1:
             words.setdefault(stems[0], word)

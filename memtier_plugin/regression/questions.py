@@ -19,7 +19,7 @@ from memtier_plugin.storage.readers import Reader
 Evidence = Literal["credited", "confirmed", "cited", "probe"]
 _READ: Final = 20_000  # newest events of a kind that are read for questions
 _USED_SHARE: Final = 0.8  # of the largest share of a run's credit, from which a line was used
-_CHARACTERS: Final = 2_000  # of a query that the journal keeps
+_QUERY_CHARS: Final = 2_000  # of a query that the journal keeps
 # Of the questions: an item that answers more of them says nothing about any of them.
 _COMMON_SHARE: Final = 0.2
 _COMMON: Final = 5  # questions that one item may answer, however few there are
@@ -32,7 +32,7 @@ class Question:
     Attributes:
         id: of the journalled event, or of the entry that a probe is made from.
         evidence: how it is known what answers it.
-        session: where it was asked: what is left out together.
+        session: in which it was asked; questions of one session are held out together.
     """
 
     id: str
@@ -46,7 +46,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The questions of a project's history, and why others are none."""
+    """The questions of a project's history, and what was left out of them."""
 
     questions: tuple[Question, ...]
     common: tuple[str, ...] = ()  # items that were credited for nearly everything
@@ -63,7 +63,7 @@ def read_history(
 
     Args:
         ids: only questions with these ids, whatever their number.
-        varied: leave out credits of agents that never failed, too: a reward without variance
+        varied: also leave out credits of agents that never failed: a reward without variance
             cannot tell what helped (MemTier, section 4.4).
     """
     recalls = reader.events(kinds=[RecallEvent.KIND], newest=_READ)
@@ -73,7 +73,7 @@ def read_history(
         for event in reader.events(kinds=[AcceptEvent.KIND])
         for item in AcceptEvent.of(event).items
     }
-    drawn = [*_of_recalls(recalls, credited, accepted), *_of_asks(reader)]
+    drawn = [*_questions_of_recalls(recalls, credited, accepted), *_questions_of_asks(reader)]
     common = _common_items(drawn)
     seen: set[tuple[str, str, str | None]] = set()
     questions: list[Question] = []
@@ -115,7 +115,7 @@ def _credited(
     return items, constant
 
 
-def _of_recalls(
+def _questions_of_recalls(
     recalls: Sequence[JournalEvent], credited: dict[str, set[str]], accepted: Collection[str]
 ) -> Iterator[Question]:
     for event in recalls:
@@ -127,7 +127,7 @@ def _of_recalls(
             if wanted := shown & {*items}:
                 yield Question(
                     event.id,
-                    recall.query[:_CHARACTERS],
+                    recall.query[:_QUERY_CHARS],
                     frozenset(wanted),
                     event.agent_id,
                     recall.sender,
@@ -137,14 +137,14 @@ def _of_recalls(
                 break
 
 
-def _of_asks(reader: Reader) -> Iterator[Question]:
+def _questions_of_asks(reader: Reader) -> Iterator[Question]:
     for event in reader.events(kinds=[AskEvent.KIND], newest=_READ):
-        asked = AskEvent.of(event)
-        if asked.answered and asked.citations and asked.question.strip():
+        answer = AskEvent.of(event)
+        if answer.answered and answer.citations and answer.question.strip():
             yield Question(
                 event.id,
-                asked.question[:_CHARACTERS],
-                frozenset(asked.citations),
+                answer.question[:_QUERY_CHARS],
+                frozenset(answer.citations),
                 event.agent_id,
                 evidence="cited",
                 session=f"asked {event.timestamp:%Y-%m-%d}",

@@ -1,4 +1,4 @@
-"""Whether a change made answers worse: the paired bootstrap over questions.  Pure."""
+"""Judge by a paired bootstrap over questions whether a change made answers worse.  Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that a conversation shows already, so that no prompt of it has them twice.
+"""Lines that a conversation shows already: no prompt of it gets them twice.
 
 A host's history holds what was said in the session since its last compaction, and where the host
 keeps what is injected (Hermes) those lines too.  Repeating it would cost tokens and add nothing.
@@ -20,8 +20,8 @@ from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.storage.store import Store
 
 CLOCK_SLACK: Final = timedelta(seconds=2)  # by which a host's two times of one message may differ
-_STATED_HITS: Final = 40  # of which it is asked whether an injected fact states them
-_STATED_SHARE: Final = 0.8  # of a line's characters, which the fact's quote has
+_STATED_HITS: Final = 40  # that are compared with the quotes of injected facts
+_STATED_SHARE: Final = 0.8  # of a line's characters that a quote must have
 _MAX_SESSIONS: Final = 256  # whose injected lines are kept in memory
 _MAX_RECALLS: Final = 200  # journalled ones that are read for a session not in memory
 
@@ -38,7 +38,7 @@ class AlreadyShown:
         self._mutex = Mutex()
 
     def find_shown(self, request: RecallRequest, hits: Sequence[Hit]) -> set[str]:
-        """Return the ids of the hits whose words stand in the conversation."""
+        """Return the ids of hits that the conversation shows already."""
         session, shown = request.session_id, request.shown
         if shown is None or not session:
             return set()
@@ -61,7 +61,7 @@ class AlreadyShown:
         }
 
     def _stated_by(self, injected: Collection[str], hits: Sequence[Hit]) -> set[str]:
-        """Return the ids of the hits that an injected fact states: its quote is most of them."""
+        """Return the ids of the entries most of whose text an injected fact quotes."""
         lines = {
             hit.id: len(hit.item.content)
             for hit in hits[:_STATED_HITS]
@@ -80,7 +80,7 @@ class AlreadyShown:
         }
 
     def was_injected(self, session: str, item: str) -> bool:
-        """Tell whether an item was injected into a session before."""
+        """Return whether an item was injected into a session before."""
         return item in self._injected_into(session)
 
     def record_injected(self, recall: RecallEvent, at: datetime) -> None:
@@ -93,7 +93,7 @@ class AlreadyShown:
     def _is_hit_shown(
         self, hit: Hit, session: str, since: datetime, injected: Collection[str]
     ) -> bool:
-        """Tell whether an entry, or all that a fact rests on, stands in what is shown."""
+        """Return whether the conversation shows an entry, or all sources of a fact."""
         if isinstance(hit.item, Entry):
             return self._is_shown(hit.item, session, since)
         if any(
@@ -119,7 +119,7 @@ class AlreadyShown:
         )
 
     def _injected_into(self, session: str) -> dict[str, datetime]:
-        """Return what was injected into a session and when; at first as the journal has it."""
+        """Return what was injected into a session and when; the journal is read once."""
         with self._mutex:
             if session in self._injected:
                 return dict(self._injected[session])
@@ -128,14 +128,14 @@ class AlreadyShown:
             waiting = self._store.unindexed_events(self._agent)
             events = reader.events(kinds=[RecallEvent.KIND], newest=_MAX_RECALLS)
             settled = reader.settle([*reversed(events), *waiting])
-        own = [
+        recalls = [
             (event.timestamp, RecallEvent.of(event))
             for event in settled
             if event.agent_id == self._agent and event.kind == RecallEvent.KIND
         ]
         injected = {
             ranked.item: timestamp
-            for timestamp, recall in own
+            for timestamp, recall in recalls
             if recall.session_id == session and recall.purpose == "inject"
             for ranked in recall.injected
         }

@@ -73,7 +73,7 @@ def keep_injectable(hits: Iterable[Hit], *, guarded: bool = True) -> list[Hit]:
 
 
 def _is_answer(hit: Hit) -> bool:
-    """Tell whether a hit is short enough for a value that the assistant took from a tool."""
+    """Return whether a hit is short enough for a value that the assistant took from a tool."""
     item = hit.item
     if not isinstance(item, Entry) or item.origin != "assistant":
         return False
@@ -85,7 +85,7 @@ def _is_the_users(hit: Hit) -> bool:
 
 
 def is_injectable(hit: Hit, *, guarded: bool = True) -> bool:
-    """Tell whether a hit may stand in a prompt unasked.
+    """Return whether a hit may stand in a prompt unasked.
 
     What rests on text from outside may not, unless somebody accepted it.
     """

@@ -7,26 +7,30 @@ large the store is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from memtier_plugin.core.settings.schema import Retrieval
+from memtier_plugin.core import allowance
+from memtier_plugin.core.results import Step
+from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.query import (
     ParsedQuery,
+    QueryVector,
+    Viewer,
     asks_character,
     requested_kinds,
 )
 from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows, lengths_of
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
+from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.text.tokenizer import ngrams
-
-if TYPE_CHECKING:
-    from memtier_plugin.retrieval.search import Search
 
 MIN_COSINE: Final = 0.3  # below it an item is not found by its meaning alone
 FEW: Final = 8  # items, up to which any may answer a question on oneself
@@ -43,6 +47,56 @@ _PER_SPAN: Final = 60  # ... so many rows take part, whatever their words
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
 
 Scores = dict[int, float]  # by row
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """Another text to search for by its meaning, beside the query.
+
+    Attributes:
+        signal: the name of the signal that its likeness gives; its weight is a setting.
+        vector: of the text; None where there is none.
+        step: what it took.
+        problems: why there is none.
+    """
+
+    signal: str
+    vector: QueryVector | None
+    step: Step
+    problems: tuple[str, ...] = ()
+
+
+class SearchView:
+    """What one viewer searches in, and by.
+
+    Attributes:
+        scopes: of the entries in sight.
+        shared: of the facts in sight.
+        vector: the query's, where vectors are compared.
+        expansion: another text to search for.
+    """
+
+    def __init__(
+        self, reader: Reader, settings: Settings, viewer: Viewer, until: float | None
+    ) -> None:
+        self.reader = reader
+        self.settings = settings
+        self.viewer = viewer
+        self.scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+        self.shared = reader.shared_scopes(viewer.people)
+        self.vector: QueryVector | None = None
+        self.expansion: Expansion | None = None
+        self._until = until
+
+    def check(self) -> None:
+        """Stop a ranking that is late.
+
+        Raises:
+            DeadlineExceeded: the deadline has passed.
+        """
+        allowance.require()
+        if self._until is not None and time.monotonic() > self._until:
+            raise DeadlineExceeded("the deadline has passed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +121,7 @@ class PoolBuilder:
         postings, vectors: how many were read so far.
     """
 
-    def __init__(self, search: Search, query: ParsedQuery, settings: Retrieval) -> None:
+    def __init__(self, search: SearchView, query: ParsedQuery, settings: Retrieval) -> None:
         self.search = search
         self.query = query
         self.settings = settings
@@ -91,7 +145,7 @@ class PoolBuilder:
         near_entries, near_facts = self.nearest_entries(), self.nearest_facts()
         near_expansion = self._nearest_to_expansion()
         facts = self._link_facts(by_ngrams, near_facts)
-        found = [
+        reached = [
             *best_rows(by_ngrams, _FACTS),
             *best_rows(near_entries | near_facts, _NEAREST),
             *best_rows(near_expansion, _NEAREST),
@@ -100,8 +154,8 @@ class PoolBuilder:
             *self._said_then(),
         ]
         for row in [*facts.kinds][: 2 * _NEAREST]:
-            found += facts.sources.get(row, ())
-        more = [row for row in dict.fromkeys(found) if row not in by_row]
+            reached += facts.sources.get(row, ())
+        more = [row for row in dict.fromkeys(reached) if row not in by_row]
         by_row |= self._by_row(more)
         if self.words.left_out:
             self.postings += self.reader.complete_match(self.words, self.scopes, [*rows, *more])
@@ -378,14 +432,14 @@ class PoolBuilder:
         around = self.reader.neighbours(reach, self.scopes, gap)
         for row in leading:
             before, after = around[row]
-            own = (row, best[row].length)
+            itself = (row, best[row].length)
             around[row] = (before[:_REACH], after[:_REACH])
-            for side, other in ((before, after), (after, before)):
+            for side, opposite in ((before, after), (after, before)):
                 for index, (neighbour, _) in enumerate(side[:_NEIGHBOURS]):
                     if neighbour in around:
                         continue
                     # The turns around the neighbour, read off the same line of turns.
-                    back = [*reversed(side[:index]), own, *other][:_REACH]
+                    back = [*reversed(side[:index]), itself, *opposite][:_REACH]
                     on = side[index + 1 : index + 1 + _REACH]
                     sides = (on, back) if side is before else (back, on)
                     around[neighbour] = sides

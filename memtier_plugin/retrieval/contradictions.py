@@ -28,9 +28,9 @@ class StatedValue(NamedTuple):
     about: tuple[str, ...]
     value: str
 
-    def contradicts(self, other: StatedValue | None) -> bool:
-        """Tell whether both state the same subject and relation, with different values."""
-        return other is not None and self.about == other.about and self.value != other.value
+    def contradicts(self, value: StatedValue | None) -> bool:
+        """Return whether both state the same subject and relation, with different values."""
+        return value is not None and self.about == value.about and self.value != value.value
 
 
 def holds_since(fact: Fact) -> tuple[datetime, str]:
@@ -38,9 +38,10 @@ def holds_since(fact: Fact) -> tuple[datetime, str]:
     return fact.valid_from or fact.timestamp, fact.id
 
 
-def may_replace(fact: Fact, other: Fact) -> bool:
-    """Tell whether two facts come from one voice: the same agent's, or both the user's words."""
-    return fact.sources[0].agent == other.sources[0].agent or fact.origin == other.origin == "user"
+def may_replace(first: Fact, second: Fact) -> bool:
+    """Return whether two facts come from one voice: the same agent's, or both the user's words."""
+    by_one_agent = first.sources[0].agent == second.sources[0].agent
+    return by_one_agent or first.origin == second.origin == "user"
 
 
 def stated_values(hits: Iterable[Hit], single_valued: Iterable[str]) -> dict[str, StatedValue]:
@@ -60,9 +61,9 @@ def hit_time(hit: Hit) -> datetime:
 
 
 def preference_key(hit: Hit) -> tuple[float, datetime, str]:
-    """Return the sort key of the hit that stands for several: the newest, ties by id.
+    """Return the sort key by which one hit represents several: the newest, ties by id.
 
-    For a question about a time it is the one said then, not the one said last.
+    For a question about a time, it is the hit of that time.
     """
     return hit.signals.get("time", 0.0), hit_time(hit), hit.id
 
@@ -70,7 +71,7 @@ def preference_key(hit: Hit) -> tuple[float, datetime, str]:
 def mark_ended(hits: Iterable[Hit], at: datetime) -> list[Hit]:
     """Add a note to each fact that did not hold at a given time, by its own words.
 
-    It holds on the whole of its last day, and not before its first.
+    A fact holds from its first day to the end of its last.
     """
     marked = []
     for hit in hits:
@@ -85,7 +86,7 @@ def mark_ended(hits: Iterable[Hit], at: datetime) -> list[Hit]:
 
 
 def mark_namesakes(hits: Iterable[Hit]) -> list[Hit]:
-    """Add a note to profiles of people who share a name: whose each of them is."""
+    """Add a note to profiles of people who share a name, saying whose each is."""
     hits = list(hits)
     people: dict[str, tuple[str, str]] = {}  # by hit, the name and the sender
     for hit in hits:
@@ -102,8 +103,8 @@ def mark_namesakes(hits: Iterable[Hit]) -> list[Hit]:
         name, sender = people.get(hit.id, ("", ""))
         count = max((words[word] for word in name.split()), default=0)
         if count > 1:
-            own = f": of {sender or 'the user'}" if names[name] > 1 else ""
-            hit = hit.with_note(f"one of {count} of that name{own}")
+            whose = f": of {sender or 'the user'}" if names[name] > 1 else ""
+            hit = hit.with_note(f"one of {count} of that name{whose}")
         marked.append(hit)
     return marked
 

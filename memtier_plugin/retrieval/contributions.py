@@ -19,7 +19,7 @@ JOURNALLED: Final = 0.5 / STEPS  # by how much a journalled signal may be off
 _ROUNDING: Final = 1e-6  # what rounding in the journal leaves of a sum
 _MAX_LACKED: Final = 3  # signals named as what an item lacked most
 
-Weights = Mapping[str, float]
+SignalWeights = Mapping[str, float]
 
 
 def position_of(hits: Sequence[Hit], item_id: str) -> int | None:
@@ -27,14 +27,14 @@ def position_of(hits: Sequence[Hit], item_id: str) -> int | None:
     return next((index for index, hit in enumerate(hits) if hit.id == item_id), None)
 
 
-def signal_contributions(signals: Mapping[str, float], weights: Weights) -> dict[str, float]:
-    """Return what each signal that counts adds to a score, weight x signal, the most first."""
+def signal_contributions(signals: Mapping[str, float], weights: SignalWeights) -> dict[str, float]:
+    """Return what each weighted signal adds to a score, the largest first."""
     parts = {name: weights[name] * value for name, value in signals.items() if name in weights}
     parts = {name: round(value, 6) for name, value in parts.items() if value}
     return dict(sorted(parts.items(), key=lambda part: (-abs(part[1]), part[0])))
 
 
-def measure_hit(hit: Hit, weights: Weights) -> dict[str, Any]:
+def measure_hit(hit: Hit, weights: SignalWeights) -> dict[str, Any]:
     """Return the score of a hit, its learned weight, its signals and what each of them adds."""
     return {
         "score": round(hit.score, 9),
@@ -45,18 +45,19 @@ def measure_hit(hit: Hit, weights: Weights) -> dict[str, Any]:
 
 
 def _sum_up(
-    signals: Mapping[str, float], score: float, weights: Weights, *, rounded: float = 0.0
+    signals: Mapping[str, float], score: float, weights: SignalWeights, *, rounded: float = 0.0
 ) -> dict[str, Any]:
-    """Return what each signal adds, and what they do not explain.
+    """Return what each signal adds to a score, and the rest of it.
 
     Args:
         rounded: by how much the signals may be off, as the journal has them.
     """
     parts = signal_contributions(signals, weights)
     # Of an extension's signal, or of the near-duplicate whose rank was taken.
-    other = score - sum(parts.values()) if signals else 0.0
+    unexplained = score - sum(parts.values()) if signals else 0.0
     noise = 1e-4 + rounded * (1.0 + sum(map(abs, weights.values())))
-    return {"contributions": parts, "other": round(other, 6) if abs(other) > noise else 0.0}
+    rest = round(unexplained, 6) if abs(unexplained) > noise else 0.0
+    return {"contributions": parts, "other": rest}
 
 
 def read_in_full(recall: JournalEvent, reader: Reader) -> JournalEvent:
@@ -77,11 +78,11 @@ def _full_id(end: str, reader: Reader) -> str:
     return ids[0] if len(ids) == 1 else end
 
 
-def report_lead(last: Hit, hit: Hit, weights: Weights, hits: Sequence[Hit]) -> dict[str, Any]:
+def report_lead(last: Hit, hit: Hit, weights: SignalWeights, hits: Sequence[Hit]) -> dict[str, Any]:
     """Return the line that ranks lowest, and by which signals it was ahead of a hit."""
-    own = signal_contributions(hit.signals, weights)
-    theirs = signal_contributions(last.signals, weights)
-    leads = {name: value - own.get(name, 0.0) for name, value in theirs.items()}
+    of_hit = signal_contributions(hit.signals, weights)
+    of_line = signal_contributions(last.signals, weights)
+    leads = {name: value - of_hit.get(name, 0.0) for name, value in of_line.items()}
     largest = sorted(leads.items(), key=lambda lead: (-lead[1], lead[0]))[:_MAX_LACKED]
     return {
         "id": last.id,
@@ -108,7 +109,7 @@ def find_journalled(event: JournalEvent, item_id: str) -> dict[str, Any] | None:
 
 
 def explain_journalled(
-    hit: Mapping[str, Any], stored: Mapping[str, Stored], weights: Weights
+    hit: Mapping[str, Any], stored: Mapping[str, Stored], weights: SignalWeights
 ) -> dict[str, Any]:
     """Return a journalled hit with what its signals added, its text and its weight now."""
     current = stored.get(hit["item"])
@@ -138,5 +139,5 @@ def credits_of(reader: Reader, recall: JournalEvent) -> Sequence[JournalEvent]:
         for credit in reader.events(items=injected, agent=recall.agent_id, kinds=kinds)
         if recall.id in credit.data.get("recalls", ())
     ]
-    own = reader.events(agent=recall.agent_id, run=run, kinds=kinds) if run else []
-    return [*own, *(credit for credit in named if credit.run_id != run)]
+    by_run = reader.events(agent=recall.agent_id, run=run, kinds=kinds) if run else []
+    return [*by_run, *(credit for credit in named if credit.run_id != run)]

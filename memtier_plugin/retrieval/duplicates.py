@@ -45,7 +45,7 @@ class _Group:
     def takes(
         self, hit: Hit, tier: str, words: frozenset[str], values: Mapping[str, StatedValue]
     ) -> bool:
-        """Tell whether a hit says nearly the same as the first one."""
+        """Return whether a hit says nearly the same as the first one."""
         if not _have_same_words(words, self.words):  # as most
             return _sum_up_the_same(hit, self.hits[0])
         related = tier == self.tier or _rests_on(hit, self.hits) or _rests_on(self.hits[0], [hit])
@@ -96,13 +96,13 @@ def find_copies(
 
 
 def find_restated(hits: Sequence[Hit], words: Split) -> dict[str, str]:
-    """Return, by id, the hits of a block that another one makes needless, with the other's id.
+    """Return the hits that another hit makes needless, by id, with the id of that hit.
 
-    A fact and the entry it rests on, where one adds nothing to the other; and what an assistant
-    repeats of the user's words.  A hit with a note says more than its text.
+    These are a fact and its entry, where one adds nothing to the other, and what an assistant
+    repeats of the user's words.  A hit with a note says more than its text, and stays.
 
     Args:
-        words: how a text is taken apart, without function words.
+        words: splits a text into words, without function words.
     """
     entries = {hit.id: hit for hit in hits if isinstance(hit.item, Entry)}
     restated: dict[str, str] = {}
@@ -113,15 +113,15 @@ def find_restated(hits: Sequence[Hit], words: Split) -> dict[str, str]:
         if isinstance(item, Fact):
             for entry in (entries[s.entry] for s in hit.sources if s.entry in entries):
                 if not entry.note and (needless := _needless(hit, entry, item.subject, words)):
-                    other = entry if needless is hit else hit
-                    restated.setdefault(needless.id, other.id)
+                    kept = entry if needless is hit else hit
+                    restated.setdefault(needless.id, kept.id)
         elif item.role == "assistant":
-            spoken = (e for e in entries.values() if _is_told(item, e.item))
-            own = {*words(without_receipts(item.content))}
-            for entry in spoken:
-                if own and own <= {*words(entry.text)} and _agree(hit.text, entry.text):
+            earlier = (e for e in entries.values() if _follows(item, e.item))
+            words_said = {*words(without_receipts(item.content))}
+            for entry in earlier if words_said else ():
+                if words_said <= {*words(entry.text)} and _agree(hit.text, entry.text):
                     restated.setdefault(hit.id, entry.id)
-    return {item: other for item, other in restated.items() if other not in restated}
+    return {item: kept for item, kept in restated.items() if kept not in restated}
 
 
 def _needless(fact: Hit, entry: Hit, subject: str, words: Split) -> Hit | None:
@@ -143,23 +143,23 @@ def _speaker(hit: Hit) -> str:
     return hit.item.speaker or hit.item.role if isinstance(hit.item, Entry) else ""
 
 
-def _is_told(answer: Entry, other: Entry | Fact) -> bool:
-    """Tell whether an assistant's words come after a user's in the same session."""
+def _follows(answer: Entry, item: Entry | Fact) -> bool:
+    """Return whether an answer comes after an item that a user said in the same session."""
     return (
-        isinstance(other, Entry)
-        and other.role == "user"
-        and other.session_id == answer.session_id
-        and other.observed_at <= answer.observed_at
+        isinstance(item, Entry)
+        and item.role == "user"
+        and item.session_id == answer.session_id
+        and item.observed_at <= answer.observed_at
     )
 
 
-def _agree(text: str, other: str) -> bool:
-    """Tell whether two texts deny alike."""
-    return _words(text) & _NEGATIONS == _words(other) & _NEGATIONS
+def _agree(first: str, second: str) -> bool:
+    """Return whether two texts have the same negations."""
+    return _words(first) & _NEGATIONS == _words(second) & _NEGATIONS
 
 
 def merge_duplicates(group: Sequence[Hit]) -> Hit:
-    """Return the hit that stands for a group of near-duplicates."""
+    """Return the hit that represents a group of near-duplicates."""
     if len(group) == 1:
         return group[0]
     newest = max(group, key=preference_key)
@@ -179,25 +179,23 @@ def merge_duplicates(group: Sequence[Hit]) -> Hit:
     )
 
 
-def _sum_up_the_same(hit: Hit, other: Hit) -> bool:
-    """Tell whether both sum up the same lines: a day's summary and its only session's."""
-    fact, first = hit.item, other.item
-    if not (isinstance(fact, Fact) and isinstance(first, Fact)):
+def _sum_up_the_same(hit: Hit, first: Hit) -> bool:
+    """Return whether two summaries cover the same lines: a day's and its only session's."""
+    new, old = hit.item, first.item
+    if not (isinstance(new, Fact) and isinstance(old, Fact) and new.shelf == old.shelf != ""):
         return False
-    if not fact.shelf == first.shelf != "":
-        return False
-    return {source.entry for source in fact.sources} == {source.entry for source in first.sources}
+    return {source.entry for source in new.sources} == {source.entry for source in old.sources}
 
 
 def _rests_on(fact: Hit, hits: Iterable[Hit]) -> bool:
-    """Tell whether a hit is a fact and rests on one of these entries, as a remembered one does."""
+    """Return whether a hit is a fact that rests on one of these entries."""
     sources = {source.entry for source in fact.sources} if isinstance(fact.item, Fact) else ()
     return any(hit.id in sources for hit in hits)
 
 
 def _contradicts(values: Mapping[str, StatedValue], hit: Hit, group: Sequence[Hit]) -> bool:
     value = values.get(hit.id)
-    return value is not None and any(value.contradicts(values.get(other.id)) for other in group)
+    return value is not None and any(value.contradicts(values.get(each.id)) for each in group)
 
 
 @lru_cache(2048)  # prompts that follow each other find the same lines
@@ -209,11 +207,11 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(plain_words(" ".join({*text.split()})))
 
 
-def _have_same_words(words: frozenset[str], others: frozenset[str]) -> bool:
-    same, both = len(words & others), len(words) + len(others)
+def _have_same_words(first: frozenset[str], second: frozenset[str]) -> bool:
+    same, both = len(first & second), len(first) + len(second)
     if both - 2 * same > (both - same) / 10:
         return False
-    different = words ^ others
+    different = first ^ second
     return not any(word in _NEGATIONS or any(map(str.isdigit, word)) for word in different)
 
 

@@ -34,19 +34,19 @@ class QueryEvidence:
         items: how many entries and facts its viewer may see.
         known: the share of its words, by idf, that any of those items has.
         kinds: what kinds of prompt it is; none of a search.
-        asks: whether it asks a question among other things.
+        has_question: whether it asks a question among other things.
         model: the embedder whose vectors were compared, None where none were.
         by_time: whether it asks for what was said in a time, and for hardly anything else.
-        own: whether it is about its asker, and so are the best lines, in their own words.
+        about_asker: whether it is about its asker, and so are the best lines, in their own words.
     """
 
     items: int = 0
     known: float = 0.0
     kinds: PromptKinds = NO_KINDS
-    asks: bool = False
+    has_question: bool = False
     model: str | None = None
     by_time: bool = False
-    own: bool = False
+    about_asker: bool = False
 
 
 def gather_evidence(
@@ -65,7 +65,7 @@ def gather_evidence(
     query = QueryEvidence(
         items=items,
         known=_coverage(parts, weights, known)[1],
-        asks=len(parts) > 1,
+        has_question=len(parts) > 1,
         model=model if similarity else None,
         by_time=pool.query.by_time,
     )
@@ -81,17 +81,17 @@ def gather_evidence(
         speaker = pool.candidates[position].speaker or ""
         if speaker not in named:
             named[speaker] = bool(speaker) and pool.query.names(speaker)
-        own = together = terms.get(row, _NO_TERMS)
-        for other in pool.adjacent[position]:
-            if other in terms:
-                together = together | terms[other]
-        for words in (own, together):
+        alone = together = terms.get(row, _NO_TERMS)
+        for neighbour in pool.adjacent[position]:
+            if neighbour in terms:
+                together = together | terms[neighbour]
+        for words in (alone, together):
             if words not in coverages:
                 coverages[words] = _coverage(parts, weights, words)
         matched, share = coverages[together]
         evidence[row] = Evidence(
             coverage=share,
-            own_coverage=coverages[own][1],
+            own_coverage=coverages[alone][1],
             matched=matched,
             cosine=similarity.get(row, 0.0),
             time=times[position],
@@ -105,7 +105,7 @@ def gather_evidence(
 
 
 def _was_used(span: TimeSpan, pool: Pool) -> bool:
-    """Tell whether any candidate was said in a time."""
+    """Return whether any candidate was said in a time."""
     start, end = span.start.timestamp(), span.end.timestamp()
     return any(start <= candidate.observed <= end for candidate in pool.candidates)
 

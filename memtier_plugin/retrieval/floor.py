@@ -1,4 +1,4 @@
-"""The floor: whether what was found is worth showing at all, and which of its lines are.  Pure.
+"""The floor: whether the hits are worth showing at all, and which of them.  Pure.
 
 Two calibrated probabilities are compared with the level that `retrieval.floor` chooses: that the
 best hits hold what the query needs (of the block as a whole), and that one hit is part of it (of
@@ -50,14 +50,14 @@ def block_features(query: QueryEvidence, lines: Sequence[Evidence]) -> dict[str,
         "time": (1 - kinds.states) * max(line.time for line in lines),
         "items": math.log10(1 + query.items),
         "known": query.known,
-        "imperative": kinds.task / (1 + query.asks),
+        "imperative": kinds.task / (1 + query.has_question),
         "general": kinds.general,
         "follow_up": kinds.follow_up,
         "pasted": kinds.log,
         "states": kinds.states,
-        "own": float(query.own),
+        "own": float(query.about_asker),
         "few": few,
-        "own_few": query.own * few,
+        "own_few": query.about_asker * few,
     }
 
 
@@ -120,7 +120,7 @@ class Judged:
     silent: str = ""
     added: tuple[Hit, ...] = ()
 
-    def led_by(self, first: Sequence[Hit]) -> Judged:
+    def preceded_by(self, first: Sequence[Hit]) -> Judged:
         """Return the same after these hits, which are shown whatever the floor says."""
         if not first:
             return self
@@ -156,7 +156,8 @@ def apply_floor(
     A hit without evidence (a plugin's) is not judged, and shown; so is a summary or a timeline that
     the query asks for.
     """
-    judged = [h.evidence for h in hits[:CONSIDERED] if h.evidence is not None and not _is_asked(h)]
+    considered = [hit for hit in hits[:CONSIDERED] if not _is_overview(hit)]
+    judged = [hit.evidence for hit in considered if hit.evidence is not None]
     if level == "off" or not judged:
         return Judged(tuple(hits))
     if query.by_time:  # the time is what it asks by, and all of these were said then
@@ -167,7 +168,7 @@ def apply_floor(
     least = model.levels[level]
     probability = (1 - leaning) * model.block_probability(query, judged)
     if probability < max(bar, least["block"]):
-        shown = tuple(hit for hit in hits if hit.evidence is None or _is_asked(hit))
+        shown = tuple(hit for hit in hits if hit.evidence is None or _is_overview(hit))
         bar = max(bar, least["block"])
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
         return Judged(shown, probability, dict.fromkeys((hit.id for hit in hits), "floor"), silent)
@@ -213,14 +214,14 @@ def mark_nearest(judged: Judged, hits: Sequence[Hit]) -> Judged:
     return Judged((*judged.hits, *nearest), judged.probability)
 
 
-def _is_asked(hit: Hit) -> bool:
-    """Tell whether a hit is a summary or a timeline, which only a query that asks for one finds."""
+def _is_overview(hit: Hit) -> bool:
+    """Return whether a hit is a summary or a timeline: only a query that asks for one finds it."""
     return isinstance(hit.item, Fact) and bool(hit.item.shelf)
 
 
 def _probability(model: FloorModel, hit: Hit, rank: int, best: Evidence) -> float | None:
     """Return how likely a hit is part of what the query needs; None for one not judged."""
-    if hit.evidence is None or _is_asked(hit):
+    if hit.evidence is None or _is_overview(hit):
         return None
     return model.line_probability(hit.evidence, rank, best)
 

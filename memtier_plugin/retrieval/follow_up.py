@@ -155,7 +155,7 @@ class _Rounds:
         return hits, len(hits)
 
     def _is_open(self) -> bool:
-        """Tell whether the lines leave so much of the question unsaid that more is looked for."""
+        """Return whether the lines leave so much of the question unsaid that more is looked for."""
         return covered_share(self._question, *self._lines) < MIN_COVERED
 
     def _open_words(self) -> list[str]:

@@ -77,7 +77,7 @@ class RecallJournal:
         with self._mutex:
             made = [e for events in self._by_run.values() for e in events if e.id == recall_id]
         for offer in filter(is_offer, made or self._written(None, [recall_id])):
-            if _is_of_another(offer, sender):
+            if _is_for_another(offer, sender):
                 continue
             delivery = self._actor.event(DeliverEvent(recall=recall_id), run=offer.run_id)
             self._append(delivery, timeout=LOCK_SECONDS)
@@ -112,7 +112,7 @@ class RecallJournal:
             recalls |= {e.id: e for e in written if e.id not in recalls or not is_offer(e)}
         except IndexProblem as problem:
             _log.warning("only this process's recalls are credited: %s", problem)
-        recalls = {i: e for i, e in recalls.items() if not _is_of_another(e, sender)}
+        recalls = {i: e for i, e in recalls.items() if not _is_for_another(e, sender)}
         purposes = {event.id: RecallEvent.of(event).purpose for event in recalls.values()}
         refused = dict.fromkeys(set(recall_ids or ()) - recalls.keys(), _UNKNOWN)
         refused |= {
@@ -138,9 +138,9 @@ class RecallJournal:
         events = self._store.reader().events([RecallEvent.KIND], agent=self._agent, newest=_ASKED)
         events = [*reversed(self._store.unindexed_events(self._agent)), *events]
         recalls = [RecallEvent.of(event) for event in events if event.kind == RecallEvent.KIND]
-        own = ("ask", session, sender or "")
-        asked = (r.query for r in recalls if (r.purpose, r.session_id, r.sender or "") == own)
-        return [*dict.fromkeys(asked)]
+        key = ("ask", session, sender or "")
+        questions = (r.query for r in recalls if (r.purpose, r.session_id, r.sender or "") == key)
+        return [*dict.fromkeys(questions)]
 
     def _take(
         self,
@@ -152,13 +152,13 @@ class RecallJournal:
         """Return what memory has of a run's recalls, and forget it; of all runs by their ids."""
         run = run_id or "", session_id
         with self._mutex:
-            own = self._by_run.pop(run, [])
-            if others := [event for event in own if _is_of_another(event, sender)]:
+            taken = self._by_run.pop(run, [])
+            if others := [event for event in taken if _is_for_another(event, sender)]:
                 self._by_run[run] = others
             if recall_ids is None:
-                return own
+                return taken
             others = [event for events in self._by_run.values() for event in events]
-        return [event for event in own + others if event.id in recall_ids]
+        return [event for event in taken + others if event.id in recall_ids]
 
     def _written(
         self, run_id: str | None, recall_ids: Collection[str] | None
@@ -181,10 +181,10 @@ class RecallJournal:
         ]
 
 
-def _is_of_another(recall: JournalEvent, sender: str | None) -> bool:
-    """Tell whether a recall was made for another person than the one who is named."""
-    asked = RecallEvent.of(recall).sender
-    return bool(sender and asked and sender != asked)
+def _is_for_another(recall: JournalEvent, sender: str | None) -> bool:
+    """Return whether a recall was made for another person than the one who is named."""
+    recalled_for = RecallEvent.of(recall).sender
+    return bool(sender and recalled_for and sender != recalled_for)
 
 
 def recall_event(
@@ -195,7 +195,7 @@ def recall_event(
     Args:
         query: as it may be kept.
     """
-    asked, request = plan.query, plan.query.request
+    understood, request = plan.query, plan.query.request
     ranks: dict[str, int] = {}
     for rank, hit in enumerate(recall.hits, 1):
         ranks.setdefault(hit.item.id, rank)
@@ -208,11 +208,11 @@ def recall_event(
         profile=profile,
         weights=weights,
         session_id=request.session_id,
-        at=to_iso(asked.viewer.at) if request.at else "",
+        at=to_iso(understood.viewer.at) if request.at else "",
         sender=request.sender,
-        everybody=asked.viewer.asker is None or None,
-        k=asked.k,
-        token_budget=asked.token_budget,
+        everybody=understood.viewer.asker is None or None,
+        k=understood.k,
+        token_budget=understood.token_budget,
         repeats=plan.already_shown,
         depth=recall.depth,
         route=recall.route.to_json() if recall.route else None,

@@ -1,4 +1,4 @@
-"""What of the lines found is worth showing: by the kind of prompt, by currency, by the floor.
+"""Choose the lines worth showing: by the kind of prompt, by currency, by the floor.
 
 Each rule is a module of its own (`prompt_kind`, `replacement`, `non_answers`, `floor`, `standing`,
 `session_lines`); here they meet.  A search shows what does not pass after what does.
@@ -111,7 +111,7 @@ class Judge:
         in_sight: Sequence[Hit],
     ) -> Judged:
         """Return what of the hits a prompt of this kind needs, after its own session's lines."""
-        kinds, asking = query.own_kinds, query.request.purpose == "ask"
+        kinds, asking = query.resolved_kinds, query.request.purpose == "ask"
         level = self._settings.retrieval.floor
         bar = block_bar(ASKED_LEVEL, evidence) if asking else 0.0
         if kinds.silence:
@@ -120,8 +120,8 @@ class Judge:
             why = "the prompt means this conversation alone" if hits else ""
             judged = refuse_all(hits, "follow_up", why)
         else:
-            own = is_about_asker(kinds, evidence, hits, query.request.sender or "")
-            evidence = replace(evidence, kinds=kinds, own=own)
+            about_asker = is_about_asker(kinds, evidence, hits, query.request.sender or "")
+            evidence = replace(evidence, kinds=kinds, about_asker=about_asker)
             leaning = self._leaning(query)
             judged = apply_floor(level, evidence, hits, bar, in_sight, leaning)
             if not any(hit.signals.get("time") for hit in judged.hits):
@@ -133,11 +133,11 @@ class Judge:
             first = self._session_lines(query)
         else:
             first = self._standing_lines(query) if kinds.task else []
-        return judged.led_by([*self._working_memory(query, vague=vague), *first])
+        return judged.preceded_by([*self._working_memory(query, vague=vague), *first])
 
     def _leaning(self, query: Query) -> float:
         """Return how much a prompt leans on lines of its own session that are in sight."""
-        leaning, session = query.own_kinds.follow_up, query.request.session_id
+        leaning, session = query.resolved_kinds.follow_up, query.request.session_id
         if not (leaning and session and query.request.shown):
             return 0.0
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
@@ -149,7 +149,7 @@ class Judge:
         """Return the standing instructions that hold for a task, and are not in sight."""
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             hits = query.keep_allowed(read_standing(self._store.reader(), query.viewer))
-            suited = select_standing(query.searched, hits, query.token_budget)
+            suited = select_standing(query.search_text, hits, query.token_budget)
             shown = self._already_shown.find_shown(query.request, suited)
             return [hit for hit in suited if hit.id not in shown][: query.k]
         return []
@@ -227,7 +227,7 @@ def _said_then(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) -> dict
 def is_about_asker(
     kinds: PromptKinds, query: QueryEvidence, hits: Sequence[Hit], asker: str
 ) -> bool:
-    """Tell whether a prompt asks about whoever asks, who said one of the first hits of themselves.
+    """Return whether a prompt is about its sender, who said one of the first hits of themselves.
 
     That hit must be near the prompt, where there is anything to choose among: "got a riddle for
     me?" is not about the asker's "there's no wifi there, get us somewhere else".
@@ -252,7 +252,7 @@ def _asks_of_oneself(kinds: PromptKinds) -> bool:
 
 
 def _is_own(hit: Hit, asker: str) -> bool:
-    """Tell whether a hit is what its asker said of themselves: "My sister ...", "I ..."."""
+    """Return whether a hit is what its asker said of themselves: "My sister ...", "I ..."."""
     item = hit.item
     if isinstance(item, Fact):
         if item.personal:

@@ -29,12 +29,12 @@ def ranking_weights(given: Weights, model: str | None) -> Weights:
         given: as configured; what differs from the defaults was set by the user, and stays.
         model: the name of the embedder whose vectors are compared, None where none are.
     """
-    own = _fitted().get(model_title(model)) if model else None
-    if not own:
+    fitted = _fitted().get(model_title(model)) if model else None
+    if not fitted:
         return given
     defaults = asdict(Weights())
     chosen = {name for name, value in asdict(given).items() if value != defaults[name]}
-    return replace(given, **{name: value for name, value in own.items() if name not in chosen})
+    return replace(given, **{name: value for name, value in fitted.items() if name not in chosen})
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Leave out of a block what answers nothing, and what says again what stands there.  Pure.
+"""Leave out of a block what answers nothing, and what repeats another line.  Pure.
 
 An earlier question shares more words with a prompt than the statement that answers it.  As a
 weight on all questions that would hurt, as many instructions are put as questions; in a block a
@@ -15,14 +15,14 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.duplicates import find_restated
 from memtier_plugin.retrieval.floor import Judged
-from memtier_plugin.retrieval.replacement import standing_for
+from memtier_plugin.retrieval.replacement import with_evidence_of
 from memtier_plugin.text.speech import only_asks
 from memtier_plugin.text.tokenizer import distinct_tokens, ngrams, plain_words
 from memtier_plugin.text.traits import is_standing_instruction
 from memtier_plugin.trust.statements import missing_statement
 
-CONSIDERED: Final = 40  # hits that are looked at: more never come into a block
-MIN_COSINE: Final = 0.25  # below it meaning is no evidence
+_JUDGED: Final = 40  # hits that are looked at: more never come into a block
+_LEAST_COSINE: Final = 0.25  # below it meaning is no evidence
 _REPEATED: Final = 0.6  # of a question's words that the prompt has, for it to repeat the prompt
 _SIMILAR: Final = 0.65  # of the n-grams of two words (Dice), for one to be a form of the other
 _MIN_LETTERS: Final = 5  # of a word that others are compared with
@@ -48,20 +48,20 @@ def find_non_answers(
     """
     reasons: dict[str, str] = {}
     questions: list[Hit] = []
-    for hit in hits[:CONSIDERED]:
+    for hit in hits[:_JUDGED]:
         missing = missing_statement(hit.item)
         if missing == "receipt":
             reasons[hit.id] = missing
         elif missing == "question":
             questions.append(hit)
     repeated = (h for h in questions if all_questions or _repeats(h.text, terms, words))
-    if questions and (all_questions or any(map(_competes, (*hits, *rivals)[: 2 * CONSIDERED]))):
+    if questions and (all_questions or any(map(_competes, (*hits, *rivals)[: 2 * _JUDGED]))):
         reasons.update((hit.id, "question") for hit in repeated)
     return reasons
 
 
 def _competes(hit: Hit) -> bool:
-    """Tell whether a hit is a statement that may answer what an earlier question asks."""
+    """Return whether a hit is a statement that may answer what an earlier question asks."""
     answers = hit.evidence is None or _has_own_evidence(hit)
     return answers and not missing_statement(hit.item)
 
@@ -72,7 +72,7 @@ def let_replies_answer(hits: Sequence[Hit], no_answers: Sequence[Hit]) -> tuple[
     Args:
         no_answers: the hits that answer nothing, questions among them.
     """
-    asked = {
+    questions = {
         (hit.item.session_id, hit.item.turn): hit
         for hit in no_answers
         if isinstance(hit.item, Entry) and only_asks(hit.text)
@@ -81,9 +81,9 @@ def let_replies_answer(hits: Sequence[Hit], no_answers: Sequence[Hit]) -> tuple[
     def question(hit: Hit) -> Sequence[Hit]:
         item = hit.item
         before = (item.session_id, item.turn - 1) if isinstance(item, Entry) else ("", 0)
-        return [asked[before]] if before in asked else []
+        return [questions[before]] if before in questions else []
 
-    return tuple(standing_for(hit, question(hit)) for hit in hits)
+    return tuple(with_evidence_of(hit, question(hit)) for hit in hits)
 
 
 def keep_answering(judged: Judged) -> Judged:
@@ -103,7 +103,7 @@ def leave_out_letters(judged: Judged, terms: Collection[str], words: Split) -> J
 
     Not so a hit that has a form of one of its words: a typo, an inflection, a compound.
     """
-    weak = [hit for hit in judged.hits[:CONSIDERED] if _lacks_evidence(hit)]
+    weak = [hit for hit in judged.hits[:_JUDGED] if _lacks_evidence(hit)]
     left_out = {hit.id: "letters" for hit in weak if not _resembles(hit.text, terms, words)}
     if not left_out:
         return judged
@@ -114,7 +114,7 @@ def leave_out_letters(judged: Judged, terms: Collection[str], words: Split) -> J
 
 def leave_out_restated(judged: Judged, words: Split) -> Judged:
     """Return what was judged with nothing said twice; what stays has the better of both places."""
-    restated = find_restated(judged.hits[:CONSIDERED], words)
+    restated = find_restated(judged.hits[:_JUDGED], words)
     if not restated:
         return judged
     by_id = {hit.id: hit for hit in judged.hits}
@@ -124,18 +124,18 @@ def leave_out_restated(judged: Judged, words: Split) -> Judged:
 
 
 def _repeats(question: str, terms: Collection[str], words: Split) -> bool:
-    """Tell whether an earlier question asks about what the prompt is about."""
-    asked = {*words(question)}
-    return bool(asked) and len(asked.intersection(terms)) >= _REPEATED * len(asked)
+    """Return whether an earlier question asks about what the prompt is about."""
+    wanted = {*words(question)}
+    return bool(wanted) and len(wanted.intersection(terms)) >= _REPEATED * len(wanted)
 
 
 def _has_own_evidence(hit: Hit) -> bool:
     evidence = hit.evidence
-    return evidence is not None and (evidence.own_coverage > 0 or evidence.cosine >= MIN_COSINE)
+    return evidence is not None and (evidence.own_coverage > 0 or evidence.cosine >= _LEAST_COSINE)
 
 
 def _lacks_evidence(hit: Hit) -> bool:
-    """Tell whether nothing speaks for a hit but letters that it shares with the query."""
+    """Return whether nothing speaks for a hit but letters that it shares with the query."""
     evidence, item = hit.evidence, hit.item
     is_page = isinstance(item, Fact) and bool(item.shelf)
     if evidence is None or is_page or is_standing_instruction(hit.text):
@@ -144,13 +144,13 @@ def _lacks_evidence(hit: Hit) -> bool:
         evidence.coverage
         or evidence.time
         or evidence.speaker
-        or evidence.cosine >= MIN_COSINE
+        or evidence.cosine >= _LEAST_COSINE
         or hit.signals.get("source")
     )
 
 
 def _resembles(text: str, terms: Collection[str], words: Split) -> bool:
-    """Tell whether a text has a word that is a form of one of the query's.
+    """Return whether a text has a word that is a form of one of the query's.
 
     A typo, an inflection or a compound: most of their n-grams agree, or one ends or begins with
     the other.
@@ -162,10 +162,11 @@ def _resembles(text: str, terms: Collection[str], words: Split) -> bool:
     )
 
 
-def is_similar(word: str, other: str) -> bool:
-    """Tell whether two words, each of some length, are spelt alike."""
-    short, long = sorted((word, other), key=len)
+def is_similar(first: str, second: str) -> bool:
+    """Return whether two words, each of some length, are spelt alike."""
+    short, long = sorted((first, second), key=len)
     if long.startswith(short) or long.endswith(short):
         return True
-    own, others = ngrams(word), ngrams(other)
-    return 2 * len(own & others) >= _SIMILAR * (len(own) + len(others))
+    of_first, of_second = ngrams(first), ngrams(second)
+    shared = len(of_first & of_second)
+    return 2 * shared >= _SIMILAR * (len(of_first) + len(of_second))

@@ -1,4 +1,4 @@
-"""Tell the text that somebody pasted from what they say themselves, by its shape.  Pure.
+"""Separate pasted text from what its sender says, by its shape.  Pure.
 
 Mails, chats, logs, code, tables, tool output, quotations, and whatever a message asks to have
 worked on are not the words of who sent them.  What stands around them is.
@@ -74,7 +74,7 @@ def own_words(text: str) -> str:
 
 
 def is_pasted(text: str, start: int, end: int) -> bool:
-    """Tell whether a part of a message touches what was pasted."""
+    """Return whether a part of a message touches what was pasted."""
     return any(start < last and first < end for first, last in pasted_spans(text))
 
 
@@ -185,7 +185,7 @@ class _Lines:
 
 
 def is_request(text: str) -> bool:
-    """Tell whether a short text asks the assistant for something."""
+    """Return whether a short text asks the assistant for something."""
     units = split_words(text[:_MAX_LINE])
     if not units or len(units) > _REQUEST_WORDS:
         return False
@@ -408,7 +408,7 @@ def _worked_on(lines: _Lines) -> None:
 
 
 def _introduces(request: str, apart: bool) -> bool:
-    """Tell whether a line introduces a text that is not its writer's.
+    """Return whether a line introduces a text that is not its writer's.
 
     Args:
         apart: whether a blank line stands behind it.

@@ -17,7 +17,8 @@ from memtier_plugin.retrieval.routing import RoutedHits, asks_several
 from memtier_plugin.retrieval.search import SearchResult
 
 if TYPE_CHECKING:
-    from memtier_plugin.retrieval.rankers import Expansion, Ranker
+    from memtier_plugin.retrieval.candidates import Expansion
+    from memtier_plugin.retrieval.search import Ranker
 
 
 def with_subject(text: str, subject: str) -> str:
@@ -35,8 +36,8 @@ class Query:
         ranker: of the profile.
         is_judged: whether what is found is judged: not for a search, and not as published.
         guarded: whether what comes from outside is kept out of prompts (`trust.defence`).
-        kinds: what kinds of prompt it is; of a search, none.
-        subject: what its session named last, if it only points at that.
+        kinds: the kinds of prompt it is; none for a search.
+        subject: what its session named last, if the query only refers to that.
         expansion: another text that is searched for by its meaning.
     """
 
@@ -56,23 +57,23 @@ class Query:
     expansion: Expansion | None = None
 
     @property
-    def asked(self) -> str:
-        """The prompt, with what it leaves to its session."""
+    def full_text(self) -> str:
+        """The prompt, with the subject that it leaves to its session."""
         return with_subject(self.text, self.subject)
 
     @property
-    def searched(self) -> str:
-        """The text that is searched for."""
+    def search_text(self) -> str:
+        """The text to search for."""
         return with_subject(self.kinds.query or self.text, self.subject)
 
     @property
-    def own_kinds(self) -> PromptKinds:
-        """Its kinds by what is searched for: with a subject it leans on nothing any more."""
+    def resolved_kinds(self) -> PromptKinds:
+        """Its kinds once its subject is known: with one, it no longer leans on the session."""
         return replace(self.kinds, follow_up=0.0) if self.subject else self.kinds
 
     @property
     def several(self) -> bool:
-        """Whether it has several answers, which lie in as many lines."""
+        """Whether it has several answers, each in a line of its own."""
         return bool(self.kinds.several) or asks_several(self.text[:2000])
 
     def keep_allowed(self, hits: Iterable[Hit]) -> list[Hit]:
@@ -82,8 +83,8 @@ class Query:
         return keep_injectable(hits, guarded=self.guarded)
 
     @property
-    def asks(self) -> bool:
-        """Whether it is to be answered by what is found alone."""
+    def is_ask(self) -> bool:
+        """Whether the hits alone are to answer it."""
         return self.request.purpose == "ask"
 
 
@@ -92,7 +93,7 @@ class Candidates:
     """The hits of a search, best first.
 
     Attributes:
-        degradations: why the search is less than it should be, if it is.
+        degradations: what kept the search from being complete.
     """
 
     hits: tuple[Hit, ...]
@@ -101,17 +102,17 @@ class Candidates:
 
     @property
     def by_time(self) -> bool:
-        """Whether only what was said in a time answers."""
+        """Whether only lines of the time that the query names can answer it."""
         return self.result.query_evidence.by_time
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The hits to choose lines from: allowed, distinct, of contradicting facts the newest first.
+    """The hits to choose lines from: allowed, distinct, and the newer of contradicting facts first.
 
     Attributes:
-        values: by id, what facts of single-valued relations state.
-        already_shown: ids of those left out because the conversation shows them already.
+        values: the values of single-valued relations that the hits state, by id.
+        already_shown: ids of hits left out because the conversation shows them.
     """
 
     hits: tuple[Hit, ...]
@@ -125,7 +126,7 @@ class Routed:
 
     Attributes:
         route: None where the query was not routed.
-        added: the lines that were not among the candidates.
+        added: lines that were not among the candidates.
     """
 
     lines: RoutedHits
@@ -140,12 +141,12 @@ class RecallPlan:
     """All hits of a query, and those of them offered to the block.
 
     Attributes:
-        hits: best first, with what follow-up searches added at the end.
-        values: by id, what facts of single-valued relations state.
-        left_out: by id, why the router or the floor does not offer a hit.
-        already_shown: ids of what is not offered because the conversation shows it.
-        judged: what of the lines is worth showing.
-        current: ids of lines that replace another one that was found.
+        hits: best first; what follow-up searches added comes last.
+        values: the values of single-valued relations that the hits state, by id.
+        left_out: why the router or the floor withholds a hit, by id.
+        already_shown: ids of hits withheld because the conversation shows them.
+        judged: the lines worth showing.
+        current: ids of lines that replace another hit.
     """
 
     query: Query

@@ -37,24 +37,24 @@ def _has_letters(identifier: str) -> bool:
 
 
 def find_project_names(
-    text: str, own: Collection[str], lines_with: Callable[[str], Iterable[str]]
+    text: str, known: Collection[str], lines_with: Callable[[str], Iterable[str]]
 ) -> tuple[str, ...]:
     """Return the identifiers of a query that name the project.
 
     Args:
-        own: the names of the project and its agent.
+        known: the names of the project and its agent.
         lines_with: returns some stored texts that have an identifier.
     """
-    own = {name.casefold() for name in own}
+    known = {name.casefold() for name in known}
     return tuple(
         identifier
         for identifier in find_identifiers(text)
-        if identifier in own or is_called_project(identifier, lines_with(identifier))
+        if identifier in known or is_called_project(identifier, lines_with(identifier))
     )
 
 
 def read_project_names(
-    reader: Reader, scopes: Sequence[int], text: str, own: Collection[str]
+    reader: Reader, scopes: Sequence[int], text: str, known: Collection[str]
 ) -> tuple[str, ...]:
     """Return the same, by what is stored."""
     if not find_identifiers(text):
@@ -64,11 +64,11 @@ def read_project_names(
         rows = [*reader.match_words(scopes, {word: 1.0}, MAX_LINES).rows.get(word, ())]
         return [stored.item.text for stored in reader.items_by_row(rows[:MAX_LINES]).values()]
 
-    return find_project_names(text, own, lines_with)
+    return find_project_names(text, known, lines_with)
 
 
 def is_called_project(identifier: str, texts: Iterable[str]) -> bool:
-    """Tell whether a text calls an identifier a project, or shows it as a folder."""
+    """Return whether a text calls an identifier a project, or shows it as a folder."""
     pattern = _naming(identifier)
     return any(pattern.search(text) for text in texts)
 

@@ -1,4 +1,4 @@
-"""Tell what kind of prompt this is, by closed word classes of its language.  Pure.
+"""Classify a prompt by closed word classes of its language.  Pure.
 
 Most prompts need nothing of what was said in other sessions: thanks, a command of the host, a task
 that anybody could set, a log, or a follow-up that means this conversation alone.  No model is
@@ -182,7 +182,7 @@ class _Reading:
     sentences: int
 
     def opens(self, name: str, *, polite: bool = True) -> bool:
-        """Tell whether it opens with one of a class of phrases, after words of politeness."""
+        """Return whether it opens with one of a class of phrases, after words of politeness."""
         return self._after(self._start if polite else 0, name) is not None
 
     @cached_property
@@ -203,12 +203,12 @@ class _Reading:
     def personal(self) -> bool:
         """Whether the first person is spoken of, but not as whom to help ("give me")."""
         words = lexicon(self.language)
-        own = words.first_person | words.first_possessive
+        first_person = words.first_person | words.first_possessive
         if words.unspaced:
             text = "".join(self.units[self._start :])
-            return any(word in text for word in own)
+            return any(word in text for word in first_person)
         start = self._after_opener()
-        return any(unit in own for unit in self.units[start:])
+        return any(unit in first_person for unit in self.units[start:])
 
     @cached_property
     def assistant(self) -> bool:
@@ -246,7 +246,7 @@ class _Reading:
         return not subjects.isdisjoint(self.units[self._start : self._start + 1])
 
     def _has(self, name: str) -> bool:
-        """Tell whether a phrase of a class stands anywhere in it."""
+        """Return whether a phrase of a class stands anywhere in it."""
         phrases = phrase_texts(self.language, name)
         if lexicon(self.language).unspaced:
             text = "".join(self.units)
@@ -280,13 +280,13 @@ class _Reading:
         return float(self.opens("general_openers"))
 
     def _asks_how(self) -> bool:
-        """Tell whether the only person it names is in the opener itself ("how do I ...")."""
+        """Return whether the only person it names is in the opener itself ("how do I ...")."""
         after = self._after(self._start, "general_openers")
         words = lexicon(self.language)
-        own = words.first_person | words.first_possessive
-        return after is not None and not words.unspaced and not any(
-            unit in own for unit in self.units[after:]
-        )  # fmt: skip
+        first_person = words.first_person | words.first_possessive
+        if after is None or words.unspaced:
+            return False
+        return first_person.isdisjoint(self.units[after:])
 
     @cached_property
     def follow_up(self) -> float:
@@ -307,7 +307,7 @@ class _Reading:
         return (1.0 - 0.2 * content) * (0.5 if self.personal else 1.0)
 
     def _revises(self, content: int) -> bool:
-        """Tell whether a task is to change what was made before, and says no more of it."""
+        """Return whether a task is to change what was made before, and says no more of it."""
         if _A_QUOTATION.strip() in self.units:
             return False
         return self._edits or (self._points and content < _MAX_CONTENT)

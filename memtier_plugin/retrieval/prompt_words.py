@@ -125,7 +125,7 @@ def likeliest_language(text: str, words: Sequence[str], among: Collection[str] =
 
 
 def speaks_of_oneself(text: str) -> bool:
-    """Tell whether a text has "my", "I" or the like, near its beginning."""
+    """Return whether a text has "my", "I" or the like, near its beginning."""
     text = text[:_HEAD]
     words = split_words(text)
     classes = lexicon(likeliest_language(text, words))
@@ -153,7 +153,7 @@ def tokenize(units: Sequence[str], known: Vocabulary) -> list[Token]:
 
 
 def names_time(token: Token | None, language: str) -> bool:
-    """Tell whether a word is of the calendar: "this week" points at no earlier words."""
+    """Return whether a word is of the calendar: "this week" points at no earlier words."""
     return token is not None and token[0] in _calendar(language)
 
 

@@ -114,7 +114,7 @@ class Viewer:
         return Asker(self.agent, people, self.read_all or self.read_people)
 
     def may_see(self, item: Entry | Fact) -> bool:
-        """Tell whether it may see an item; ``read_all`` opens all summaries, but no confidence."""
+        """Return whether it may see an item; ``read_all`` opens summaries, but no confidences."""
         asker = self.asker
         if asker is None:
             return True
@@ -166,7 +166,7 @@ class ParsedQuery:
         return without_names(self.text, self.project_names)
 
     def names(self, speaker: str) -> bool:
-        """Tell whether the query has a word of a speaker's name."""
+        """Return whether the query has a word of a speaker's name."""
         return any(word in self.terms for word in self.tokenizer.words(speaker))
 
     @property
@@ -222,27 +222,27 @@ def questions_among(text: str) -> list[str]:
     sentences = [part for part in _SENTENCE.findall(text) if part.strip()]
     if len(sentences) < 2:
         return []
-    asked = (part.strip() for part in sentences if part.rstrip().endswith(("?", "？")))
-    return [*islice(asked, _MOST_QUESTIONS)]
+    questions = (part.strip() for part in sentences if part.rstrip().endswith(("?", "？")))
+    return [*islice(questions, _MOST_QUESTIONS)]
 
 
 def asks_overview(query: str) -> bool:
-    """Tell whether a query asks for what was done or said as a whole, not for one thing of it."""
+    """Return whether a query asks for what was done or said as a whole, not for one thing of it."""
     return _OVERVIEW.search(query[:2000]) is not None
 
 
 def asks_history(query: str) -> bool:
-    """Tell whether a query asks how something was before, or how it changed."""
+    """Return whether a query asks how something was before, or how it changed."""
     return _HISTORY.search(query[:2000]) is not None
 
 
 def asks_character(query: str) -> bool:
-    """Tell whether a query asks what somebody is like: their traits, tastes or interests."""
+    """Return whether a query asks what somebody is like: their traits, tastes or interests."""
     return any(Words.of(query[:2000], name).has("character_cues") for name in LANGUAGES)
 
 
 def requested_kinds(query: str) -> set[str]:
-    """Return the kinds of items that are found only by queries asking for them, and are by this."""
+    """Return the kinds of items (summaries, timelines) that a query asks for."""
     query = query[:MAX_QUERY_CHARS]
-    asked = {"summary": asks_overview(query), "timeline": asks_history(query)}
-    return {kind for kind, is_asked in asked.items() if is_asked}
+    requested = {"summary": asks_overview(query), "timeline": asks_history(query)}
+    return {kind for kind, is_requested in requested.items() if is_requested}

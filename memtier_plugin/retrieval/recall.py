@@ -25,6 +25,7 @@ from memtier_plugin.core.times import aware
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
 from memtier_plugin.retrieval.block import BlockPlan, passage_size
+from memtier_plugin.retrieval.candidates import Expansion
 from memtier_plugin.retrieval.contradictions import (
     StatedValue,
     mark_ended,
@@ -44,11 +45,16 @@ from memtier_plugin.retrieval.project_names import read_project_names, without_n
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, Viewer, clean_query
 from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
-from memtier_plugin.retrieval.rankers import Expansion, Ranker, find_ranker
 from memtier_plugin.retrieval.replacement import mark_replaced
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
-from memtier_plugin.retrieval.search import Search, SearchResult, plugin_signals
+from memtier_plugin.retrieval.search import (
+    Ranker,
+    Search,
+    SearchResult,
+    find_ranker,
+    plugin_signals,
+)
 from memtier_plugin.retrieval.session_lines import refresh_for
 from memtier_plugin.retrieval.standing import own_orders
 from memtier_plugin.retrieval.subject import SubjectFinder
@@ -234,7 +240,7 @@ class Recaller:
 
     def _expand(self, query: Query) -> Expansion | None:
         expansion: Expansion | None = plugins.expand_query(
-            self._actor, query.searched, query.request, query.viewer, query.until
+            self._actor, query.search_text, query.request, query.viewer, query.until
         )
         return expansion
 
@@ -247,7 +253,7 @@ class Recaller:
             try:
                 with self._store.deadline(query.until):
                     hits, result = self._search_index(
-                        query, query.searched, query.by_meaning, degradations
+                        query, query.search_text, query.by_meaning, degradations
                     )
                 hits = self._rerank(query, hits, degradations)
             except DeadlineExceeded:
@@ -285,7 +291,7 @@ class Recaller:
             # What is ready when the deadline comes is served: only the search is interrupted.
             result: SearchResult | None = None
             with suppress(DeadlineExceeded), store.deadline(until):
-                more = query.expansion if text == query.searched else None
+                more = query.expansion if text == query.search_text else None
                 result = search.rank(text, vector, plugin_signals(store), more, self.stage)
             result = result or search.rank_by_words()
             limit = self._settings.retrieval.candidates
@@ -317,7 +323,7 @@ class Recaller:
         """Return the hits as a plugin orders the first of them."""
         if not self.ranker.refines or not plugins.may_rerank(self._settings):
             return hits
-        until, text = query.until, query.searched[:MAX_QUERY_CHARS]
+        until, text = query.until, query.search_text[:MAX_QUERY_CHARS]
         if self._settings.rerank.is_on:
             text = self.redact(text)  # it may leave the machine
         deadline = until if until is not None else time.monotonic() + _RERANK_SECONDS
@@ -380,7 +386,7 @@ class Recaller:
         ms = (time.monotonic() - started) * 1000
         routed = Routed(lines, route, (Step(name="route", ms=ms, read=len(selection.hits)),))
         # What further searches find has no evidence for this question, so that it answers none.
-        searches = self.ranker.merges and not (candidates.by_time or query.asks)
+        searches = self.ranker.merges and not (candidates.by_time or query.is_ask)
         if route.action == "R" and searches:
             return self._follow_up(query, candidates, question, routed)
         return routed
@@ -463,7 +469,7 @@ class Recaller:
         event = recall_event(
             recall,
             plan,
-            query=self.redact(plan.query.asked[:2000]),
+            query=self.redact(plan.query.full_text[:2000]),
             profile=settings.retrieval.profile,
             weights=self.ranker.weights(settings, plan.result.model),
         )

@@ -3,8 +3,8 @@
 From `ReplacementModel.mark` on the older line is said to be replaced.  Below, a pair may still be
 an order: the newer line first, without a claim.
 
-A question replaces nothing, and what one person says of themselves is not replaced by what another
-says of themselves.  In a long message the sentence that changes counts.
+A question replaces nothing, and nobody replaces what another person says of themselves.  In a long
+message the sentence that changes counts.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Pair:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether the older statement is its entire line, and worth keeping.
+        """Return whether the older statement is its entire line, and worth keeping.
 
         A mark covers the entire line, so a line that says more must not get one.  Neither must one
         that nobody would keep ("thanks, that means a lot"): it states nothing that could change.
@@ -87,13 +87,13 @@ class Pair:
         return is_all and worth(words) > _WORTH
 
     def proof(self, likely: float) -> str:
-        """Return what the two have in common and what each has of its own, in words."""
+        """Describe which words the two share, and which each has alone."""
         old, new = self.old.words, self.new.words
         shared = self.old.content & self.new.content
 
         def named(words: Sequence[Word], among: Collection[str]) -> str:
-            own = dict.fromkeys(w.stem for w in words if w.kind != "function" and w.stem in among)
-            return " ".join(own) or "-"
+            stems = dict.fromkeys(w.stem for w in words if w.kind != "function" and w.stem in among)
+            return " ".join(stems) or "-"
 
         lost, fresh = named(old, self.old.content - shared), named(new, self.new.content - shared)
         return f"{self.later.id}: same {named(new, shared)}; {lost} > {fresh}; p {likely:.2f}"
@@ -102,31 +102,30 @@ class Pair:
 def find_pairs(
     hits: Sequence[Hit], query: Collection[str] = (), in_sight: Sequence[Hit] = ()
 ) -> Iterator[Pair]:
-    """Yield the pairs of statements that may replace each other, of the best hits first.
+    """Yield the pairs of statements of which one may replace the other, best hits first.
 
     Args:
         query: the words of a question, of which both have one; none where nothing is asked.
         in_sight: further hits, which may replace others, but get no line themselves.
     """
     lines = [
-        _Line(hit, hit_time(hit), *_turn(hit), part, not query or part.has_any(query))
+        _Line(hit, hit_time(hit), *_position(hit), part, not query or part.has_any(query))
         for hit in (*hits, *in_sight)
         for part in statements(_words_of(hit))
     ]
-    own, asked = {hit.id for hit in hits}, list[int]()
+    markable, on_topic = {hit.id for hit in hits}, list[int]()
     talks: dict[tuple[str, str], list[int]] = {}
     for at, first in enumerate(lines):
         talk, turn = talks.setdefault(first.talk, []), first.turn
-        near = [other for other in talk if 0 < abs(lines[other].turn - turn) <= _NEAR_TURNS]
-        others = sorted({*asked, *near}) if first.is_asked else near
+        near = [index for index in talk if 0 < abs(lines[index].turn - turn) <= _NEAR_TURNS]
+        others = sorted({*on_topic, *near}) if first.is_on_topic else near
         for second in map(lines.__getitem__, others):
             old, new = (first, second) if first.when < second.when else (second, first)
-            if old.when >= new.when or old.hit.id not in own:
+            if old.when >= new.when or old.hit.id not in markable:
                 continue
-            if not _are_alike(old, new, query):
+            if not _share_enough(old, new, query):
                 continue
-                continue
-            if not _are_comparable(old.hit, new.hit) or not _may_speak_for(old, new):
+            if not _are_comparable(old.hit, new.hit) or not _may_change(old, new):
                 continue
             if new.statement.is_open or is_of_another(old.statement, new.statement):
                 continue
@@ -134,9 +133,9 @@ def find_pairs(
             words = len(old.statement.content) + len(new.statement.content)
             likeness = 2 * shared / max(1, words)
             yield Pair(old.hit, new.hit, old.statement, new.statement, likeness)
-        if first.hit.id in own:
+        if first.hit.id in markable:
             talk.append(at)
-            asked += [at] if first.is_asked else []
+            on_topic += [at] if first.is_on_topic else []
 
 
 class _Line(NamedTuple):
@@ -147,7 +146,7 @@ class _Line(NamedTuple):
     talk: tuple[str, str]  # in which session, and of which agent
     turn: int
     statement: Statement
-    is_asked: bool  # it has a word of the question
+    is_on_topic: bool  # it has a word of the question
 
 
 def _words_of(hit: Hit) -> str:
@@ -155,7 +154,7 @@ def _words_of(hit: Hit) -> str:
     return hit.item.quote or hit.text if isinstance(hit.item, Fact) else hit.text
 
 
-def _are_alike(old: _Line, new: _Line, query: Collection[str]) -> bool:
+def _share_enough(old: _Line, new: _Line, query: Collection[str]) -> bool:
     """Check whether two statements share so much that one may replace the other."""
     older, later = old.statement.content, new.statement.content
     shared = older & later
@@ -165,7 +164,7 @@ def _are_alike(old: _Line, new: _Line, query: Collection[str]) -> bool:
     return not same or old.statement.negated != new.statement.negated
 
 
-def _turn(hit: Hit) -> tuple[tuple[str, str], int]:
+def _position(hit: Hit) -> tuple[tuple[str, str], int]:
     """Return in which conversation, and as which turn of it, a line was said; a fact in its own."""
     item = hit.item
     return (
@@ -187,14 +186,14 @@ def _are_comparable(older: Hit, later: Hit) -> bool:
 
 
 def _is_from_outside(hit: Hit) -> bool:
-    """Tell whether a line comes from outside of the conversation: a page, a mail, a file."""
+    """Return whether a line comes from outside of the conversation: a page, a mail, a file."""
     item = hit.item
     origin = effective_origin(item) if isinstance(item, Entry) else item.origin
     return origin == "external"
 
 
-def _voices(hit: Hit, statement: Statement) -> frozenset[str]:
-    """Return by which names whoever says a line is known; none of an assistant."""
+def _names_of_speaker(hit: Hit, statement: Statement) -> frozenset[str]:
+    """Return the names by which the speaker of a line is known; none for an assistant."""
     item = hit.item
     if isinstance(item, Fact):
         names = [item.person, item.subject if statement.own or statement.possessive else ""]
@@ -204,22 +203,22 @@ def _voices(hit: Hit, statement: Statement) -> frozenset[str]:
     return frozenset([name.casefold() for name in names if name])
 
 
-def _may_speak_for(old: _Line, new: _Line) -> bool:
-    """Tell whether a later speaker may change what an older one said.
+def _may_change(old: _Line, new: _Line) -> bool:
+    """Return whether a later speaker may change what an older one said.
 
-    What somebody says of themselves is theirs alone to change, or whoever's names them.
+    Only the speaker may change what they said of themselves, or somebody who names them.
     """
     if not (old.statement.own or old.statement.possessive):
         return True
-    voices = _voices(old.hit, old.statement)
+    names = _names_of_speaker(old.hit, old.statement)
     later = new.hit.item
     if isinstance(later, Entry) and later.role == "assistant":
         return isinstance(old.hit.item, Fact) or old.hit.item.sender == later.sender
-    others = _voices(new.hit, new.statement)
-    if not voices.isdisjoint(others) or not (voices and others):
+    later_names = _names_of_speaker(new.hit, new.statement)
+    if not names.isdisjoint(later_names) or not (names and later_names):
         return True
     text = new.statement.text.casefold()
-    return any(voice in text for voice in voices)
+    return any(name in text for name in names)
 
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -318,7 +317,7 @@ def put_current_first(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) 
         first = newest(hit.id)
         if first not in ordered:
             rest = [member for member in members[first] if member.id != first]
-            ordered[first] = standing_for(by_id[first], rest)
+            ordered[first] = with_evidence_of(by_id[first], rest)
         if hit.id not in ordered:
             ordered[hit.id] = mark_older(hit, replaced[hit.id])
     return tuple(ordered.values())
@@ -346,7 +345,7 @@ def mark_replaced(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) -> t
 
 
 def mark_older(hit: Hit, now: Replacement) -> Hit:
-    """Return an older hit with a note on until when it held, if that is proven, and by what."""
+    """Return an older hit with a note on when it ceased to hold and what says so, if proven."""
     if not now.is_proven:
         return hit
     words = now.statement.split()
@@ -359,7 +358,7 @@ def mark_older(hit: Hit, now: Replacement) -> Hit:
 
 
 def _origin(hit: Hit) -> str:
-    """Return by whom a change was said, where that is not a person."""
+    """Name the source of a change that no person stated."""
     item = hit.item
     role = item.role if isinstance(item, Entry) else item.origin
     if role == "assistant":
@@ -369,8 +368,8 @@ def _origin(hit: Hit) -> str:
     return ""
 
 
-def standing_for(hit: Hit, others: Sequence[Hit]) -> Hit:
-    """Return a line with the evidence of others too, those that it replaces or answers."""
+def with_evidence_of(hit: Hit, others: Sequence[Hit]) -> Hit:
+    """Return a line with the best evidence of itself and of the lines it replaces or answers."""
     known = [line.evidence for line in (hit, *others) if line.evidence is not None]
     if hit.evidence is None or not others:
         return hit

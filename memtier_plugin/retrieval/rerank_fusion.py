@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.retrieval.query import asks_overview
 
 RERANKED: Final = 0.6
 FIRST: Final = 0.4
@@ -36,6 +35,8 @@ def modality_factor(query: str, *, is_summary: bool) -> float:
     """Return what the relevance of an item is multiplied by, by what a query asks for."""
     if not is_summary:
         return 1.0
+    from memtier_plugin.retrieval.query import asks_overview  # here: few processes rerank
+
     if asks_overview(query):
         return SYNTHESIS_FACTOR
     return DETAIL_FACTOR if _DETAIL.search(query[:2000]) else 1.0

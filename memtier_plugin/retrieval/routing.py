@@ -149,7 +149,7 @@ def question_kinds(question: RoutingInput, best: Hit) -> list[str]:
 
 
 def asks_several(query: str) -> bool:
-    """Tell whether an English question has several answers, which lie in as many lines."""
+    """Return whether an English question has several answers, which lie in as many lines."""
     query = query.casefold()
     return any(_KINDS[kind].search(query) for kind in SEVERAL_ANSWERS)
 

@@ -1,29 +1,27 @@
 """From a query to ranked rows, by the profile of the settings, within a deadline.
 
 `recall_first` gathers candidates (`candidates`), scores them by a table of signals (`signals`) and
-adds these up by weight (`ranking`).  Other profiles are rankers of plugins (`rankers`).
+adds these up by weight (`ranking`).  Other profiles are rankers of plugins (`Ranker`).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Final, Protocol
 
-from memtier_plugin.core import allowance, plugins
+from memtier_plugin.core import plugins
 from memtier_plugin.core.results import Evidence, Signal, Step
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval import ranking
-from memtier_plugin.retrieval.candidates import PoolBuilder
+from memtier_plugin.retrieval.candidates import Expansion, PoolBuilder, SearchView
 from memtier_plugin.retrieval.evidence import QueryEvidence, gather_evidence
 from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, Viewer, parse_query
-from memtier_plugin.retrieval.rankers import Expansion, find_ranker
 from memtier_plugin.retrieval.signals import score_signals
 from memtier_plugin.retrieval.time_questions import words_beside_time
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import Tokenizer
 
@@ -68,8 +66,13 @@ def plugin_signals(store: Store) -> PluginSignals | None:
     return collect
 
 
-class Search:
-    """The queries of one viewer, one after another, against one state of a project."""
+class Search(SearchView):
+    """The queries of one viewer, one after another, against one state of a project.
+
+    Attributes:
+        partly_embedded: whether too few items have a vector of the current model to use any.
+        builder: what gathered the candidates of the last query.
+    """
 
     def __init__(
         self,
@@ -80,19 +83,12 @@ class Search:
         until: float | None = None,
         project_names: Collection[str] = (),
     ) -> None:
-        self.reader = reader
+        super().__init__(reader, settings, viewer, until)
         self.tokenizer = tokenizer
-        self.settings = settings
-        self.viewer = viewer
-        self.scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
-        self.shared = reader.shared_scopes(viewer.people)
-        self.vector: QueryVector | None = None
-        self.expansion: Expansion | None = None
         self.partly_embedded = False
-        self._until = until
+        self.builder: PoolBuilder | None = None
         self._project_names = project_names
         self._plugin_signals: PluginSignals | None = None
-        self.builder: PoolBuilder | None = None
 
     def rank(
         self,
@@ -198,12 +194,92 @@ class Search:
     def _is_covered(self, model: str) -> bool:
         return self.reader.vectors.is_covered(model, [*self.scopes, *self.shared])
 
-    def check(self) -> None:
-        """Stop a ranking that is late.
+
+# -- rankers ---------------------------------------------------------------------------------------
+
+
+class BlockSize(Protocol):
+    """The settings that limit a block."""
+
+    @property
+    def k(self) -> int:
+        """The most lines."""
+
+    @property
+    def token_budget(self) -> int:
+        """The most tokens."""
+
+
+class Ranker:
+    """Ranks as `recall_first` does; the rankers of plugins override what they do otherwise.
+
+    Attributes:
+        merges: whether hits are read together: near-duplicates become one, newer facts come before
+            those that they contradict, what the project is called names nothing in it, and a vague
+            query gets follow-up searches. Off offers the hits as they were ranked.
+        refines: whether new lines are embedded first, plugins may rerank or expand the query, and
+            long lines are cut to what the query asks for.
+        limits_credit: whether a learned weight moves by at most so much a day.
+        limits: why it may pass over what shares words with the query.
+        stages: parts of the store that are searched one after the other, each with those before
+            it; the last one is all of it.
+    """
+
+    merges: bool = True
+    refines: bool = True
+    limits_credit: bool = True
+    limits: str = (
+        "the shared words are too common: only the newest postings, up to "
+        "retrieval.postings_cap, are read"
+    )
+    stages: Sequence[str] = ()
+
+    def size(self, settings: Settings) -> BlockSize:
+        """Return how large a block is where the request does not say."""
+        return settings.retrieval
+
+    def weights(self, settings: Settings, model: str | None) -> dict[str, float]:
+        """Return what each signal counts, without those that count nothing.
+
+        Args:
+            model: the embedder whose vectors are compared, None where none are.
+        """
+        weights = asdict(ranking_weights(settings.retrieval.weights, model))
+        return {name: weight for name, weight in weights.items() if weight}
+
+    def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
+        """Rank what a search may see.
+
+        Args:
+            stage: the only stage to search; None leaves it to the ranker.
 
         Raises:
-            DeadlineExceeded: the deadline has passed.
+            DeadlineExceeded: before anything was ranked.
         """
-        allowance.require()
-        if self._until is not None and time.monotonic() > self._until:
-            raise DeadlineExceeded("the deadline has passed")
+        return search.rank_by_signals(query)
+
+    def find_problems(self, settings: Settings, *, embeds: bool) -> Iterator[str]:
+        """Yield what makes its results less than they should be.
+
+        Args:
+            embeds: whether there is an embedding model.
+        """
+        yield from ()
+
+    def explain_missing(self, result: SearchResult) -> tuple[str, str] | None:
+        """Return why items may be missing from a result (reason, message), if by this ranker."""
+        return None
+
+
+RECALL_FIRST: Final = Ranker()
+
+
+def find_ranker(settings: Settings) -> Ranker:
+    """Return the ranker that the settings choose.
+
+    Raises:
+        SettingsError: no installed plugin has it.
+    """
+    name = settings.retrieval.ranker
+    ranker: Ranker = RECALL_FIRST if name is None else plugins.find_ranker(name)
+    return ranker

@@ -1,4 +1,4 @@
-"""Standing instructions that hold for a task although they share no words with it.
+"""Standing instructions that apply to a task although they share no words with it.
 
 "Start every argument name with i_" is what a task to write a function needs, and no measure of
 likeness tells.  An instruction holds where it names what the task is about (a function, an e-mail),
@@ -65,7 +65,7 @@ class _Order:
         return cls(words, words & _topics(), sets, forbids)
 
     def replaces(self, older: _Order) -> bool:
-        """Tell whether it sets a value of the same thing as an older one.
+        """Return whether it sets a value of the same thing as an older one.
 
         Two prohibitions hold together, and so do orders without a value: nothing proves that one
         is instead of the other.

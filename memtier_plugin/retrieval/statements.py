@@ -64,7 +64,7 @@ class Statement:
         self.text = text
 
     def has_any(self, stems: Collection[str]) -> bool:
-        """Tell whether a content word of it is among these stems."""
+        """Return whether a content word of it is among these stems."""
         # Most have none of them, which is told without knowing the language.
         return not (self.stems.isdisjoint(stems) or self.content.isdisjoint(stems))
 
@@ -177,7 +177,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _is_order(words: Phrases) -> bool:
-    """Tell whether words open with what somebody is told to do, not with a subject like a verb.
+    """Return whether words open with what somebody is told to do, not with a subject like a verb.
 
     A verb right behind a noun or two has them as its subject: "Test results are in S3".
     """

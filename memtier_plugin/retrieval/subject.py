@@ -74,7 +74,7 @@ class SubjectFinder:
 
 
 def points_back(prompt: str, kinds: PromptKinds) -> bool:
-    """Tell whether a prompt is a question about what was named before, and names nothing itself.
+    """Return whether a prompt is a question about what was named before, and names nothing itself.
 
     One that says nothing by itself is so only with a pronoun of the third person: "what does he
     do?", not "are you sure of that?".

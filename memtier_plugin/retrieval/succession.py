@@ -122,7 +122,7 @@ def _find_swaps(older: Statement, later: Statement) -> list[set[str]]:
 
 
 def is_of_another(older: Statement, later: Statement) -> bool:
-    """Tell whether two statements give the same attribute of two different subjects.
+    """Return whether two statements give the same attribute of two different subjects.
 
     Either the older is about its speaker and the later about somebody close to them ("I have a
     dog", "my brother has no dog"), or only the subject and the value differ, with the other words
@@ -208,7 +208,7 @@ def probability(older: Statement, later: Statement, rarity: Rarity) -> float:
 
 
 def _may_differ_in_subject(older: Statement, later: Statement) -> bool:
-    """Tell whether all that differs stands before words that both end with, and is no number.
+    """Return whether all that differs stands before words that both end with, and is no number.
 
     "Okafor supplies the boiler" and "Okafor supplies the pump" may both hold, as may "the boiler's
     parts come from Okafor" and "the pump's parts come from Okafor": an order, but no claim.

@@ -1,4 +1,4 @@
-"""Tell whether a prompt asks by time: "what did I do yesterday?".  Pure.
+"""Decide whether a prompt asks by time: "what did I do yesterday?".  Pure.
 
 Such a question has hardly a word of its own besides the time that it names: what was said then is
 found by the time alone, and answers it.  A prompt that only mentions a date does not ask so.
@@ -55,7 +55,7 @@ def words_beside_time(text: str, spans: Sequence[TimeSpan]) -> list[str] | None:
 
 
 def asks_own_past(text: str) -> bool:
-    """Tell whether a prompt asks what its asker did: then, and not on a date that they named."""
+    """Return whether a prompt asks what its asker did: then, and not on a date that they named."""
     return _OWN_PAST.search(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Tell which words of a text say what it is about, in its own language.  Pure.
+"""Find the words that say what a text is about, in its language.  Pure.
 
 The index leaves out the function words of English alone.  The idf does not keep those of other
 languages low everywhere: the "你" of a question is rare among lines about others.  As evidence
@@ -16,7 +16,7 @@ from memtier_plugin.retrieval.prompt_words import (
     tokenize,
     vocabulary,
 )
-from memtier_plugin.text.lexicon import Words, lexicon
+from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.tokenizer import Tokenizer
 
 
@@ -64,7 +64,7 @@ def count_content(text: str) -> tuple[int, list[str]]:
 
 
 @cache
-def _empty_words(language: str) -> Words:
+def _empty_words(language: str) -> frozenset[str]:
     words = lexicon(language)
     if language == "english":  # the index has hardly any others
         return words.query_words

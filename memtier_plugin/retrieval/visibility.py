@@ -38,11 +38,11 @@ class Asker:
         return None if self.reads_people else self.people
 
     def hears(self, entry: Entry) -> bool:
-        """Tell whether a line was said to this agent by the person for whom it asks."""
+        """Return whether a line was said to this agent by the person for whom it asks."""
         return entry.agent_id == self.agent and (entry.sender or "") in self.people
 
     def may_hide(self, entry: Entry) -> bool:
-        """Tell whether a line is this asker's to hide; of all senders' where it asks for nobody."""
+        """Return whether this asker may hide a line; without a sender, every sender's lines."""
         return entry.agent_id == self.agent and ("" in self.people or self.hears(entry))
 
 
@@ -66,7 +66,7 @@ def linked_groups(reader: Reader) -> list[frozenset[str]]:
 
 
 def is_visible(fact: Fact, asker: Asker | None) -> bool:
-    """Tell whether an asker (None: the person at the machine) may see a fact."""
+    """Return whether an asker (None: the person at the machine) may see a fact."""
     if asker is None:
         return True
     if fact.private_to:
@@ -76,7 +76,7 @@ def is_visible(fact: Fact, asker: Asker | None) -> bool:
 
 
 def is_withheld(reader: Reader, asker: Asker | None, stored: Stored) -> bool:
-    """Tell whether an item is a fact on which nobody has decided, kept from this asker.
+    """Return whether an item is a fact on which nobody has decided, kept from this asker.
 
     No other person is shown it before; and what is sensitive, or may be confided, no other agent.
     """
@@ -93,7 +93,7 @@ def is_withheld(reader: Reader, asker: Asker | None, stored: Stored) -> bool:
 
 
 def is_own(reader: Reader, asker: Asker | None, fact: Fact) -> bool:
-    """Tell whether a fact is an asker's own, or rests on their lines alone.
+    """Return whether a fact is an asker's own, or rests on their lines alone.
 
     All are the person's at the machine, and an agent's that asks for nobody in particular.
     """
@@ -103,7 +103,7 @@ def is_own(reader: Reader, asker: Asker | None, fact: Fact) -> bool:
 
 
 def rests_on(reader: Reader, fact: Fact, is_such: Callable[[Entry], bool]) -> bool:
-    """Tell whether all lines of a fact are there, and each is such a line."""
+    """Return whether all lines of a fact are there, and each is such a line."""
     entries = {source.entry for source in fact.sources}
     lines = [stored.item for stored in reader.items(entries).values()]
     such = (isinstance(line, Entry) and is_such(line) for line in lines)

@@ -30,8 +30,8 @@ from memtier_plugin.retrieval.journal import LATE
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
 from memtier_plugin.retrieval.query_vector import embed_query
-from memtier_plugin.retrieval.rankers import find_ranker
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
+from memtier_plugin.retrieval.search import find_ranker
 from memtier_plugin.retrieval.visibility import is_withheld
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored

@@ -32,6 +32,6 @@ def read_working(reader: Reader, viewer: Viewer, session: str) -> Hit | None:
 
 
 def is_left_behind(hit: Hit, *, resumed: bool) -> bool:
-    """Tell whether any prompt needs a summary: after a compaction, or in a resumed session."""
+    """Return whether any prompt needs a summary: after a compaction, or in a resumed session."""
     assert isinstance(hit.item, Fact)
     return resumed or hit.item.relation == AT_COMPACTION

@@ -1,4 +1,4 @@
-"""Tell how much a sentence is worth keeping: a logistic over a few features.
+"""Score how much a sentence is worth keeping: a logistic model over a few features.
 
 Worth keeping is what somebody may ask for later: how a thing or a person is, a rule, a decision, a
 change, a plan.  The features are word classes of the sentence's language, its length, and a vector

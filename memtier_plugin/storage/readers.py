@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any, TypeVar
 
 from memtier_plugin.storage.index.candidate_reader import CandidateReader
 from memtier_plugin.storage.index.item_reader import ItemReader
 from memtier_plugin.storage.index.journal_reader import JournalReader
 from memtier_plugin.storage.index.overviews import OverviewReader
 from memtier_plugin.storage.index.pages import SessionPages
-from memtier_plugin.storage.index.priorities import PriorityReader
 from memtier_plugin.storage.index.vector_coverage import VectorCoverage
+
+T = TypeVar("T")
 
 
 class Reader(CandidateReader, ItemReader, JournalReader):
@@ -26,10 +29,9 @@ class Reader(CandidateReader, ItemReader, JournalReader):
         """Shelf and overview queries on the same connection."""
         return OverviewReader(self._db)
 
-    @cached_property
-    def priorities(self) -> PriorityReader:
-        """Importance and tier queries on the same connection."""
-        return PriorityReader(self._db)
+    def plugin_tables(self, reader: Callable[[Any], T]) -> T:
+        """Return a plugin's reader of its tables (`memtier_index_tables`), on this connection."""
+        return reader(self._db)
 
     @cached_property
     def coverage(self) -> VectorCoverage:

@@ -20,6 +20,7 @@ from memtier_plugin.storage.index.connection import (
     index_problem,
 )
 from memtier_plugin.storage.index.files import broken_indexes, is_own_index
+from memtier_plugin.storage.index.plugin_tables import follow_plugins
 from memtier_plugin.storage.index.renewal import INCOMPLETE, mark_incomplete
 from memtier_plugin.storage.index.scrub import truncate_wal
 from memtier_plugin.storage.index.writer import read_metadata, set_metadata
@@ -193,6 +194,8 @@ class IndexSessions:
     def _check_tokenizer(self, connection: apsw.Connection) -> None:
         """Use the tokenizer that built the index; changing it takes a reindex."""
         metadata = read_metadata(connection)
+        if not connection.readonly("main"):
+            follow_plugins(connection, metadata)
         built_with, self.incomplete = metadata.get("tokenizer"), INCOMPLETE in metadata
         if built_with is None and not connection.readonly("main"):
             set_metadata(connection, "tokenizer", self._fingerprint)

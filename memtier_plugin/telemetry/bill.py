@@ -26,7 +26,7 @@ from memtier_plugin.storage.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUsage:
-    """What the calls of one model took in all; ``cost`` is None where it has no price."""
+    """The totals of all calls of one model; ``cost`` is None where it has no price."""
 
     model: str
     runs: int
@@ -137,7 +137,7 @@ def _compare(
     entries: Sequence[Entry],
     prices: Mapping[str, ModelPrice],
 ) -> dict[str, Any]:
-    """Return what blocks took, and what all lines would have taken in the system prompt."""
+    """Return the cost of the blocks, and of all lines in the system prompt instead."""
     by_run = {(agent, run): reported for (agent, run, _), reported in usage.items()}
     logs = _logs(entries)
     tokens, costs, before = [0, 0], [0.0, 0.0], Counter[str]()

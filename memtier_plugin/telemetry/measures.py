@@ -280,7 +280,7 @@ def _measure_recall(base: Attributes, recall: RecallEvent) -> Iterator[Measure]:
 
 
 def _measure_endpoint(base: Attributes, event: JournalEvent) -> Iterator[Measure]:
-    """Yield what requests took once they are settled; a reservation is none yet."""
+    """Yield the cost of requests once they are settled, not while it is only reserved."""
     used = ChatEvent.of(event) if event.kind == ChatEvent.KIND else EmbedEvent.of(event)
     if used.settles is None and used.cost is None:
         return

@@ -17,7 +17,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class _Series:
-    """What was added up under one set of labels; ``counts`` are a histogram's, by bucket."""
+    """The totals under one set of labels; ``counts`` are a histogram's, by bucket."""
 
     total: float = 0.0
     number: int = 0

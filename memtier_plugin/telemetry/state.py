@@ -1,4 +1,4 @@
-"""What is to be exported, and a note of how the last export went, for `memtier status`."""
+"""The records to export, and a note of how the last export went, for `memtier status`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ExportState:
 
 
 def describe_export(home: Path) -> str | None:
-    """Return what is wrong with the export, for `status`; None if nothing is."""
+    """Return the last failure of the export, for `status`; None after a success."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         note = parse_json_text((home / "hosts" / STATE_FILE).read_text("utf-8"))
         if note["error"]:

@@ -48,11 +48,11 @@ class Words:
         return lexicon(self.language).unspaced
 
     def has(self, name: str) -> bool:
-        """Tell whether a phrase of a class stands anywhere."""
+        """Return whether a phrase of a class stands anywhere."""
         return self.find(name) is not None
 
     def has_word(self, name: str) -> bool:
-        """Tell whether a word of a class stands anywhere."""
+        """Return whether a word of a class stands anywhere."""
         members = getattr(lexicon(self.language), name)
         if self.unspaced:
             return any(word in self.text for word in members)

@@ -9,11 +9,11 @@ from typing import Final
 from memtier_plugin.core import lazy_regex as regex
 
 MAX_FOREIGN: Final = 0.2  # of a text's letters, from which it is not written in some scripts
-_LETTER: Final = regex.compile(r"\p{L}")
+_ANY_LETTER: Final = regex.compile(r"\p{L}")
 
 
 def is_written_in(text: str, scripts: Sequence[str]) -> bool:
-    """Tell whether nearly all letters of a text belong to some of these scripts.
+    """Return whether nearly all letters of a text belong to some of these scripts.
 
     A term of another script in a sentence does not count, nor does what is no letter.
 
@@ -23,7 +23,7 @@ def is_written_in(text: str, scripts: Sequence[str]) -> bool:
     if text.isascii() and "Latin" in scripts:  # most texts, at once
         return True
     foreign = len(_foreign_letters(tuple(scripts)).findall(text))
-    return foreign == 0 or foreign < MAX_FOREIGN * len(_LETTER.findall(text))
+    return foreign == 0 or foreign < MAX_FOREIGN * len(_ANY_LETTER.findall(text))
 
 
 @cache

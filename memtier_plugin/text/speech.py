@@ -29,7 +29,7 @@ _MARKED: Final = regex.compile(r"[?？؟]['\"”’)»\]*_]*\s*\Z")
 
 
 def only_acknowledges(text: str) -> bool:
-    """Tell whether a text says no more than that something was heard, or greets or thanks."""
+    """Return whether a text says no more than that something was heard, or greets or thanks."""
     text = text.strip()
     if not 0 < len(text) <= _MAX_RECEIPT:
         return False
@@ -48,7 +48,7 @@ def without_receipts(text: str) -> str:
 
 
 def only_asks(text: str) -> bool:
-    """Tell whether a text asks and states nothing, greetings and acknowledgements aside.
+    """Return whether a text asks and states nothing, greetings and acknowledgements aside.
 
     A request in the form of a question ("Can you always answer in French?") is no such text.
     """
@@ -84,7 +84,7 @@ def _is_marked(folded: str) -> bool:
 
 
 def _opens_question(folded: str) -> bool:
-    """Tell whether it begins "what is the release branch called", but not "when I deploy"."""
+    """Return whether it begins "what is the release branch called", but not "when I deploy"."""
     openers, words = words_of("question_openers"), first_plain_words(folded, 2)
     return len(words) == 2 and all(word in openers for word in words)
 
@@ -105,7 +105,7 @@ class _Phrases:
     longest: Mapping[str, int]  # by the first unit
 
     def are_receipts(self, units: Sequence[str]) -> bool:
-        """Tell whether units are receipts, at least one, and fillers; the longest phrases first."""
+        """Return whether all units are receipts and fillers, at least one of them a receipt."""
         position, receipts = 0, 0
         while position < len(units):
             for size in range(self.longest.get(units[position], 0), 0, -1):
@@ -133,7 +133,7 @@ def _phrases() -> _Phrases:
 
 
 def _states_first(folded: str) -> bool:
-    """Tell whether a clause before the question states something: "I never did, so how ...?"."""
+    """Return whether a clause before the question states something: "I never did, so how ...?"."""
     end = _CLAUSE_END.search(folded)
     if end is None:
         return False
@@ -142,7 +142,7 @@ def _states_first(folded: str) -> bool:
 
 
 def _requests(folded: str) -> bool:
-    """Tell whether a sentence opens like a request: "can you", "puedes", "帮我"."""
+    """Return whether a sentence opens like a request: "can you", "puedes", "帮我"."""
     if _UNSPACED.search(folded):
         return any(phrase in folded for phrase in _unspaced_requests())
     words = first_plain_words(folded, _OPENING)

@@ -33,6 +33,9 @@ _CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\u30fc"
 _WORD = r"[\p{L}\p{M}\p{N}]"
 # A run of words joined by the marks that identifiers, paths, versions and names use inside.
 _CHUNK: Final = regex.compile(rf"{_WORD}+(?:[-_./:@+'&]+{_WORD}+)*")
+_STEP: Final = 4096  # characters that are normalized before another thread may have its turn
+# A letter that never composes with what stands before it, so that a text may be cut there.
+_CUT: Final = regex.compile(r"[\p{L}--[\u1160-\u11ff\ud7b0-\ud7ff\uff9e-\uffdc]]", regex.V1)
 _ASCII_CHUNK: Final = re.compile(r"[A-Za-z0-9]+(?:[-_./:@+'&]+[A-Za-z0-9]+)*")  # twice as fast
 _PART: Final = regex.compile(rf"{_WORD}+")
 _CJK_RUN: Final = regex.compile(rf"[{_CJK}]+")
@@ -249,10 +252,19 @@ def _iter_chunks(text: str) -> Iterator[str]:
 def _unified(text: str) -> str:
     if text.isascii():
         return text
-    text = unicodedata.normalize("NFKC", text)
+    text = "".join(unicodedata.normalize("NFKC", piece) for piece in _pieces(text))
     for mark in _APOSTROPHES:  # far faster than a table
         text = text.replace(mark, "'")
     return text
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces, each of which is normalized as it is within the text."""
+    start = 0
+    while cut := _CUT.search(text, start + _STEP):
+        yield text[start : cut.start()]
+        start = cut.start()
+    yield text[start:]
 
 
 def _split(chunk: str, *, camel: bool = True) -> Iterator[str]:

@@ -10,8 +10,8 @@ from typing import Final
 from memtier_plugin.core.records import Entry
 from memtier_plugin.text.grammar import common_words, irregular_verbs
 from memtier_plugin.text.languages import iter_sentences
-from memtier_plugin.text.lexicon import LANGUAGES, Words, lexicon
-from memtier_plugin.text.phrases import Words as Spoken
+from memtier_plugin.text.lexicon import LANGUAGES, lexicon
+from memtier_plugin.text.phrases import Words
 
 _BEGINNING: Final = 400  # characters within which an instruction is stated
 _CLAUSE: Final = re.compile(r"[,;:，；：]\s*")
@@ -22,7 +22,7 @@ _LEADS: Final = 3  # words of politeness and openers that may stand before a ver
 
 
 def is_standing_instruction(text: str) -> bool:
-    """Tell whether a user's words give an order that holds for good."""
+    """Return whether a user's words give an order that holds for good."""
     return bool(find_orders(text))
 
 
@@ -55,7 +55,7 @@ def _fold(text: str) -> str:
 
 
 @cache
-def _lasting(language: str) -> Words:
+def _lasting(language: str) -> frozenset[str]:
     """Return how a language says that an order is for good: "always", "from now on"."""
     words = lexicon(language)
     lasting = words.general_words.union(words.moment_cues, words.first_person)
@@ -69,17 +69,17 @@ def _lasting(language: str) -> Words:
 
 
 def _orders(sentence: str, language: str) -> bool:
-    """Tell whether a clause of a sentence is an order for good."""
+    """Return whether a clause of a sentence is an order for good."""
     # "From now on, when you name things, ..." opens a sentence that is for good as a whole.
-    end = Spoken.of(sentence, language).opens("rule_openers")
+    end = Words.of(sentence, language).opens("rule_openers")
     is_whole = end is not None and _fold(sentence[:end]).strip() not in lexicon(language).rule_cues
     starts = [0, *(match.end() for match in _CLAUSE.finditer(sentence))]
     return any(_is_order(sentence, start, is_whole, language) for start in starts)
 
 
 def _is_order(sentence: str, start: int, is_whole: bool, language: str) -> bool:
-    """Tell whether a clause is an order for good: after what leads to it a verb, and its object."""
-    led, rest = is_whole, Spoken.of(sentence[start:], language)
+    """Return whether a clause is a lasting order: a verb and its object, after any opener."""
+    led, rest = is_whole, Words.of(sentence[start:], language)
     for _ in range(_LEADS):
         if opens_imperative(rest):
             break
@@ -87,8 +87,8 @@ def _is_order(sentence: str, start: int, is_whole: bool, language: str) -> bool:
         if not (polite or opened):
             break
         led = led or opened > polite
-        rest = Spoken.of(rest.text[max(polite, opened) :].lstrip(" ,:;，"), language)
-    clause = Spoken.of(_CLAUSE.split(rest.text)[0], language)
+        rest = Words.of(rest.text[max(polite, opened) :].lstrip(" ,:;，"), language)
+    clause = Words.of(_CLAUSE.split(rest.text)[0], language)
     end = len(sentence) - len(rest.text) + len(clause.text)
     stated, cues = _fold(sentence[0 if is_whole else start : end]), _lasting(language)
     if rest.unspaced:
@@ -100,13 +100,13 @@ def _is_order(sentence: str, start: int, is_whole: bool, language: str) -> bool:
     return opens_imperative(clause) or (led and may_be_imperative(clause.words[0], language))
 
 
-def opens_imperative(words: Spoken) -> bool:
-    """Tell whether words open like what somebody is told to do."""
+def opens_imperative(words: Words) -> bool:
+    """Return whether words open like what somebody is told to do."""
     return any(words.opens(name) for name in _IMPERATIVES)
 
 
 def may_be_imperative(word: str, language: str) -> bool:
-    """Tell whether a word may tell somebody what to do: it is of no class that does not."""
+    """Return whether a word may tell somebody what to do: it is of no class that does not."""
     words = lexicon(language)
     if language == "english":
         verbs = irregular_verbs()

@@ -130,7 +130,7 @@ def join_by_snapshot(
             marks = marks_from_json(manifest["streams"])
         except (ValueError, TypeError, KeyError) as error:
             raise BackupError(f"{archive}: its manifest cannot be read: {error!r}") from error
-        followed, other = check_copy(ledger, copied, marks)
+        followed, unknown = check_copy(ledger, copied, marks)
         adopt(folder, project, name, ledger, copied, followed)
     lines = sum(mark.offset for mark in followed.values())
-    return Taken(len(followed), lines, len(other))
+    return Taken(len(followed), lines, len(unknown))

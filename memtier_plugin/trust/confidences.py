@@ -53,7 +53,7 @@ def find_confidence(text: str) -> Confidence | None:
 
 
 def may_be_confided(text: str) -> bool:
-    """Tell whether a message is a confidence, or may be one."""
+    """Return whether a message is a confidence, or may be one."""
     return _odds(text) >= _DOUBTFUL
 
 
@@ -63,7 +63,7 @@ def _odds(text: str) -> float:
 
 
 def rests_on_doubtful(sources: Collection[str], entries: Mapping[str, Entry]) -> bool:
-    """Tell whether somebody may have confided what one of these entries says.
+    """Return whether somebody may have confided what one of these entries says.
 
     Args:
         sources: the ids of the entries.
@@ -74,7 +74,7 @@ def rests_on_doubtful(sources: Collection[str], entries: Mapping[str, Entry]) ->
 
 
 def is_sensitive(text: str) -> bool:
-    """Tell whether a text is sensitive by its kind: health, pay, belief and so on.
+    """Return whether a text is sensitive by its kind: health, pay, belief and so on.
 
     Allergies and diets are not: who knows them protects the person.
     """

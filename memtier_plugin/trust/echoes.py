@@ -14,7 +14,7 @@ from memtier_plugin.text.tokenizer import plain_words
 from memtier_plugin.trust.external_text import function_words
 
 _SAME: Final = 0.6  # of what a text says, by its words, that must stand in the other
-_FIGURES: Final = regex.compile(
+_NUMBERS: Final = regex.compile(
     r"\p{N}[\p{N}.,:/-]*\p{N}|\p{N}|(?<![\w.+-])[\w.+-]++@[\w.-]+|https?://\S+"
 )
 # A quantity, a version, a time of day; nothing by which somebody or something is reached.
@@ -40,7 +40,7 @@ _EMPTY: Final = frozenset(
 
 
 def is_restatement(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
-    """Tell whether a text restates one of the others.
+    """Return whether a text restates one of the others.
 
     Its figures and addresses must all stand there, and most of its words; in another language,
     where words cannot be compared, its figures tell.
@@ -49,11 +49,11 @@ def is_restatement(text: str, others: Iterable[str], words: Callable[[str], Sequ
         words: how a text is taken apart, with word endings removed.
     """
     own_words = {word for word in words(text) if word not in _EMPTY}
-    figures = {*_FIGURES.findall(text.casefold())}
+    figures = {*_NUMBERS.findall(text.casefold())}
     if not own_words:
         return False
     for other in others:
-        if not figures <= {*_FIGURES.findall(other.casefold())}:
+        if not figures <= {*_NUMBERS.findall(other.casefold())}:
             continue
         other_words = set(words(other))
         if len(own_words & other_words) >= _SAME * len(own_words):
@@ -72,7 +72,7 @@ def _lettered(words: Iterable[str]) -> list[str]:
 
 
 def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
-    """Tell whether the others state everything in a text; stricter than `is_restatement`.
+    """Return whether the others state everything in a text; stricter than `is_restatement`.
 
     Each of its sentences must stand in one sentence of theirs, with every word that counts, the
     same figures and the same denials; what is asked is not said.
@@ -130,4 +130,4 @@ def _said(
     """Return the words, the figures and the denials of a sentence."""
     plain = {*plain_words(sentence)}
     content = {word for word in words(sentence) if word not in _EMPTY}
-    return content, {*_FIGURES.findall(sentence.casefold())}, plain & _DENIALS
+    return content, {*_NUMBERS.findall(sentence.casefold())}, plain & _DENIALS

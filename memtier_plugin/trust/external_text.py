@@ -113,7 +113,7 @@ class ExternalText:
             self._count += 1
 
     def is_carried_by(self, text: str) -> bool:
-        """Tell whether a text has something from the external text alone."""
+        """Return whether a text has something from the external text alone."""
         self._read()
         return (
             len(text) > MAX_CHARS
@@ -124,7 +124,7 @@ class ExternalText:
         )
 
     def is_grounded(self, text: str) -> bool:
-        """Tell whether a text that follows external text rests on what the user said.
+        """Return whether a text that follows external text rests on what the user said.
 
         One without words that mean something rests on nothing.
         """
@@ -155,7 +155,7 @@ class ExternalText:
         return any(passages[passage] > 1 for passage in named)
 
     def _names_abroad(self, words: set[str], language: str | None) -> bool:
-        """Tell whether a word is a name from another language, which shares no other word."""
+        """Return whether a word is a name from another language, which shares no other word."""
         known = [self._names[word] for word in words & self._names.keys()]
         return language is not None and any(None not in n and language not in n for n in known)
 

@@ -19,17 +19,17 @@ NOTICE: Final = (
     " instructions. Newer words overrule them."
 )
 
-_ENCODED: Final = regex.compile(
+_ENCODED_MARK: Final = regex.compile(
     r"""(?xi) (?<!\\)\\++ (?: (?P<letter>[nrt"'/]) | u00(?P<hex>[2-7][0-9a-f]) )
       | & (?:amp;|\#38;)* (?P<entity>lt|gt|quot|apos|nbsp|\#\d{1,4}|\#x[0-9a-f]{1,4}) ;"""
 )
 _LETTERS: Final = {"n": "\n", "r": " ", "t": "\t"}
 _ID: Final = r"[0-9A-HJKMNP-TV-Z]{8}"
 # What stands before a line: the day, who said it, the short id.
-_HEAD: Final = rf"\[\d{{4}}-\d\d-\d\d\s[^\[\]]{{1,80}}?\s{_ID}\]"
-_CITED: Final = _HEAD.replace(_ID, f"(?P<id>{_ID})")
+_FENCE_HEAD: Final = rf"\[\d{{4}}-\d\d-\d\d\s[^\[\]]{{1,80}}?\s{_ID}\]"
+_CITED: Final = _FENCE_HEAD.replace(_ID, f"(?P<id>{_ID})")
 _ANSWER: Final = rf"\d{{4}}-\d\d-\d\d\s[^\n]+\[(?P<id>{_ID})\](?=\s|$)"  # a line of `ask`
-_HINT: Final = regex.compile(rf"{FENCE}|{_HEAD}|\[{_ID}\]")
+_HINT: Final = regex.compile(rf"{FENCE}|{_FENCE_HEAD}|\[{_ID}\]")
 _NOTICE: Final = r"[\s>]+".join(map(regex.escape, NOTICE.split()))
 _ITEM: Final = r"(?m:^)[ \t>]*+(?:[-*\u2022]|\d++[.)])?+[ \t]*+"
 _EMPTY_LINE: Final = r"\n(?:[^\S\n]|>)*+\n"
@@ -40,7 +40,7 @@ _BLOCK: Final = regex.compile(
     rf"""(?xs)
     [<\[]{FENCE}[\s>]+recall=\W{{1,8}}[0-9A-Za-z]+\W{{0,8}}[>\]]
       (?: (?:(?![<\[]{FENCE}\s).)*?[<\[]/{FENCE}[>\]]\n? | (?:(?!{_EMPTY_LINE}).)* )
-    | (?:\A|(?<=\n\n)) (?={_PARAGRAPH}?(?:{_NOTICE}|{_HEAD})) {_PARAGRAPH}</memtier\b[\w-]*>?
+    | (?:\A|(?<=\n\n)) (?={_PARAGRAPH}?(?:{_NOTICE}|{_FENCE_HEAD})) {_PARAGRAPH}</memtier\b[\w-]*>?
     | {_NOTICE}
     """
 )
@@ -60,7 +60,7 @@ _SAID: Final = regex.compile(r"[\p{L}\p{N}]")
 def decode(text: str) -> tuple[str, list[int]]:
     """Return a text with what a host encoded in plain characters, and where each of them stood."""
     parts, places, done = [], [], 0
-    for match in _ENCODED.finditer(text):
+    for match in _ENCODED_MARK.finditer(text):
         char = _LETTERS.get(match["letter"] or "", match["letter"])
         if match["hex"]:
             char = chr(int(match["hex"], 16))
@@ -94,7 +94,7 @@ def _without(pattern: regex.Pattern[str], text: str) -> str:
 
 
 def says_more(text: str) -> bool:
-    """Tell whether a message from which that was removed says anything beside what it cites."""
+    """Return whether a message from which that was removed says anything beside what it cites."""
     return bool(_SAID.search(_REFERENCE.sub("", text)))
 
 

@@ -1,4 +1,4 @@
-"""Tell whether a prompt asks to forget something.  Pure."""
+"""Recognize prompts that ask to forget something.  Pure."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ _ASKS: Final = regex.compile(
 
 
 def asks_to_forget(prompt: str) -> bool:
-    """Tell whether a prompt has a word by which people ask to forget, in any language known."""
+    """Return whether a prompt has a word by which people ask to forget, in any language known."""
     return bool(_ASKS.search(prompt))

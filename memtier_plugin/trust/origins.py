@@ -71,12 +71,12 @@ def weakest_origin(origins: Iterable[Origin]) -> Origin:
 
 
 def is_foreign(origin: Origin) -> bool:
-    """Tell whether an origin is weaker than the assistant's."""
+    """Return whether an origin is weaker than the assistant's."""
     return ORIGINS.index(origin) > ORIGINS.index("assistant")
 
 
 def is_doubtful(item: Entry | Fact) -> bool:
-    """Tell whether an item rests on foreign text and no reviewer accepted it.
+    """Return whether an item rests on foreign text and no reviewer accepted it.
 
     Active facts that were written as proposed have been accepted by a reviewer.
     """

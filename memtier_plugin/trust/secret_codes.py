@@ -1,7 +1,7 @@
-"""Find what opens something: PINs, the codes of doors and alarms, recovery codes, secret answers.
+"""Find PINs, access codes of doors and alarms, recovery codes and answers to security questions.
 
-A number is a code by what its clause says: a name of such a number, or a name of codes in general
-and what has one, in any order, in the words of any language (`data/secret-words.json`).
+A number is a code if its clause names one ("PIN"), or has a word for codes in general together with
+a lock or a device, in any order and any language (`data/secret-words.json`).
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ def find_codes(text: str, lower: str) -> Iterator[Span]:
 
 
 def _codes(text: str) -> Iterator[Span]:
-    """Yield the numbers of whose clause the words before them say that they are codes."""
-    names: list[re.Match[str]] = []
-    done = 0  # where no name need be looked for again
+    """Yield the numbers that the words of their clause make codes."""
+    read = _Names(text)
     for number in matches_in_steps(_NUMBER, text):
         code = _CODE.match(number[0])
         if code is None:
@@ -70,42 +69,73 @@ def _codes(text: str) -> Iterator[Span]:
         stop = begin + len(text[begin : is_.start() if is_ else start].rstrip(_TRIM))
         for clause in _CLAUSE_END.finditer(text, begin, stop):
             begin = clause.end()
-        names = [name for name in names if name.start() >= begin]
-        names += _names().finditer(text, max(begin, done), stop)
-        done = start
+        names = read.within(begin, stop)
         gap = text[names[-1].end() : stop].strip() if names else ""
         near = not gap or _of().match(gap) is not None
         stated = len(gap) <= _GAP and (near or is_)
-        kind = _kind(names, opens=bool(is_ and is_["opens"])) if stated else ""
+        opens = is_ and ((is_["opens"] and _is_long(code[0])) or "-" in code[0])
+        kind = _kind(names, opens=bool(opens)) if stated else ""
         sure = near and kind == "pin"  # whatever the clause goes on with
         if not kind and (ahead := _ahead().match(text, end)):
             stop = min(len(text), end + _WINDOW)
             if clause_end := _CLAUSE_END.search(text, ahead.end(), stop):
                 stop = clause_end.start()
-            named = [*_names().finditer(text, ahead.end(), stop)]
+            named = read.within(ahead.end(), stop)
             if named and named[0].start() <= ahead.end() + _VERB:
                 kind, sure = _kind(named), True
-        ends = code["mark"] or clause_ends(text, end) or not text[end : end + 1].isascii()
+        ends = (
+            code["mark"]
+            or "-" in code[0]
+            or clause_ends(text, end)
+            or not text[end : end + 1].isascii()
+        )
         if kind and (ends or sure):
             yield start, end, kind
 
 
+class _Names:
+    """The names in a text, read once where the windows of several numbers overlap."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._names: list[re.Match[str]] = []
+        self._end = 0
+
+    def within(self, begin: int, stop: int) -> list[re.Match[str]]:
+        """Return the names of a part; parts begin later and later, but for a window."""
+        start = max(begin, self._end)
+        if start < stop:
+            self._names = [name for name in self._names if name.start() >= begin - _WINDOW]
+            self._names += _names().finditer(self._text, start, stop)
+            last = self._names[-1].end() if self._names else 0
+            self._end = max(last, start, stop - _VERB)  # a name may go on behind a part
+        return [name for name in self._names if begin <= name.start() and name.end() <= stop]
+
+
 def _kind(names: list[re.Match[str]], *, opens: bool = False) -> str:
-    """Return what the names of a clause speak of: a PIN, a code of something, or nothing."""
+    """Return the kind that the names in a clause make of a number: "pin", `ACCESS_CODE` or ""."""
     kinds = {name.lastgroup for name in names}
     if "pin" in kinds:
         return "pin"
-    code = "lock" in kinds and (opens or "code" in kinds) and "no_lock" not in kinds
-    return ACCESS_CODE if code else ""
+    if "no_lock" in kinds or not (opens or "code" in kinds):
+        return ""
+    if "device" in kinds:
+        return "pin"
+    return ACCESS_CODE if "lock" in kinds else ""
+
+
+def _is_long(code: str) -> bool:
+    """Return whether a code has the four digits that set it apart from a count."""
+    return sum(map(str.isdigit, code)) >= 4
 
 
 def _is_before(text: str, begin: int, end: int) -> re.Match[str] | None:
-    """Return the verb or the sign that stands right before a number."""
+    """Return the verb or sign right before a number."""
     return _is().search(text, max(begin, end - _VERB), end)
 
 
 def _listed(text: str, at: int) -> Iterator[Span]:
-    """Yield the recovery codes that stand behind their name, one after the other."""
+    """Yield the recovery codes listed after their name."""
     if lead := _lead().match(text, at):
         at = lead.end()
     form = ""
@@ -123,7 +153,7 @@ def _form(value: str) -> str:
 
 
 def _answered(text: str, at: int) -> Iterator[Span]:
-    """Yield what is said to answer a secret question."""
+    """Yield the stated answer to a security question."""
     lead = _lead().match(text, at)
     answer = _ANSWER.match(text, lead.end() if lead else at)
     if answer is None:
@@ -158,7 +188,7 @@ def _pattern(key: str) -> re.Pattern[str]:
 
 @cache
 def _names() -> re.Pattern[str]:
-    keys = ("no_lock", "pin", "code", "lock")
+    keys = ("no_lock", "pin", "code", "device", "lock")
     return re.compile("|".join(f"(?P<{key}>{_any_of(key)})" for key in keys), re.IGNORECASE)
 
 
@@ -169,7 +199,7 @@ def _of() -> re.Pattern[str]:
 
 @cache
 def _is() -> re.Pattern[str]:
-    """Return what stands between the name of a code and the code."""
+    """Match what may stand between the name of a code and the code."""
     opens = rf"\b(?P<opens>{_any_of('opens')})"
     return re.compile(
         rf"(?:(?:(?<![^\W_])|(?=[{_CJK}-\uffff]))(?:{_START}(?:{_verbs()})|{opens})|[=:—–-])"
@@ -180,13 +210,13 @@ def _is() -> re.Pattern[str]:
 
 @cache
 def _ahead() -> re.Pattern[str]:
-    """Return what stands between a code and its name: 4471 is the code of ..."""
+    """Match what may stand between a code and its name: 4471 is the code of ..."""
     return re.compile(rf"[ \t]+(?:{_any_of('verb')}){_STOP}", re.IGNORECASE)
 
 
 @cache
 def _lead() -> re.Pattern[str]:
-    """Return what stands between a name and the first of what it names."""
+    """Match what may stand between a name and the first value after it."""
     return re.compile(
         rf"(?:[ \t]*\([^)\n]{{1,40}}\))?[^\n.:=\d]{{0,40}}?(?:{_START}(?:{_verbs()})\b|[=:—–\n])",
         re.IGNORECASE,

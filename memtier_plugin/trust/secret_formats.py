@@ -76,7 +76,7 @@ class _Format(NamedTuple):
 
 
 def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
-    """Yield the secrets that a text has by their form; the better-known kind comes first.
+    """Yield the secrets in a text that their form gives away, the most specific kind first.
 
     Args:
         tokens_only: known issuers' tokens alone, without what may stretch over white space.
@@ -102,7 +102,7 @@ def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
 
 
 def _detected(text: str, kind: str, detector: str) -> Iterator[Span]:
-    """Yield what a detector finds, with the rest of the token behind it."""
+    """Yield the matches of a detector, each extended to the end of its token."""
     for pattern in detector_patterns(detector):
         for match in matches_in_steps(pattern, text):
             group = 0
@@ -132,7 +132,7 @@ def compiled(source: str, flags: int = 0) -> re.Pattern[str]:
 
 @cache
 def _formats(longest: int) -> tuple[_Format, ...]:
-    """Return the formats of which a text with rows of so many characters can hold one."""
+    """Return the formats that fit in rows of so many characters."""
     return tuple(form for form in _load() if form.shortest <= longest)
 
 
@@ -166,7 +166,7 @@ def _load() -> tuple[_Format, ...]:
 
 
 def _commands(row: dict[str, str]) -> Iterator[_Format]:
-    """Yield the formats of what stands behind each option of certain commands."""
+    """Yield the formats of passwords given as arguments of commands."""
     commands = row["commands"].split()
     hints = tuple(c for c in commands if not any(part != c and part in c for part in commands))
     for key, gap in (("option", r"(?:\s{1,4}|(?<=[:=]))"), ("glued", "")):
@@ -179,7 +179,7 @@ def _commands(row: dict[str, str]) -> Iterator[_Format]:
 
 
 def _looks_drawn(text: str) -> bool:
-    """Tell whether a text has figures, or both cases as no name in camelCase has them."""
+    """Return whether a text has digits, or mixes cases as no name in camelCase does."""
     if any(map(str.isdigit, text)):
         return True
     return len(_HUMP.findall(text)) > 1 and _CAPITALS.search(text) is not None

@@ -32,7 +32,7 @@ _NAME: Final = re.compile(
     r"(?P<op>[ \t]{0,8}"
     r"(?::[ \t]?[A-Za-z_.]{1,20}(?:[ \t]?\|[ \t]?None)?[ \t]?=|:=|=>|={1,3}|:(?!:))"
     r"[ \t]{0,8}\**(?:\r?\n[ \t]+(?=[\"']))?|(?i:(?: (?:for|to|of|on) [^\n.:=]{1,40}?)?"
-    r" (?:is|was|is now|will be):? |['’]s |(?<=['’])s )"
+    r" (?:is|was|is now|will be):?(?: |\r?\n)|['’]s |(?<=['’])s )"
     r"|(?<=[Ss])et to |>(?=[^<\s]{1,200}</)|[ \t]{1,4})"
 )
 _NAMED: Final = re.compile(rf"(?i){_PASSWORD}|{_KEYISH}")
@@ -62,7 +62,7 @@ _WORDS: Final = re.compile(
 
 
 def find_assigned(text: str, lower: str) -> Iterator[Span]:
-    """Yield the values given to names that announce a secret; ``lower`` is the lower case."""
+    """Yield the values assigned to telling names; ``lower`` is the text in lower case."""
     if not any(hint in lower for hint in _HINTS):
         return
     done, runs = 0, _Runs(text)
@@ -87,7 +87,7 @@ def find_assigned(text: str, lower: str) -> Iterator[Span]:
 
 
 class _Runs:
-    """Where the runs of characters of a text end; each is read once, however many names it has."""
+    """Ends of the runs of characters in a text, each read once however many names it has."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -95,7 +95,7 @@ class _Runs:
         self._bare = (0, 0)  # an end, and the same without closing signs
 
     def end(self, at: int) -> int:
-        """Return where the run ends that a place is in; places only grow."""
+        """Return the end of the run at a position; positions only grow."""
         if at > self._end:
             rest = _REST.match(self._text, at)
             self._end = rest.end() if rest else at
@@ -112,14 +112,14 @@ class _Runs:
 
 
 def _line(text: str, name: re.Match[str], end: int) -> bool:
-    """Tell whether name and value have the line for themselves, as in a configuration file."""
+    """Return whether name and value have the line for themselves, as in a configuration file."""
     before = text[max(0, name.start() - 48) : name.start()]
     before = before[max(before.rfind("\n"), before.rfind("\\n")) + 1 :]
     return len(before.split()) < 2 and _LINE_END.match(text, end) is not None
 
 
 def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends: bool) -> bool:
-    """Tell whether a value given to a secret's name is one, rather than prose, code or a slot."""
+    """Return whether a value given to a secret's name is one, rather than prose, code or a slot."""
     op = name["op"].strip()
     if len(value) < (4 if op == ":" else 3) or TEMPLATE.match(value) or _WORDS.match(value):
         return False

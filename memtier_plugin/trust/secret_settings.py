@@ -27,14 +27,26 @@ from memtier_plugin.trust.secret_values import (
 )
 from memtier_plugin.trust.text_views import matches_in_steps
 
-_HINTS: Final = ("key", "auth", "pass", "pw", "psk", "sign", "salt", "seal", "token", "secret")
-_HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль", "密码")
+_SETTING_HINTS: Final = (
+    "key",
+    "auth",
+    "pass",
+    "pw",
+    "psk",
+    "sign",
+    "salt",
+    "seal",
+    "token",
+    "secret",
+    "session",
+)
+_SETTING_HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль", "密码")
 _PAIR: Final = re.compile(
     r"(?<![\w.$/-])(?P<name>[A-Za-z_][\w.-]{1,79}+)\\?[\"'`]?\]?"
     r"(?:[ \t]{0,8}(?P<op>=>|[?:]{0,3}=(?![=>])|:(?![:/]))[ \t]{0,8}"
-    r"|(?P<comma>[\"'],[ \t]{0,4})(?=[\"']))"
+    r"|[ \t]{1,4}(?=[\"'])|(?P<comma>[\"'],[ \t]{0,4})(?=[\"']))"
     r"(?:\\?(?P<quote>[\"'`])(?P<quoted>(?:(?!\\?(?P=quote))[^\n]){1,512})"
-    r"|(?P<bare>[^\s\"'`,;&<>{}]{1,512}))"
+    r"|(?!\w{2,40}=[^=\s])(?P<bare>[^\s\"'`,;&<>{}]{1,512}))"
 )
 _LISTED: Final = re.compile(  # name: X, value: Y, as in lists of variables and attributes
     r"(?i)\b(?:name|key|id)[ \t]{0,2}[:=][ \t]{0,2}[\"']?(?P<name>[A-Za-z_][\w.-]{1,79}+)[\"']?,?"
@@ -58,6 +70,7 @@ _ENTRY: Final = re.compile(
     r"(?m)^(?P<indent>[ \t]*)(?:(?P<block>data|stringData):[ \t]*$"
     r"|(?P<name>[\w.-]{1,253}):[ \t]+[\"']?(?P<value>[^\s\"'#|>][^\s\"']*))"
 )
+_GLUED: Final = ("passwd", "password", "pw")  # "bindpw"
 _PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CONFIG_LINE: Final = re.compile(
     r"[ \t>|+-]*+(?:(?:export|set|ENV|ARG)[ \t]+)?[\"']?[A-Za-z_][\w.-]*[\"']?[ \t]*(?:=|:)"
@@ -70,7 +83,7 @@ def find_settings(text: str, lower: str) -> Iterator[Span]:
     """Yield the values of settings that hold a secret; ``lower`` is the lower case."""
     if "kind" in text and "Secret" in text:
         yield from _secret_object(text)
-    if not any(hint in lower for hint in (*_HINTS, *_HINTS_MORE)):
+    if not any(hint in lower for hint in (*_SETTING_HINTS, *_SETTING_HINTS_MORE)):
         return
     for pattern in (_PAIR, _LISTED, _GIVEN, _LINE):
         for match in matches_in_steps(pattern, text):
@@ -93,7 +106,7 @@ def name_kind(name: str) -> str:
         parts.pop()
     if not parts or not known["public"].isdisjoint(parts):
         return ""
-    if parts[-1] in known["passwords"]:
+    if parts[-1] in known["passwords"] or parts[-1].endswith(_GLUED):
         return "password"
     if parts[-1] in known["secrets"] or parts[-2:] in (["secret", "key"], ["access", "key"]):
         return "secret"
@@ -111,6 +124,8 @@ def _is_held(kind: str, value: str, quoted: bool, match: re.Match[str], text: st
         return False
     if is_drawn(value, hexadecimal=len(match["name"]) > len("keys")) or _is_basic(value):
         return True
+    if quoted and len(value) >= 24 and " " not in value and len(_classes(value)) == 4:
+        return True  # the keys and salts of some frameworks have signs, too
     if is_uuid(value):  # the keys of some services are
         return kind == "secret" or match["name"].isupper()
     if match["name"].lower().endswith("auth") and (pair := _USER_PAIR.match(value)):
@@ -129,12 +144,18 @@ def _is_held(kind: str, value: str, quoted: bool, match: re.Match[str], text: st
     return (is_made_up(value) or (value.isalpha() and len(value) > 5)) and _in_file(text, match)
 
 
+def _classes(value: str) -> set[str]:
+    return {
+        "a" if c.islower() else "A" if c.isupper() else "0" if c.isdigit() else "!" for c in value
+    }
+
+
 def _is_mixed(word: str) -> bool:
     return any(map(str.isdigit, word)) and (any(map(str.isalpha, word)) or len(word) > 1)
 
 
 def _is_basic(value: str) -> bool:
-    """Tell whether a value is the base64 of user and password."""
+    """Return whether a value is the base64 of user and password."""
     if len(value) < 12 or len(value) % 4 or not re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", value):
         return False
     try:
@@ -145,7 +166,7 @@ def _is_basic(value: str) -> bool:
 
 
 def _in_file(text: str, match: re.Match[str]) -> bool:
-    """Tell whether a pair, and what stands around it, are the settings of a file."""
+    """Return whether a pair, and what stands around it, are the settings of a file."""
     before = text[max(0, match.start() - _AROUND) : match.start()].split("\n")
     after = text[match.end() : match.end() + _AROUND].split("\n")
     line = before[-1] + match[0] + after[0]

@@ -1,10 +1,10 @@
-"""Find passwords and keys that a person states in prose, in the languages of the extractor.
+"""Find passwords and keys that somebody states in prose, in ten languages.
 
-The words are data (`data/secret-words.json`).  A value with letters and digits is taken for one
-that was stated; a word is, at the end of a clause, unless it is what one says of passwords
-("expired"); a number is, if what it belongs to has digits.  Without such a statement (changed "from
-X to Y", "admin / X", a sentence about a password) only what can hardly be anything else is taken
-for one.
+The words are data (`data/secret-words.json`).  After "the password is", a mix of letters and
+digits is a password; a plain word is one at the end of a clause, unless it describes passwords
+("expired"); a number is one if the clause ends behind it.  Looser evidence (a change "from X to Y",
+"admin / X", a sentence that mentions a password or a user) needs a value that can hardly be
+anything else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _QUANTITY: Final = re.compile(
     r"[\w-]*)\Z|\d{4}-\d\d-\d\d\S*\Z|v?\d+(?:\.\d+){1,4}(?:[-+]\w{1,12})?\Z|v\d+\w?\Z"
 )
 _ENGLISH_NAME: Final = re.compile(r"(?i)(?:password|passphrase|passcode|token)s?\b")
-_SYMBOL: Final = re.compile(
+_SIGN_AT_LETTER: Final = re.compile(
     r"[^\W\d_][^\w\s.,/:;()\[\]{}<>'\"-]|[^\w\s.,/:;()\[\]{}<>'\"-][^\W\d_]"
 )
 _ADDRESS: Final = re.compile(r"\S+@\S+\.\w+\Z|\w+://|[~.]{0,2}/\S*/|\\\\")
@@ -54,8 +54,9 @@ _NO_VALUES: Final = (TEMPLATE, NAMED_REFERENCE, _QUANTITY, _ADDRESS)
 _KEY_HINTS: Final = ("key", "seed", "secret", "token", "schlüssel", "clé", "clave", "ключ", "密钥")
 _KEY_IS: Final = (  # the key of anything is ...
     r"(?<!\bpublic )(?<!\bpub )(?<!publique )(?<![-_\w])"
-    r"(?:key|seed|secret|token|\w{0,12}schlüssel|clé|clave|ключ|密钥)(?![-_\w])"
-    r"(?:[ \t]+[^\s.:=,;!?]{1,30}){0,6}?(?:[ \t]+(?:is|ist|lautet|est|es|это)"
+    r"(?:(?P<secret>secret|token)|key|seed|\w{0,12}schlüssel|clé|clave|ключ|密钥)(?![-_\w])"
+    r"(?:[ \t]+(?!hash|digest|sha|md5|id\b)[^\s.:=,;!?]{1,30}){0,6}?"
+    r"(?:[ \t]+(?:is|ist|lautet|est|es|это)"
     r"|[ \t]?[:=是]|[ \t]+[—-])"
     r"[ \t]{0,3}[\"'`]?(?P<value>[\w+/=.~-]{16,200})"
 )
@@ -68,8 +69,12 @@ _TELLING: Final = re.compile(r"[^\w\s./,:;()'’-]|\d")
 _PASSWORD: Final = r"passw(?:or)?ds?|pass ?phrase|pass ?code"
 _ASIDE: Final = 100  # characters on each side of a name, in its sentence
 _SENTENCE_END: Final = re.compile(r"[.!][\s]|[\n。！]")  # a question may be answered
-_TOKEN: Final = re.compile(r"[!-~]{6,64}")
-_NO_PASSWORD: Final = re.compile(r"[-.#]|[^/@\[\](){}\\=:;,<>|~]*[/@\[\](){}\\=:;,<>|~]")
+_TOKEN: Final = re.compile(r"[^\s\"'`“”„«»‘’]{6,64}")
+_ASCII_TOKEN: Final = re.compile(r"[!-~]{6,64}")
+_STRONG: Final = re.compile(r"(?!\w+#\d+\Z)(?=\D*\d)[^\s#$]*[^\W\d_]{2}[!#$%&*+?^][^\s]*\Z")
+_NO_PASSWORD: Final = re.compile(
+    r"[-.#]|[0-9a-f]{7,}\Z|[^/@\[\](){}\\=:;,<>|~]*[/@\[\](){}\\=:;,<>|~]"
+)
 
 
 _FLAGS: Final = re.IGNORECASE | re.MULTILINE
@@ -87,7 +92,7 @@ class _Language(NamedTuple):
 
 
 def find_statements(text: str, lower: str) -> Iterator[Span]:
-    """Yield what somebody states to be a password, or a key; ``lower`` is the lower case."""
+    """Yield the stated passwords and keys; ``lower`` is the text in lower case."""
     for language in _languages():
         if any(hint in lower for hint in language.hints):
             yield from _stated(text, language)
@@ -97,16 +102,16 @@ def find_statements(text: str, lower: str) -> Iterator[Span]:
 
 
 def _drawn(text: str, lower: str) -> Iterator[Span]:
-    """Yield what is said to be a key, in any language, and looks drawn at random."""
+    """Yield random-looking values that are called a key, in any language."""
     if any(hint in lower for hint in _KEY_HINTS):
         for match in matches_in_steps(compiled(_KEY_IS, re.IGNORECASE), text):
             value = match["value"].rstrip(_TAIL)
-            if is_drawn(value, hexadecimal=False):
+            if is_drawn(value, hexadecimal=bool(match["secret"])):
                 yield match.start("value"), match.start("value") + len(value), "secret"
 
 
 def is_stated(value: str, *, password: bool, quoted: bool, ends: bool) -> bool:
-    """Tell whether what stands behind "the password is" is the password, in English.
+    """Return whether the value after an English "the password is" is the password.
 
     Args:
         password: the name is that of a password, not of a key.
@@ -117,12 +122,12 @@ def is_stated(value: str, *, password: bool, quoted: bool, ends: bool) -> bool:
 
 
 def clause_ends(text: str, at: int) -> bool:
-    """Tell whether a clause ends at a place."""
+    """Return whether a clause ends at a place."""
     return _ENDS.match(text, at) is not None
 
 
 def is_predicate(word: str) -> bool:
-    """Tell whether a word says something of a secret, in any language, and is none."""
+    """Return whether a word describes secrets ("expired") in some language."""
     word = word.lower()
     return any(
         word in row["predicates"].split() or word.endswith(tuple(row.get("endings", "\0").split()))
@@ -147,8 +152,12 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
 
 
 def _made_up(text: str, language: _Language) -> Iterator[Span]:
-    """Yield what is said to be a password without "is", if it can hardly be anything else."""
+    """Yield passwords after a change ("from X to Y") or beside a user name ("admin / X")."""
     for match in matches_in_steps(compiled(language.loose, _FLAGS), text):
+        default = (match["default"] or "").rstrip(_TAIL)  # of a user that many systems have
+        if default and _is_made_up(default) and not _NO_PASSWORD.match(default):
+            start = match.start("default")
+            yield start, start + len(default), "password"
         if match["phrase"] and is_phrase(match["phrase"]):
             yield *match.span("phrase"), "password"
         for group in ("old", "new", "paired"):
@@ -160,24 +169,33 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
 
 
 def _beside(text: str, language: _Language) -> Iterator[Span]:
-    """Yield the words of a sentence about a password that can hardly be anything else."""
-    done = 0
+    """Yield made-up words from sentences that mention a password or a user.
+
+    Beside a user alone, a word needs letters, a digit and a sign.
+    """
+    read = {True: 0, False: 0}  # how far, beside names of users and of passwords
     for name in matches_in_steps(compiled(language.around, re.IGNORECASE), text):
-        begin, end = max(done, name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
+        user = bool(name["pair"])
+        begin, end = max(read[user], name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
         ends = [mark.end() for mark in _SENTENCE_END.finditer(text, begin, name.start())]
         stop = _SENTENCE_END.search(text, name.end(), end)
-        done = stop.end() if stop else end
-        for token in _TOKEN.finditer(text, max([begin, *ends]), done):
+        read[user] = stop.end() if stop else end
+        tokens = _ASCII_TOKEN if language.cjk else _TOKEN
+        for token in tokens.finditer(text, max([begin, *ends]), read[user]):
             value = token[0].strip(_TAIL)
             start = token.start() + token[0].index(value)
-            telling = _TELLING.search(value) and not _NO_PASSWORD.match(value)
-            telling = telling and not token[0].endswith("]")  # the id of a line that was shown
-            if telling and _is_made_up(value) and not REFERENCE.match(value):
+            if not (_STRONG.match(value) if user else _TELLING.search(value)):
+                continue
+            if _NO_PASSWORD.match(value) and (user or not text[name.end() : start].isspace()):
+                continue
+            if token[0].endswith("]"):  # the id of a line that was shown
+                continue
+            if _is_made_up(value) and not REFERENCE.match(value):
                 yield start, start + len(value), "password"
 
 
 def _is_mixed(value: str) -> bool:
-    """Tell whether what stands beside a user's name has letters and digits, and is no address."""
+    """Return whether a value mixes letters and digits and is no address."""
     mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
     return mixed and len(value) >= 6 and not _ADDRESS.match(value)
 
@@ -202,7 +220,7 @@ def _is_value(value: str, password: bool, quoted: bool, ends: bool, language: _L
         return False
     if " " in value:
         return quoted and len(value) >= 8
-    if len(value) >= 6 and _SYMBOL.search(value):
+    if len(value) >= 6 and _SIGN_AT_LETTER.search(value):
         return True
     if re.fullmatch(r"[^\W\d_]{3,12}(?:(?:[-_.][^\W\d_]{2,12}){2,9}|[_.][^\W\d_]{3,12})", value):
         return ends and not is_term(value)
@@ -278,9 +296,11 @@ def _loose(row: dict[str, str], names: str, *, cjk: bool) -> tuple[str, str]:
     source = (
         rf"{stop}(?:{names})(?:{gap}{change}{open_}(?P<new>{value})"
         rf"|{gap}[ \t]?[:：][ \t]*{phrase})"
-        rf"|{stop}(?:{row['pair']}){gap}[ \t]*[:：]?{space}{_WORD}(?:[ \t]?[/|][ \t]?|:)"
+        rf"|{stop}(?:{row['pair']}){gap}[ \t]*[:：]?{space}{_WORD}(?:[ \t]?[/|]{{1,2}}[ \t]?|:)"
         rf"(?P<paired>{value})"
+        rf"|{stop}(?:admin|root)[ \t]?[/|]{{1,2}}[ \t]?(?P<default>{value})"
     )
     stated = row.get("password", _PASSWORD)
-    around = rf"(?<![A-Za-z0-9_-])(?:{stated}|{row['enter']})(?![A-Za-z0-9_-])"
+    names = rf"{stated}|{row['enter']}|(?P<pair>{row['pair']})"
+    around = names if cjk else rf"(?<![A-Za-z0-9_-])(?:{names})(?![A-Za-z0-9_-])"
     return source, around

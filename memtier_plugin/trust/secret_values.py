@@ -1,4 +1,4 @@
-"""Tell secrets from slots for one, references to one, and words.  Pure."""
+"""Tell secrets from placeholders, references and ordinary words.  Pure."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _TERM: Final = re.compile(
 
 
 def is_drawn(value: str, *, hexadecimal: bool = True) -> bool:
-    """Tell whether a value looks drawn at random: a row of hex digits, or letters and digits mixed.
+    """Return whether a value looks random: hex digits, or letters and digits mixed.
 
-    An id in the form of a UUID is none, nor are words joined by signs.
+    UUIDs do not count, nor do words joined by signs.
 
     Args:
         hexadecimal: count rows of hex digits, which hashes and ids are too.
@@ -69,15 +69,14 @@ def is_drawn(value: str, *, hexadecimal: bool = True) -> bool:
 
 
 def is_uuid(value: str) -> bool:
-    """Tell whether a value is a UUID: an id, or a key of some services."""
+    """Return whether a value is a UUID: an id, or a key of some services."""
     return _UUID.match(value) is not None
 
 
 def is_made_up(value: str) -> bool:
-    """Tell whether a word of prose can hardly be anything but a password.
+    """Return whether a word in prose can hardly be anything but a password.
 
-    It has letters, and digits among or behind several of them, or a sign within; it is no
-    algorithm, version, file or domain.
+    It mixes letters with digits or signs, and is no algorithm, version, file or domain.
     """
     if len(value) < 6 or not any(map(str.isalpha, value)) or is_term(value):
         return False
@@ -91,19 +90,19 @@ def is_made_up(value: str) -> bool:
 
 
 def is_term(value: str) -> bool:
-    """Tell whether a value is an algorithm, a version, a file or a domain."""
+    """Return whether a value is an algorithm, a version, a file or a domain."""
     return _TERM.match(value) is not None
 
 
-def is_phrase(value: str) -> bool:
-    """Tell whether words were put together as a pass phrase: small, and joined by no grammar."""
+def is_phrase(value: str, *, most: int = 10) -> bool:
+    """Return whether words make a pass phrase: all in lower case, none a function word."""
     # Few texts have such a row, so the words of languages are not loaded for all.
     from memtier_plugin.text.lexicon import LANGUAGES, lexicon
 
     words = value.split()
     return (
-        2 < len(words) < 11
-        and all(word.isalpha() and word.islower() for word in words)
+        2 < len(words) <= most
+        and all(word.isalpha() and word == word.lower() for word in words)
         and not any(
             word in lexicon(language).stop_words for language in LANGUAGES for word in words
         )

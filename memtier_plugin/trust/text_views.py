@@ -1,4 +1,4 @@
-"""Views of a text in which a token that was broken is in one piece; a text read in steps."""
+"""Views of a text that rejoin broken tokens, and searches that read a text in steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BREAK: Final = re.compile(  # behind a row of characters as in tokens, with a d
 
 
 class TextView:
-    """A text without some of its parts; every place in it has one in the text."""
+    """A text without some of its parts, with a way back to positions in the original."""
 
     def __init__(self, text: str, left_out: Iterable[tuple[int, int]]) -> None:
         parts, self._starts, self._shifts = [], [0], [0]
@@ -40,16 +40,16 @@ class TextView:
         self.text = "".join([*parts, text[done:]])
 
     def joins_within(self, start: int, end: int) -> list[int]:
-        """Return the places between two others where something was left out."""
+        """Return the positions in a span where something was left out."""
         first, last = bisect_right(self._starts, start), bisect_right(self._starts, end - 1)
         return self._starts[max(first, 1) : last]
 
     def place(self, at: int) -> int:
-        """Return where the character at a place of the view stands in the text."""
+        """Return the position in the text of a position in the view."""
         return at + self._shifts[bisect_right(self._starts, at) - 1]
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span of the text that a span of the view stands for."""
+        """Return the span of the text behind a span of the view."""
         return self.place(start), self.place(end - 1) + 1
 
 
@@ -59,7 +59,7 @@ def fold_wide(text: str) -> str:
 
 
 def without_unseen(text: str) -> TextView | None:
-    """Return the view without characters that are not seen, if the text has any."""
+    """Return the view without invisible characters, or None if the text has none."""
     if text.isascii():
         return None
     spans = [match.span() for match in UNSEEN.finditer(text)]
@@ -67,7 +67,7 @@ def without_unseen(text: str) -> TextView | None:
 
 
 def without_breaks(text: str) -> TextView | None:
-    """Return the view in which tokens go on behind the ends of lines, if any may."""
+    """Return the view with tokens joined across line ends, or None if none may be."""
     if "\n" not in text:
         return None
     spans = [match.span("cut") for match in _BREAK.finditer(text)]

@@ -25,12 +25,12 @@ _MAX_NESTED: Final = 3
 
 
 def is_own_tool(name: str) -> bool:
-    """Tell whether a name is that of a memory tool of MemTier's."""
+    """Return whether a name is that of a memory tool of MemTier's."""
     return _OWN.fullmatch(name) is not None
 
 
 def is_wrapper(name: str) -> bool:
-    """Tell whether a name is that of a tool by which a host calls any other."""
+    """Return whether a name is that of a tool by which a host calls any other."""
     return _WRAPPER.fullmatch(name) is not None
 
 

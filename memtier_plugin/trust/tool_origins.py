@@ -1,4 +1,4 @@
-"""Tell whether what a tool brought was written by strangers.  Pure.
+"""Decide whether strangers wrote what a tool returned.  Pure.
 
 A host's tools are many and anybody adds more, so what is known to work on this machine is listed,
 and everything else brings external text: pages, mail, chats, issues, other agents' reports.
@@ -55,7 +55,7 @@ def brings_external_text(
     details: Mapping[str, Any] | None = None,
     local: Sequence[str] = (),
 ) -> bool:
-    """Tell whether a tool's result is text of strangers.
+    """Return whether a tool's result is text of strangers.
 
     Args:
         name: the tool, or the wrapper through which the host called it.
@@ -77,7 +77,7 @@ def brings_external_text(
 
 
 def _reaches_out(command: str) -> bool:
-    """Tell whether a command or a script asks another machine."""
+    """Return whether a command or a script asks another machine."""
     return bool(_FETCHES.search(_LOOPBACK.sub(" ", command)))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from memtier_plugin.trust.secret_formats import DATA, Span
+from memtier_plugin.trust.secret_values import is_phrase
 
-_SHORTEST = 12  # words of a phrase
+_SHORTEST_PHRASE = 12  # words of a phrase
 _DISTINCT = 2 / 3  # of them; a phrase is drawn at random
 _HINTS = (
     *("seed", "recovery", "backup", "mnemonic", "wiederherstellungsphrase", "semilla"),
@@ -22,8 +23,8 @@ _ANNOUNCED = re.compile(
     r"(?i:\b(?:(?:seed|recovery|backup|mnemonic|secret recovery)[ -]?(?:phrase|words?)|mnemonic"
     r"|seed|wiederherstellungsphrase|frase semilla|phrase de récupération|frase di recupero"
     r"|frase de recuperação)|助记词|シードフレーズ|니모닉|сид-фраза)"
-    r"[^\w\n:=]{0,4}(?:\b(?:is|are|ist|lautet|es|est|è|é)\b)?[ ]?[:=：]\s{0,4}"
-    r"(?P<secret>(?:[^\W\d_]{3,12}[ ,]{1,2}){11,23}[^\W\d_]{3,12})(?![^\W\d_])"
+    r"[^\n:=：]{0,40}[:=：]\s{0,4}"
+    r"(?P<secret>(?:[^\W\d_]{1,12}[ ,]{1,2}){11,23}[^\W\d_]{1,12})(?![^\W\d_])"
 )
 
 
@@ -35,11 +36,12 @@ def seed_words() -> frozenset[str]:
 
 def find_seed_phrases(text: str, lower: str) -> Iterator[Span]:
     """Yield every row of twelve words or more that are words of seed phrases, or announced so."""
-    if text.count(" ") + text.count("\n") + text.count(",") < _SHORTEST - 1:
+    if text.count(" ") + text.count("\n") + text.count(",") < _SHORTEST_PHRASE - 1:
         return
     if any(hint in lower for hint in _HINTS):
         for match in _ANNOUNCED.finditer(text):
-            yield *match.span("secret"), "seed-phrase"
+            if is_phrase(match["secret"].replace(",", " "), most=24):
+                yield *match.span("secret"), "seed-phrase"
     if _has_row([*_words(lower)]):
         yield from _rows(text)
 
@@ -55,17 +57,17 @@ def _words(lower: str) -> Iterator[str]:
 
 
 def _has_row(words: Sequence[str]) -> bool:
-    """Tell whether twelve words of phrases follow each other; of prose a twelfth is looked at."""
+    """Return whether twelve words of phrases follow each other; of prose a twelfth is looked at."""
     known, end = seed_words(), 0
-    for at in range(_SHORTEST - 1, len(words), _SHORTEST):
+    for at in range(_SHORTEST_PHRASE - 1, len(words), _SHORTEST_PHRASE):
         if at < end or words[at] not in known:
             continue
         first, end = at, at + 1
-        while first and at - first < _SHORTEST and words[first - 1] in known:
+        while first and at - first < _SHORTEST_PHRASE and words[first - 1] in known:
             first -= 1
-        while end < len(words) and end - first < _SHORTEST and words[end] in known:
+        while end < len(words) and end - first < _SHORTEST_PHRASE and words[end] in known:
             end += 1
-        if end - first >= _SHORTEST:
+        if end - first >= _SHORTEST_PHRASE:
             return True
     return False
 
@@ -88,5 +90,5 @@ def _rows(text: str) -> Iterator[Span]:
 def _phrase(row: Sequence[re.Match[str]]) -> Iterator[Span]:
     """Yield a row that is long enough for a phrase and does not repeat a few words."""
     distinct = {word[0].lower() for word in row}
-    if len(row) >= _SHORTEST and len(distinct) >= _DISTINCT * len(row):
+    if len(row) >= _SHORTEST_PHRASE and len(distinct) >= _DISTINCT * len(row):
         yield row[0].start(), row[-1].end(), "seed-phrase"

@@ -45,7 +45,7 @@ class EditLine:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What stands in a text: an item by its short id, or without one a new line.
+    """An item of a text, by its short id; without an id it is a new line.
 
     ``number`` is the line's in the text, ``after`` the short id of the last item before it.
     """
@@ -58,7 +58,7 @@ class Written:
 
 @dataclass(slots=True)
 class _Reading:
-    """The items read so far, and what is wrong."""
+    """The items read so far, and the problems found."""
 
     items: list[Written] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -91,10 +91,10 @@ def render_text(lines: Sequence[EditLine], notes: Sequence[str]) -> str:
 
 
 def find_changes(lines: Sequence[EditLine], before: str, after: str) -> list[Change]:
-    """Return what an edited text changes, in the order of its lines; what is left out comes first.
+    """Return the changes of an edited text: deletions first, then the rest in the order of lines.
 
     Args:
-        lines: those that the text was made of.
+        lines: from which the text was made.
         before: the text as it was given out.
 
     Raises:
@@ -147,7 +147,7 @@ def _rewording(line: EditLine, was: Written, item: Written) -> Change:
 
 
 def _misplaced(items: Sequence[Written], full: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with the ids of some items."""
+    """Yield a message for each item with an unknown or repeated id."""
     first: dict[str, int] = {}
     for item in items:
         if item.short is None:

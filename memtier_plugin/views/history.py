@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from memtier_plugin.core.cause_events import UpliftEvent
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.recall_lines import MISS_CHARS
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.structs import Record
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import (
@@ -27,8 +27,7 @@ _MOST_RECALLS: Final = 200  # of a line, the newest
 _WEIGHING: Final = frozenset({CreditEvent.KIND, UpliftEvent.KIND, *UNDO_KINDS})
 
 
-@dataclass(frozen=True, slots=True)
-class WeightPoint:
+class WeightPoint(Record, frozen=True):
     """The weight of a line from one moment on, and the kind of event that set it."""
 
     at: str
@@ -36,8 +35,7 @@ class WeightPoint:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class LineCredit:
+class LineCredit(Record, frozen=True):
     """A credit of a line; ``counts`` is False if a later attempt or an undo took its place."""
 
     at: str
@@ -49,8 +47,7 @@ class LineCredit:
     counts: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LineRecall:
+class LineRecall(Record, frozen=True):
     """A recall that had a line in its block, or narrowly missed it."""
 
     id: str
@@ -63,8 +60,7 @@ class LineRecall:
     injected: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LineChange:
+class LineChange(Record, frozen=True):
     """Another event that changed a line: promoted, superseded, forgotten, accepted ..."""
 
     at: str
@@ -73,9 +69,8 @@ class LineChange:
     run: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class LineHistory:
-    """What became of one line; without ``text`` it was forgotten.
+class LineHistory(Record, frozen=True):
+    """The history of one line; without ``text`` it was forgotten.
 
     ``weights`` starts with 0 when the line was written; each list is oldest first.
     """
@@ -98,10 +93,6 @@ class LineHistory:
     def curve(self) -> list[float]:
         """The weights alone."""
         return [point.weight for point in self.weights]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def line_history(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, timedelta
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.records import INJECTING, Entry, JournalEvent
+from memtier_plugin.core.structs import Record
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.storage.index.item_reader import SessionSpan
@@ -25,19 +25,14 @@ LogLine = dict[str, Any]
 _LIMIT: Final = 60  # characters shown of a query
 
 
-@dataclass(frozen=True, slots=True)
-class LogSummary:
-    """What a part of the log holds; ``hours`` counts the entries of each UTC hour of the day."""
+class LogSummary(Record, frozen=True):
+    """The counts of a part of the log; ``hours`` has the entries of each UTC hour of the day."""
 
     entries: int
     recalls: int
     silent: int
     credits: int
     hours: tuple[int, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def summarise(lines: Iterable[Mapping[str, Any]]) -> LogSummary:
@@ -90,13 +85,13 @@ def add_headings(lines: Iterator[LogLine], *, written: bool = False) -> Iterator
 
 
 def by_time_said(line: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what sorts lines by when something was said or happened."""
+    """Return a key that sorts lines by the time when something was said or happened."""
     moment = line["observed_at"] if line["kind"] == "entry" else line["timestamp"]
     return str(moment), str(line["id"])
 
 
 def by_id(line: Mapping[str, Any]) -> str:
-    """Return what sorts lines by when they were written."""
+    """Return a key that sorts lines by the time when they were written."""
     return str(line["id"])
 
 

@@ -38,8 +38,8 @@ def find_newest_day(memory: MemTier, agent: str | None, *, written: bool = False
     with memory.store.session() as reader:
         times = [
             float(when)
-            for name, what, when in reader.last_activity()
-            if what == "stored" and agent in (None, name)
+            for name, activity, when in reader.last_activity()
+            if activity == "stored" and agent in (None, name)
         ]
     return to_iso(datetime.fromtimestamp(max(times), UTC))[:10] if times else None
 
@@ -94,7 +94,7 @@ def _read_entries(
 
 
 def follow_log(memory: MemTier, last: str | None, **chosen: str | None) -> Iterator[LogLine]:
-    """Yield new lines as they are written, without end; a recall once its host may have it."""
+    """Yield new lines for ever as they are written, a recall once its host may have it."""
     looked = memory.actor.clock()
     while True:
         before, looked = looked, memory.actor.clock()
@@ -121,7 +121,7 @@ def _read_events(memory: MemTier, agent: str | None, date: str | None) -> Iterat
 
 
 def read_line_history(memory: MemTier, item_id: str) -> LineHistory:
-    """Return what became of an entry or a fact.
+    """Return the history of an entry or a fact.
 
     Args:
         item_id: its id, or the end of it.

@@ -6,18 +6,17 @@ Made of the document of `MemTier.explain`, which has the journal's figures of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from memtier_plugin.core.structs import Record
 from memtier_plugin.retrieval.contributions import RECOMPUTED
 from memtier_plugin.retrieval.journal import LATE
 
 Document = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """What a signal added to a score: weight × value.
+class Bar(Record, frozen=True):
+    """The contribution of a signal to a score: weight × value.
 
     Attributes:
         share: of the largest contribution in this recall, from 0 to 1.
@@ -31,13 +30,12 @@ class Bar:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class RankedRow:
+class RankedRow(Record, frozen=True):
     """A line of a recall as it was ranked; without ``text`` it was forgotten, or is another's.
 
     Attributes:
         behind: by how much the score of a near miss is below that of the last injected line.
-        recomputed: its signals are of now; the journal keeps the score alone.
+        recomputed: its signals were computed again now; the journal keeps only the score.
         priority: that of an entry, by the importance that was rated.
     """
 
@@ -58,8 +56,7 @@ class RankedRow:
     priority: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class RecallView:
+class RecallView(Record, frozen=True):
     """A recall as a person reads it.
 
     Attributes:
@@ -93,12 +90,8 @@ class RecallView:
 
     @property
     def recomputed(self) -> bool:
-        """Whether signals of near misses are of now."""
+        """Whether the signals of near misses were computed again now."""
         return any(row.recomputed for row in self.near_misses)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def recall_view(document: Document) -> RecallView:
@@ -154,7 +147,7 @@ def recall_view(document: Document) -> RecallView:
 
 
 def bars_of(row: Document, weights: Mapping[str, float], largest: float) -> Sequence[Bar]:
-    """Return what each signal added to a row's score, the most first, and then what else did.
+    """Return the contributions to a row's score: of each signal, the largest first, then the rest.
 
     Args:
         weights: what each signal counted, by name.

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from memtier_plugin.core.structs import Record
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.views import FactView
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Record, frozen=True):
     """A fact on the line of time, where 0 is the first start and 1 is now.
 
     Attributes:
@@ -33,26 +32,20 @@ class Held:
     by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """What a subject's relation was, oldest first."""
+class Relation(Record, frozen=True):
+    """The facts of one relation of a subject, oldest first."""
 
     name: str
     facts: tuple[Held, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(Record, frozen=True):
     """All that holds or once held of a subject, by relation."""
 
     subject: str
     first: str
     last: str
     relations: tuple[Relation, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> Timeline:

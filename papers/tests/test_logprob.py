@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memtier_bench.bigram import score_tokens, tokenize
 from memtier_papers.memtier.logprob import context_of, leave_one_out
-from memtier_plugin.providers.scoring import ScoredText
+from memtier_papers.memtier.scoring import ScoredText
 
 
 def score(text: str) -> ScoredText:

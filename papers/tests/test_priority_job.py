@@ -17,12 +17,13 @@ import pytest
 
 from memtier_papers.hmo import audience, job
 from memtier_papers.hmo.audience import PriorityReport
+from memtier_papers.hmo.events import ImportanceEvent, PersonaEvent, PrioritiseEvent
 from memtier_papers.hmo.formula import MAX_RECENT
 from memtier_papers.hmo.importance import parse_importance
 from memtier_papers.hmo.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
 from memtier_papers.hmo.plugin import prioritiser_of
+from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core.events import payload_of
-from memtier_plugin.core.priority_events import ImportanceEvent, PersonaEvent, PrioritiseEvent
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.pasted_text import own_words
@@ -74,9 +75,14 @@ def personas(memory: MemTier, agent: str = "a") -> dict[str, PersonaEvent]:
     return {persona.sender: persona for persona in map(PersonaEvent.of, events)}
 
 
+def active_entries(memory: MemTier, sender: str = "", agent: str = "a") -> list[ScoredEntry]:
+    """Return an agent's and a sender's entries in the cache and the buffer."""
+    return memory.store.reader().plugin_tables(PriorityReader).active(agent, sender)
+
+
 def tiers(memory: MemTier, sender: str = "", agent: str = "a") -> dict[int, set[str]]:
     """Return the ids that each pointer of a sender names."""
-    entries = memory.store.reader().priorities.active(agent, sender)
+    entries = active_entries(memory, sender, agent)
     return {tier: {e.id for e in entries if e.tier == tier} for tier in (1, 2)}
 
 
@@ -333,7 +339,11 @@ def test_uses(home: Path) -> None:
             turns("When does the ferry leave?", "At nine."), session_id="s2", run_id="r2"
         )
         run(memory)
-        [entry] = [e for e in memory.store.reader().priorities.active("a", "") if e.id == ferry.id]
+        [entry] = [
+            e
+            for e in memory.store.reader().plugin_tables(PriorityReader).active("a", "")
+            if e.id == ferry.id
+        ]
         assert (entry.uses, entry.tier) == (1, 1)
         assert run(memory) == PriorityReport()
         explained = memory.explain(recall.id)["priorities"][ferry.id]
@@ -353,7 +363,11 @@ def test_clocks_that_jump(home: Path) -> None:
             memory.end_run(turns("Which ferry leaves at nine?", "To Barreiro."),
                            session_id=run_id, run_id=run_id)  # fmt: skip
             run(memory)
-        [entry] = [e for e in memory.store.reader().priorities.active("a", "") if e.id == ferry.id]
+        [entry] = [
+            e
+            for e in memory.store.reader().plugin_tables(PriorityReader).active("a", "")
+            if e.id == ferry.id
+        ]
         assert entry.uses == 3
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memtier_papers.hmo.plugin import prioritiser_of
+from memtier_papers.hmo.tables import PriorityReader
 from memtier_papers.hmo.tiers import TIERS, TierName
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.results import RecallRequest
@@ -58,9 +59,9 @@ def test_each_tier_holds_those_before_it(home: Path) -> None:
         fill(memory, 0)
         by_tier = {tier: {hit.id for hit in recall_to(memory, tier).hits} for tier in TIERS}
         assert by_tier["cache"] <= by_tier["buffer"] <= by_tier["archive"]
-        active = memory.store.reader().priorities.active("a", "")
+        active = memory.store.reader().plugin_tables(PriorityReader).active("a", "")
         scopes = memory.store.reader().scopes("a", None)
-        recent = memory.store.reader().priorities.recent_rows(scopes, 1, 100)
+        recent = memory.store.reader().plugin_tables(PriorityReader).recent_rows(scopes, 1, 100)
         assert len(recent) == 1
         in_cache = {entry.id for entry in active if entry.tier == 1 or entry.row in recent}
         assert by_tier["cache"] <= in_cache

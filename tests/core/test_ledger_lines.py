@@ -26,13 +26,13 @@ from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin import MemTier
 from memtier_plugin.core.cause_events import UpliftEvent
 from memtier_plugin.core.checksum import is_intact
-from memtier_plugin.core.event_payload import plugin_payload
 from memtier_plugin.core.events import (
     PAYLOADS,
     PurgeReachedEvent,
     RecallEvent,
     RestoreByUndoEvent,
     new_event,
+    plugin_payload,
 )
 from memtier_plugin.core.plugins import find_event_kinds
 from memtier_plugin.core.records import (

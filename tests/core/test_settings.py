@@ -70,9 +70,9 @@ def refusal(*args: Any, **options: Any) -> str:
 
 def values(key: Key) -> st.SearchStrategy[Any]:
     """Return values that a key takes."""
-    if key.url:
+    if key.limits == "url":
         return st.sampled_from(["http://127.0.0.1:8080/v1", "https://[::1]/v1", "https://a.b"])
-    if key.server:
+    if key.limits == "server":
         return st.sampled_from(["none", "postgresql://a@b/c", "postgresql:///?service=memtier"])
     if key.kind is str:
         return st.text(min_size=1).filter(str.strip)
@@ -83,8 +83,8 @@ def values(key: Key) -> st.SearchStrategy[Any]:
     if isinstance(key.default, tuple):
         return st.lists(st.text(min_size=1), max_size=3).map(tuple)
     if isinstance(key.default, int):
-        return st.integers(int(key.low), int(key.high))
-    return st.floats(key.low, key.high)
+        return st.integers(*map(int, key.limits))
+    return st.floats(*key.limits)
 
 
 ONE_VALUED = {

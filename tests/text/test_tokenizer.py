@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
+from memtier_plugin.text import tokenizer as tokenizing
 from memtier_plugin.text.tokenizer import (
     MAX_WORDS,
     Tokenizer,
@@ -260,3 +262,23 @@ def test_the_language_set_stems_its_own_script(language: str, word: str) -> None
 def test_identifiers_are_not_stemmed() -> None:
     """A word with a digit in it is no word of a language."""
     assert ENGLISH.words("книгами2") == ["книгами2"]
+
+
+@given(
+    st.text(
+        st.sampled_from("aé\u0301\u0345カｶﾞﾊﾟ한\u1112\u1161\u11ab각\uffa1\uffc2ﬁ \u09c7\u09be\u037a"),
+        max_size=40,
+    )
+)
+def test_a_text_normalized_in_pieces_is_normalized_as_one(text: str) -> None:
+    """No cut parts what composes: marks, half-width voicing, parts of a Hangul syllable."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizing, "_STEP", 1)
+        in_pieces = tokenizing._unified(text)
+    assert in_pieces == unicodedata.normalize("NFKC", text)
+
+
+def test_no_call_normalizes_a_long_text() -> None:
+    """A call reads a few kilobytes at a time, as no other thread runs meanwhile."""
+    pieces = [*tokenizing._pieces("ﾊﾟｽﾜｰﾄﾞ" * 10_000)]
+    assert max(map(len, pieces)) < 2 * tokenizing._STEP

@@ -73,6 +73,8 @@ UNITS = (
         "net use ",
         "snmp-server community a1 ",
     ),
+    *("admin//a1b2c3 ", "user a!1", "pin card 1234 ", "seed a b: ", "pass=<(echo ", "AKC ", "AP0a"),
+    *("374658-420855-", "unlock the phone with 1234 ", "a key with sha token "),
     *("password: '", "[redacted:", "password=[redacted:a]", "-----BEGIN PRIVATE KEY-----", "eyJ"),
 )
 
@@ -185,6 +187,8 @@ def test_hostile_texts_cost_a_bounded_multiple_of_prose(
     rng = random.Random(4)
     mixed = ["".join(rng.choices(UNITS, k=rng.randrange(2, 5))) for _ in range(drawn)]
     units = [*UNITS, *mixed]
+    for unit in UNITS:  # import and compile
+        redactor.redact(unit * 40)
     prose = min(milliseconds(PROSE * (chars // 10)) for _ in range(3))
     costs = {unit: milliseconds(unit * (chars // len(unit))) / prose for unit in units}
     worst = sorted(units, key=costs.__getitem__)[-1:]

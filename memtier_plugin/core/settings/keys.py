@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qs, urlsplit
 
-from memtier_plugin.core.settings.schema import NOWHERE, Settings
+from memtier_plugin.core.settings.schema import NOWHERE, Settings, Within
 
 KeyPath = tuple[str, ...]
 USER_NAMED_SECTIONS: Final = ("agents", "endpoints", "prices")  # sections of the user's own names
@@ -20,13 +20,10 @@ class Key(NamedTuple):
 
     kind: Any
     default: Any = None
-    low: float = -math.inf
-    high: float = math.inf
-    url: bool = False
-    server: bool = False
+    limits: Within | Literal["url", "server"] = Within(-math.inf, math.inf)
 
     def accept(self, value: Any) -> Any:
-        """Return the value as its dataclass holds it.
+        """Return the value as its section holds it.
 
         Raises:
             ValueError: with what is expected instead.
@@ -38,17 +35,18 @@ class Key(NamedTuple):
             fits, expected = _is_list_of_texts(value), "a list of texts"
         elif kind is bool:
             fits, expected = isinstance(value, bool), "true or false"
-        elif self.url:
+        elif self.limits == "url":
             fits, expected = _is_url(value), "an address such as https://host/v1, without a key"
-        elif self.server:
+        elif self.limits == "server":
             fits = value == NOWHERE or _is_server(value)
             expected = "none, or an address such as postgresql://name@host/database, no password"
         elif kind is str:
             fits, expected = isinstance(value, str) and bool(value.strip()), "a text"
         else:
             # By type(), as True is an int; a NaN is within no limits.
-            fits = type(value) in (int, kind) and self.low <= value <= self.high
-            expected = f"{'a whole' if kind is int else 'a'} number, {self.low} to {self.high}"
+            low, high = self.limits
+            fits = type(value) in (int, kind) and low <= value <= high
+            expected = f"{'a whole' if kind is int else 'a'} number, {low} to {high}"
         if not fits:
             raise ValueError(f"expected {expected}")
         return value if kind is Literal else kind(value)
@@ -81,7 +79,7 @@ def _is_server(value: Any) -> bool:
 
 
 def _declared(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
-    hints = get_type_hints(section)
+    hints = get_type_hints(section, include_extras=True)
     for f in fields(section):
         hint, here = hints[f.name], (*path, f.name)
         if is_dataclass(hint):
@@ -89,7 +87,8 @@ def _declared(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
         elif get_origin(hint) is Mapping:
             yield from _declared(get_args(hint)[1], (*here, "*"))
         else:
-            yield here, Key(hint, None if f.default is MISSING else f.default, **f.metadata)
+            kind, *limits = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+            yield here, Key(kind, None if f.default is MISSING else f.default, *limits)
 
 
 @cache

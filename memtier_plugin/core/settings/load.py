@@ -20,7 +20,7 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
 from memtier_plugin.core.settings.keys import USER_NAMED_SECTIONS, KeyPath, all_keys, key_pattern
-from memtier_plugin.core.settings.schema import AgentRights, Endpoint, ModelPrice, Settings
+from memtier_plugin.core.settings.schema import AgentRights, Endpoint, ModelPrice, Settings, Within
 from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _WORKSPACE_KEYS: Final = (
     ("retrieval", "token_budget"),
     ("retrieval", "weights"),
 )
-_WORKSPACE_WEIGHT_CAP: Final = 1.0
+_WORKSPACE_WEIGHTS: Final = Within(0, 1.0)
 # Values that files of earlier versions hold, and what they are called now.
 _RENAMED: Final = {("ledger.durability", "fsync"): "sync"}
 
@@ -184,7 +184,7 @@ def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> SourcedValue:
                 "set it in the home's config.yaml or project.yaml"
             )
         if path[:2] == ("retrieval", "weights"):
-            key = key._replace(high=_WORKSPACE_WEIGHT_CAP)
+            key = key._replace(limits=_WORKSPACE_WEIGHTS)
     elif path[0] == "project" or (path[0] == "workspaces" and kind != "user"):
         file = "a workspace's .memtier.yaml" if path[0] == "project" else "the home's config.yaml"
         raise SettingsError(f"{source}: {name!r} can be set only in {file}")

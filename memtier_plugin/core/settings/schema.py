@@ -1,4 +1,4 @@
-"""Declare every setting with its key, default, type and limits, as frozen dataclasses.
+"""Declare every setting with its key, default, type and limits, as frozen records.
 
 This is the only list of keys; `keys.py` reads it, and `load.py` checks configuration files by it.
 """
@@ -6,15 +6,10 @@ This is the only list of keys; `keys.py` reads it, and `load.py` checks configur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import (
-    Final,
-    Literal,
-    Protocol,
-    TypeVar,
-)
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
 from memtier_plugin.core.results import Depth, FloorLevel
+from memtier_plugin.core.structs import Record
 
 Language = Literal[
     "none", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto",
@@ -24,58 +19,56 @@ Language = Literal[
 ]  # fmt: skip
 NOWHERE: Final = "none"  # placeholder: no server configured
 ENDPOINT_PREFIX: Final = "endpoint:"  # of a model's name: "endpoint:NAME/MODEL"
-T = TypeVar("T")
 
 
-def _within(default: T, low: float, high: float) -> T:
-    """Declare a number with its default and the limits it must keep."""
-    return field(default=default, metadata={"low": low, "high": high})
+class Within(NamedTuple):
+    """The limits that a number must keep."""
+
+    low: float
+    high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class Weights(Record, frozen=True, kw_only=True):
     """Weights of the signals of the `recall_first` profile: see `scripts/fit_weights.py`."""
 
-    words: float = _within(1.0, 0, 100)
-    grams: float = _within(1.0, 0, 100)
-    previous: float = _within(0.4, 0, 100)
-    next: float = _within(0.1, 0, 100)
-    window: float = _within(1.9, 0, 100)
-    speaker: float = _within(2.2, 0, 100)
-    user: float = _within(2.0, 0, 100)
-    session: float = _within(0.2, 0, 100)
-    session_words: float = _within(1.3, 0, 100)
-    source: float = _within(0.5, 0, 100)
-    dense: float = _within(1.8, 0, 100)
-    dense_window: float = _within(2.1, 0, 100)
-    dense_previous: float = _within(0.0, 0, 100)
-    hypothetical: float = _within(1.0, 0, 100)
-    standing: float = _within(1.5, 0, 100)
-    time: float = _within(1.6, 0, 100)
-    decay: float = _within(0.1, 0, 100)
-    weight: float = _within(2.5, 0, 100)
-    tier: float = _within(2.0, 0, 100)
-    surprise: float = _within(0.0, 0, 100)
-    overview: float = _within(4.0, 0, 100)
+    words: Annotated[float, Within(0, 100)] = 1.0
+    grams: Annotated[float, Within(0, 100)] = 1.0
+    previous: Annotated[float, Within(0, 100)] = 0.4
+    next: Annotated[float, Within(0, 100)] = 0.1
+    window: Annotated[float, Within(0, 100)] = 1.9
+    speaker: Annotated[float, Within(0, 100)] = 2.2
+    user: Annotated[float, Within(0, 100)] = 2.0
+    session: Annotated[float, Within(0, 100)] = 0.2
+    session_words: Annotated[float, Within(0, 100)] = 1.3
+    source: Annotated[float, Within(0, 100)] = 0.5
+    dense: Annotated[float, Within(0, 100)] = 1.8
+    dense_window: Annotated[float, Within(0, 100)] = 2.1
+    dense_previous: Annotated[float, Within(0, 100)] = 0.0
+    hypothetical: Annotated[float, Within(0, 100)] = 1.0
+    standing: Annotated[float, Within(0, 100)] = 1.5
+    time: Annotated[float, Within(0, 100)] = 1.6
+    decay: Annotated[float, Within(0, 100)] = 0.1
+    weight: Annotated[float, Within(0, 100)] = 2.5
+    tier: Annotated[float, Within(0, 100)] = 2.0
+    surprise: Annotated[float, Within(0, 100)] = 0.0
+    overview: Annotated[float, Within(0, 100)] = 4.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouterDoubts:
+class RouterDoubts(Record, frozen=True, kw_only=True):
     """How much each doubt in the facts counts, and the sum up to which the facts alone answer."""
 
-    unsaid: float = _within(0.5, -100, 100)
-    uncarried: float = _within(0.5, -100, 100)
-    no_fact: float = _within(0.3, -100, 100)
-    kind: float = _within(0.3, -100, 100)
-    disagree: float = _within(0.3, -100, 100)
-    ended: float = _within(0.3, -100, 100)
-    foreign: float = _within(0.5, -100, 100)
-    blamed: float = _within(0.3, -100, 100)
-    limit: float = _within(0.2, -100, 100)
+    unsaid: Annotated[float, Within(-100, 100)] = 0.5
+    uncarried: Annotated[float, Within(-100, 100)] = 0.5
+    no_fact: Annotated[float, Within(-100, 100)] = 0.3
+    kind: Annotated[float, Within(-100, 100)] = 0.3
+    disagree: Annotated[float, Within(-100, 100)] = 0.3
+    ended: Annotated[float, Within(-100, 100)] = 0.3
+    foreign: Annotated[float, Within(-100, 100)] = 0.5
+    blamed: Annotated[float, Within(-100, 100)] = 0.3
+    limit: Annotated[float, Within(-100, 100)] = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retrieval:
+class Retrieval(Record, frozen=True, kw_only=True):
     """Limits on what a recall reads, ranks and injects."""
 
     profile: Literal["recall_first", "paper", "rrf"] = "recall_first"
@@ -84,16 +77,16 @@ class Retrieval:
     facts: bool = True
     experiences: bool = True
     floor: FloorLevel = "balanced"
-    k: int = _within(16, 1, 1000)
-    token_budget: int = _within(600, 16, 100_000)
-    passage_tokens: int = _within(60, 10, 100_000)
-    candidates: int = _within(100, 1, 10_000)
-    postings_cap: int = _within(10_000, 1_000, 10_000_000)
-    vectors_cap: int = _within(100_000, 1_000, 10_000_000)
-    sessions: int = _within(5, 1, 1000)
-    episode_hours: float = _within(0.0, 0, 8_760)
-    decay_lambda: float = _within(0.05, 0, 10)
-    decay_bypass: float = _within(2.0, 0, 1000)
+    k: Annotated[int, Within(1, 1000)] = 16
+    token_budget: Annotated[int, Within(16, 100_000)] = 600
+    passage_tokens: Annotated[int, Within(10, 100_000)] = 60
+    candidates: Annotated[int, Within(1, 10_000)] = 100
+    postings_cap: Annotated[int, Within(1_000, 10_000_000)] = 10_000
+    vectors_cap: Annotated[int, Within(1_000, 10_000_000)] = 100_000
+    sessions: Annotated[int, Within(1, 1000)] = 5
+    episode_hours: Annotated[float, Within(0, 8_760)] = 0.0
+    decay_lambda: Annotated[float, Within(0, 10)] = 0.05
+    decay_bypass: Annotated[float, Within(0, 1000)] = 2.0
     weights: Weights = Weights()
     router: RouterDoubts = RouterDoubts()
 
@@ -105,12 +98,11 @@ class Retrieval:
         return None if self.search == "flat" else self.search
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embedding:
+class Embedding(Record, frozen=True, kw_only=True):
     """The model for the vectors of the dense signal, and its spending limit."""
 
     model: str = "default"
-    max_cost: float = _within(0.0, 0, 1_000_000)
+    max_cost: Annotated[float, Within(0, 1_000_000)] = 0.0
 
     @property
     def is_remote(self) -> bool:
@@ -118,40 +110,36 @@ class Embedding:
         return self.model.startswith(ENDPOINT_PREFIX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaperWeights:
+class PaperWeights(Record, frozen=True, kw_only=True):
     """The weights of the published score (MemTier eq. 2)."""
 
-    semantic: float = _within(0.0, 0, 100)
-    bm25: float = _within(0.35, 0, 100)
-    decay: float = _within(0.25, 0, 100)
-    cw: float = _within(0.25, 0, 100)
-    tier: float = _within(0.15, 0, 100)
+    semantic: Annotated[float, Within(0, 100)] = 0.0
+    bm25: Annotated[float, Within(0, 100)] = 0.35
+    decay: Annotated[float, Within(0, 100)] = 0.25
+    cw: Annotated[float, Within(0, 100)] = 0.25
+    tier: Annotated[float, Within(0, 100)] = 0.15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paper:
+class Paper(Record, frozen=True, kw_only=True):
     """The `paper` profile's own size, variants and weights."""
 
-    k: int = _within(4, 1, 1000)
-    token_budget: int = _within(300, 16, 100_000)
+    k: Annotated[int, Within(1, 1000)] = 4
+    token_budget: Annotated[int, Within(16, 100_000)] = 300
     scope: Literal["sessions", "none"] = "sessions"
     stage_one: Literal["bm25", "dense", "rrf"] = "bm25"
     normalise: Literal["raw", "log1p", "minmax", "zscore"] = "raw"
     weights: PaperWeights = PaperWeights()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rrf:
+class Rrf(Record, frozen=True, kw_only=True):
     """The `rrf` profile's own size, and its salience guard (True Memory, stages 8 and 9)."""
 
-    k: int = _within(10, 1, 1000)
-    token_budget: int = _within(600, 16, 100_000)
+    k: Annotated[int, Within(1, 1000)] = 10
+    token_budget: Annotated[int, Within(16, 100_000)] = 600
     guard: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rerank:
+class Rerank(Record, frozen=True, kw_only=True):
     """The model that reads the query and what was found together."""
 
     model: str = "none"
@@ -162,72 +150,64 @@ class Rerank:
         return self.model != "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attribution:
+class Attribution(Record, frozen=True, kw_only=True):
     """Sharing of a run's reward among the injected items (MemTier, section 3.3, eq. 1)."""
 
-    alpha: float = _within(0.1, 0, 1)
+    alpha: Annotated[float, Within(0, 1)] = 0.1
     proxy: Literal["jaccard", "overlap", "logprob"] = "jaccard"
     model: str = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Causes:
+class Causes(Record, frozen=True, kw_only=True):
     """Lines that are left out by chance, to measure what they do, and what follows from it."""
 
-    withhold: float = _within(0.0, 0, 0.5)
+    withhold: Annotated[float, Within(0, 0.5)] = 0.0
     weigh: bool = False
     propose: bool = False
-    retire_after: int = _within(30, 5, 100_000)
+    retire_after: Annotated[int, Within(5, 100_000)] = 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
+class Trust(Record, frozen=True, kw_only=True):
     """Settings of how far a statement is trusted."""
 
     defence: bool = True
     local_tools: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class Ledger(Record, frozen=True, kw_only=True):
     """Durability of the ledgers, and the server of those that machines share."""
 
     durability: Literal["sync", "os"] = "sync"
-    shared: str = field(default=NOWHERE, metadata={"server": True})
-    tool_result_chars: int = _within(4000, 100, 1_000_000)
+    shared: Annotated[str, "server"] = NOWHERE
+    tool_result_chars: Annotated[int, Within(100, 1_000_000)] = 4000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
+class Journal(Record, frozen=True, kw_only=True):
     """Retention of recall events; credits are kept forever."""
 
-    retention_days: int = _within(90, 1, 36_500)
+    retention_days: Annotated[int, Within(1, 36_500)] = 90
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Record, frozen=True, kw_only=True):
     """Limits on what is recorded; 0 means no limit where it is allowed."""
 
-    entry_chars: int = _within(20_000_000, 1_000, 1_000_000_000)
-    run_messages: int = _within(10_000, 10, 1_000_000)
-    day_mb: float = _within(1_000.0, 0, 1_000_000)
-    project_mb: float = _within(20_000.0, 0, 10_000_000)
+    entry_chars: Annotated[int, Within(1_000, 1_000_000_000)] = 20_000_000
+    run_messages: Annotated[int, Within(10, 1_000_000)] = 10_000
+    day_mb: Annotated[float, Within(0, 1_000_000)] = 1_000.0
+    project_mb: Annotated[float, Within(0, 10_000_000)] = 20_000.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
+class Retention(Record, frozen=True, kw_only=True):
     """Retention of entries; 0, the default, keeps all."""
 
-    days: int = _within(0, 0, 36_500)
-    entries: int = _within(0, 0, 1_000_000_000)
-    mb: float = _within(0.0, 0, 10_000_000)
+    days: Annotated[int, Within(0, 36_500)] = 0
+    entries: Annotated[int, Within(0, 1_000_000_000)] = 0
+    mb: Annotated[float, Within(0, 10_000_000)] = 0.0
     keep_sources: bool = True
     purge: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redaction:
+class Redaction(Record, frozen=True, kw_only=True):
     """Settings of the masking of secrets before they are written, and of its false alarms."""
 
     enabled: bool = True
@@ -235,32 +215,30 @@ class Redaction:
     allow: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
+class Hooks(Record, frozen=True, kw_only=True):
     """Deadlines of the hooks, and the reminder of what waits for review."""
 
-    prompt_deadline_ms: int = _within(1_500, 10, 600_000)
-    end_deadline_ms: int = _within(10_000, 10, 600_000)
-    session_deadline_ms: int = _within(5_000, 10, 600_000)
+    prompt_deadline_ms: Annotated[int, Within(10, 600_000)] = 1_500
+    end_deadline_ms: Annotated[int, Within(10, 600_000)] = 10_000
+    session_deadline_ms: Annotated[int, Within(10, 600_000)] = 5_000
     review_reminder: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consolidation:
+class Consolidation(Record, frozen=True, kw_only=True):
     """The schedule, model and budget of background consolidation."""
 
     enabled: bool = True
-    interval_minutes: float = _within(5.0, 0.01, 10_080)
-    batch: int = _within(500, 1, 100_000)
-    session_cap: int = _within(40, 1, 100_000)
-    probes: int = _within(24, 0, 1_000)
+    interval_minutes: Annotated[float, Within(0.01, 10_080)] = 5.0
+    batch: Annotated[int, Within(1, 100_000)] = 500
+    session_cap: Annotated[int, Within(1, 100_000)] = 40
+    probes: Annotated[int, Within(0, 1_000)] = 24
     model: str = "none"
     second_look: bool = False
     tools: bool = False
-    batch_tokens: int = _within(4000, 100, 1_000_000)
-    max_calls_per_day: int = _within(200, 0, 1_000_000)
-    max_tokens_per_day: int = _within(2_000_000, 0, 1_000_000_000)
-    max_cost_per_day: float = _within(0.0, 0, 1_000_000)
+    batch_tokens: Annotated[int, Within(100, 1_000_000)] = 4000
+    max_calls_per_day: Annotated[int, Within(0, 1_000_000)] = 200
+    max_tokens_per_day: Annotated[int, Within(0, 1_000_000_000)] = 2_000_000
+    max_cost_per_day: Annotated[float, Within(0, 1_000_000)] = 0.0
 
 
 class Price(Protocol):
@@ -275,40 +253,36 @@ class Price(Protocol):
         """Of tokens written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostModel:
+class HostModel(Record, frozen=True, kw_only=True):
     """The deadline and the price of the host's own model (`consolidation.model: host`)."""
 
-    timeout_s: float = _within(120.0, 0.1, 3600)
-    price_per_million_tokens: float = _within(0.0, 0, 1_000_000)
-    price_per_million_output_tokens: float = _within(0.0, 0, 1_000_000)
+    timeout_s: Annotated[float, Within(0.1, 3600)] = 120.0
+    price_per_million_tokens: Annotated[float, Within(0, 1_000_000)] = 0.0
+    price_per_million_output_tokens: Annotated[float, Within(0, 1_000_000)] = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summaries:
+class Summaries(Record, frozen=True, kw_only=True):
     """Settings of summaries, and of when a session is over; ``long``: also of months and people."""
 
     enabled: bool = True
     long: bool = False
-    idle_hours: float = _within(6.0, 0.01, 8_760)
+    idle_hours: Annotated[float, Within(0.01, 8_760)] = 6.0
     working: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Priority:
+class Priority(Record, frozen=True, kw_only=True):
     """The rating of entries, and the sizes of the tiers that follow from it (HMO)."""
 
     enabled: bool = False
     model: str = "none"
-    sessions: int = _within(3, 0, 100)
-    cache: int = _within(20, 0, 1_000)
-    buffer: int = _within(200, 0, 10_000)
-    drift: float = _within(0.15, 0, 2)
-    importance_share: float = _within(0.5, 0, 1)
+    sessions: Annotated[int, Within(0, 100)] = 3
+    cache: Annotated[int, Within(0, 1_000)] = 20
+    buffer: Annotated[int, Within(0, 10_000)] = 200
+    drift: Annotated[float, Within(0, 2)] = 0.15
+    importance_share: Annotated[float, Within(0, 1)] = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class People:
+class People(Record, frozen=True, kw_only=True):
     """Whether profiles of people are written, and recalled by questions about somebody."""
 
     profiles: bool = False
@@ -317,27 +291,24 @@ class People:
 GateMode = Literal["off", "tag", "index"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Gate(Record, frozen=True, kw_only=True):
     """Whether the encoding gate judges entries, and leaves those it rejects out of the index."""
 
     mode: GateMode = "off"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regression:
+class Regression(Record, frozen=True, kw_only=True):
     """How much worse a change may make recall on the project's own history, and what is asked."""
 
-    tolerance: float = _within(0.02, 0, 1)
-    questions: int = _within(200, 10, 10_000)
+    tolerance: Annotated[float, Within(0, 1)] = 0.02
+    questions: Annotated[int, Within(10, 10_000)] = 200
 
 
 FactMode = Literal["auto", "review", "explicit"]
 SensitiveMode = Literal["review", "share", "drop"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Record, frozen=True, kw_only=True):
     """What becomes a fact by itself, and the relations with one current value per subject."""
 
     mode: FactMode = "auto"
@@ -358,46 +329,41 @@ class Facts:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(Record, frozen=True, kw_only=True):
     """The model that answers questions, its search limits, and the write-back of findings."""
 
     model: str = "none"
     mode: Literal["pages", "tools"] = "pages"
     planner: str = "model"
-    rounds: int = _within(3, 1, 10)
-    pages: int = _within(5, 1, 100)
+    rounds: Annotated[int, Within(1, 10)] = 3
+    pages: Annotated[int, Within(1, 100)] = 5
     write_back: bool = True
     hypothetical: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelPrice:
+class ModelPrice(Record, frozen=True, kw_only=True):
     """What a million tokens of a host's model cost, for `memtier bill`."""
 
-    input: float = _within(0.0, 0, 1_000_000)
-    cached: float = _within(0.0, 0, 1_000_000)
-    cache_write: float = _within(0.0, 0, 1_000_000)
-    output: float = _within(0.0, 0, 1_000_000)
+    input: Annotated[float, Within(0, 1_000_000)] = 0.0
+    cached: Annotated[float, Within(0, 1_000_000)] = 0.0
+    cache_write: Annotated[float, Within(0, 1_000_000)] = 0.0
+    output: Annotated[float, Within(0, 1_000_000)] = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resident:
+class Resident(Record, frozen=True, kw_only=True):
     """For how long the process that serves a home stays when no host needs it."""
 
-    idle_minutes: float = _within(30.0, 0, 1_000_000)
+    idle_minutes: Annotated[float, Within(0, 1_000_000)] = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Telemetry:
+class Telemetry(Record, frozen=True, kw_only=True):
     """Whether spans and metrics are exported by OTLP, and to which collector."""
 
     enabled: bool = False
-    endpoint: str = field(default="http://127.0.0.1:4318", metadata={"url": True})
+    endpoint: Annotated[str, "url"] = "http://127.0.0.1:4318"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentRights:
+class AgentRights(Record, frozen=True, kw_only=True):
     """The permissions of one agent beyond its own ledger."""
 
     read_all: bool = False
@@ -405,19 +371,17 @@ class AgentRights:
     promote: Literal["all", "propose", "none"] = "all"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Record, frozen=True, kw_only=True):
     """An OpenAI-compatible server; the key is in the environment variable ``key_env``."""
 
-    base_url: str = field(metadata={"url": True})
+    base_url: Annotated[str, "url"]
     key_env: str = "none"
-    timeout_s: float = _within(30.0, 0.1, 3600)
-    price_per_million_tokens: float = _within(0.0, 0, 1_000_000)
-    price_per_million_output_tokens: float = _within(0.0, 0, 1_000_000)
+    timeout_s: Annotated[float, Within(0.1, 3600)] = 30.0
+    price_per_million_tokens: Annotated[float, Within(0, 1_000_000)] = 0.0
+    price_per_million_output_tokens: Annotated[float, Within(0, 1_000_000)] = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Record, frozen=True, kw_only=True):
     """All settings, with MemTier's defaults."""
 
     language: Language = "english"
@@ -446,6 +410,6 @@ class Settings:
     ask: Ask = Ask()
     resident: Resident = Resident()
     telemetry: Telemetry = Telemetry()
-    agents: Mapping[str, AgentRights] = field(default_factory=dict)
-    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
-    prices: Mapping[str, ModelPrice] = field(default_factory=dict)
+    agents: Mapping[str, AgentRights] = {}
+    endpoints: Mapping[str, Endpoint] = {}
+    prices: Mapping[str, ModelPrice] = {}

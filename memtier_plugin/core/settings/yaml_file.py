@@ -108,11 +108,11 @@ class YamlFile:
         except _LEAKS as error:
             raise SettingsError(f"{name}:1:1: malformed YAML: {error}") from None
 
-    def pairs(self, node: Node | None, what: str = "the file") -> Iterator[tuple[str, Node, str]]:
+    def pairs(self, node: Node | None, title: str = "the file") -> Iterator[tuple[str, Node, str]]:
         """Yield (key, value node, ``file:line``) of a mapping node; an empty one has none.
 
         Raises:
-            SettingsError: ``what`` is no mapping, a key is no text, or stands there twice.
+            SettingsError: it is no mapping (``title`` names it), or a key is no text or repeated.
         """
         import yaml
 
@@ -120,7 +120,7 @@ class YamlFile:
             return
         source = self.location(node)
         if not isinstance(node, yaml.MappingNode):
-            raise SettingsError(f"{source}: {what} must hold keys and values (`key: value`)")
+            raise SettingsError(f"{source}: {title} must hold keys and values (`key: value`)")
         lines: dict[str, str] = {}
         for key_node, child in node.value:
             source, key = self.location(key_node), key_node.value

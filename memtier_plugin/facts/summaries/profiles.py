@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from zlib import crc32
 
 from memtier_plugin.core.records import Entry, Fact, Source
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.structs import Record
 from memtier_plugin.facts.summaries.selection import SourceSentence
 from memtier_plugin.text.claim_lexicon import KINSHIP
 from memtier_plugin.text.lexicon import words_of
@@ -36,8 +35,7 @@ _PREFERENCES: Final = frozenset({"likes", "dislikes", "prefers", "favorite", "wa
 Kind = Literal["attribute", "preference", "relation", "topic"]
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Record, frozen=True):
     """Something of a person: what, how often it was said, by which lines, and from when to when."""
 
     kind: Kind
@@ -47,12 +45,6 @@ class Attribute:
     sources: tuple[Source, ...]
     first: datetime
     last: datetime
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        times = {"first": to_iso(self.first), "last": to_iso(self.last)}
-        sources = [source.to_json() for source in self.sources]
-        return asdict(self) | times | {"sources": sources}
 
 
 def fact_attributes(

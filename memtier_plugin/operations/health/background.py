@@ -89,7 +89,7 @@ def _is_due(
     last_run: str | None,
     now: datetime,
 ) -> bool:
-    """Tell whether an extractor has a backlog and was not tried within the interval.
+    """Return whether an extractor has a backlog and was not tried within the interval.
 
     Times in the future are ignored: the clock was set back since.
     """
@@ -104,7 +104,7 @@ def _is_due(
 
 
 def describe_troubles(store: Store, now: datetime) -> list[str]:
-    """Describe what keeps the background from working: failing jobs, a dead daemon, a full disk."""
+    """Describe troubles of the background: failing jobs, a dead daemon, a full disk."""
     background = job_state.read_background(store.project_folder.path)
     troubles = [
         f"{name}: {state.trouble}{_times(state)}"
@@ -244,5 +244,5 @@ def check_limits(store: Store, now: datetime) -> Iterator[HealthFinding]:
     usage = store.measure_usage(now)
     reached, near = quota.quota_warnings(usage, store.settings.limits)
     remedy = "raise the limit, or set `retention` to forget old entries"
-    yield from (HealthFinding("error", what, where, remedy) for what in reached)
-    yield from (HealthFinding("warn", what, where, remedy) for what in near)
+    yield from (HealthFinding("error", limit, where, remedy) for limit in reached)
+    yield from (HealthFinding("warn", limit, where, remedy) for limit in near)

@@ -110,7 +110,7 @@ def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
                 store.catch_up_all()
             check = store.check_index()
             bad, notices = reader.bad_lines(), reader.notices()
-            counts = ", ".join(f"{number} {what}" for what, number in reader.counts().items())
+            counts = ", ".join(f"{number} {kind}" for kind, number in reader.counts().items())
     except IndexProblem as error:
         yield HealthFinding("error", str(error), store.index_location, "memtier reindex")
         return
@@ -125,12 +125,12 @@ def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
             f"{store.locate(name)}:{line}",
             "correct or delete the line; it is skipped until then",
         )
-    for when, name, what in notices:
+    for when, name, change in notices:
         if when >= to_iso(now - NOTICE_PERIOD):
             ours = store.is_index(name)
             yield HealthFinding(
                 "warn",
-                f"{when}: the file was {what}",
+                f"{when}: the file was {change}",
                 store.locate(name),
                 "nothing to do: it is derived, the ledgers are untouched"
                 if ours

@@ -43,10 +43,10 @@ def note_hook(
         if error is None:
             mark |= {"last_ok": to_iso(now), "missed": 0}
             if hook in _COUNTERPART:
-                other = marks.setdefault(_COUNTERPART[hook], dict(unused))
-                other["missed"] = other.get("missed", 0) + 1
-                if other["missed"] == 1:
-                    other["since"] = to_iso(now)
+                counterpart = marks.setdefault(_COUNTERPART[hook], dict(unused))
+                counterpart["missed"] = counterpart.get("missed", 0) + 1
+                if counterpart["missed"] == 1:
+                    counterpart["since"] = to_iso(now)
         else:
             mark |= {"last_error": to_iso(now), "error": error[:500]}
         write_private_file(path, json.dumps(marks, indent=1))
@@ -64,7 +64,7 @@ def note_begun(store: Store, agent: str, hook: str) -> None:
 
 
 def is_failing(mark: Mapping[str, Any]) -> bool:
-    """Tell whether the last call of a hook failed."""
+    """Return whether the last call of a hook failed."""
     return bool(mark.get("last_error")) and mark["last_error"] > (mark.get("last_ok") or "")
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import (
     MemTierError,
     SettingsError,
@@ -37,8 +38,8 @@ from memtier_plugin.storage.queued_runs import count_queued_runs
 from memtier_plugin.storage.store import Store
 from memtier_plugin.telemetry.state import describe_export
 
-_RECALLS: Final = 200  # the newest ones, whose injections are summed up
-_RERANKS: Final = 20  # the newest recalls, of which it says how many were not reranked
+_RECALLS: Final = 200  # the newest recalls whose injections are summed up
+_RERANKS: Final = 20  # the newest recalls that are looked through for failures of the reranker
 _STALE_SECONDS: Final = 900.0  # since the last synchronisation with a shared ledger
 _FULL_SHARE: Final = 0.9  # of the token budget, from which a block counts as full
 
@@ -99,7 +100,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
 
 
 def _not_reranked(recalls: Sequence[JournalEvent]) -> Iterator[str]:
-    """Say how many recalls kept the first order although a reranker is configured, and why."""
+    """Describe how many recalls kept the first order although a reranker is configured."""
     labels = [RecallEvent.of(recall).label for recall in recalls]
     if why := [label for label in labels if NOT_RERANKED in label]:
         reason = why[0].partition(NOT_RERANKED)[2].lstrip(": ")
@@ -145,18 +146,16 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     behind = store.files_behind()
     names = [segment.name for segment in behind]
     report["index"] |= {**counts, "bytes": store.index_size(), "behind": names}
-    if store.settings.priority.enabled:
-        report["priority"] = {**reader.priorities.counts()}
-    for agent, what, when in reader.last_activity():
-        name = "last_stored" if what == "stored" else "last_recall"
-        if what == "stored":
+    for agent, activity, when in reader.last_activity():
+        name = "last_stored" if activity == "stored" else "last_recall"
+        if activity == "stored":
             when = to_iso(datetime.fromtimestamp(float(when), UTC))
         report["hooks"].setdefault(agent, {})
         report["agents"].setdefault(agent, {})[name] = when
     recalls = reader.events(["recall"], newest=_RECALLS)
     for agent, injected in _injected(recalls).items():
         report["agents"].setdefault(agent, {})["injected"] = injected
-    report["causes"] = _withheld(store, recalls)
+    report |= plugins.describe_status(recalls, reader, store.settings)
     report["degraded"] += _not_reranked(recalls[:_RERANKS])
     report |= report_facts(store, now)
     if behind:
@@ -170,21 +169,9 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
         report["warnings"].append(
             f"{counts['bad_lines']} ledger lines could not be read: `memtier doctor` names them"
         )
-    for when, path, what in reader.notices():
+    for when, path, change in reader.notices():
         if when >= to_iso(now - NOTICE_PERIOD):
-            report["warnings"].append(f"{when} {path} was {what}")
-
-
-def _withheld(store: Store, recalls: Sequence[JournalEvent]) -> dict[str, Any] | None:
-    """Return how many of the newest recalls might have withheld a line, and how many did."""
-    lotteries = [recall.withheld for recall in map(RecallEvent.of, recalls) if recall.withheld]
-    if not lotteries and not store.settings.causes.withhold:
-        return None
-    return {
-        "withhold": store.settings.causes.withhold,
-        "recalls": len(lotteries),
-        "withheld": sum(lottery.item is not None for lottery in lotteries),
-    }
+            report["warnings"].append(f"{when} {path} was {change}")
 
 
 def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
@@ -241,8 +228,7 @@ def describe_missing_vectors(state: EmbeddingState) -> str:
 
 def _unserved_settings(settings: Settings) -> Iterator[str]:
     """Name each setting that asks for what no installed package provides."""
-    from memtier_plugin.core import plugins
-    from memtier_plugin.retrieval.rankers import find_ranker
+    from memtier_plugin.retrieval.search import find_ranker
 
     try:
         find_ranker(settings)
@@ -270,6 +256,4 @@ def _unserved_settings(settings: Settings) -> Iterator[str]:
 
 def plugin_errors() -> list[dict[str, Any]]:
     """Return the failures of plugins in this process, as JSON."""
-    from memtier_plugin.core import plugins
-
     return [asdict(error) for error in plugins.load_errors()]

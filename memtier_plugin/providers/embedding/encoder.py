@@ -290,7 +290,7 @@ def cache_folder() -> Path:
 
 
 def _write_cache(folder: Path, model: bytes, source: Path) -> None:
-    """Write a model and its tokenizer so that there is either all of it or nothing."""
+    """Write a model and its tokenizer, both or neither."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

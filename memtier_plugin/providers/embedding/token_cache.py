@@ -68,7 +68,7 @@ class TokenCache(dict[str, tuple[int, ...]]):
 
 
 def _splits_by_word(tokenizer: Tokenizer) -> bool:
-    """Tell whether a tokenizer treats each lower-case word on its own, as BERT's does."""
+    """Return whether a tokenizer treats each lower-case word on its own, as BERT's does."""
     from tokenizers import models, normalizers, pre_tokenizers
 
     normalizer = tokenizer.normalizer

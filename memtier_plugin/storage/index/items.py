@@ -25,8 +25,8 @@ from memtier_plugin.core.records import (
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
+from memtier_plugin.storage.index.plugin_tables import PluginTables
 from memtier_plugin.storage.index.postings import IndexedText, Postings
-from memtier_plugin.storage.index.priority_writer import PriorityWriter
 from memtier_plugin.storage.index.records import Stored, read_states, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.sources import IndexSources
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
@@ -100,7 +100,7 @@ class IndexItems:
         self._tokens = tokenizer
         self.vectors = IndexVectors(connection)
         self.sources = IndexSources(connection)
-        self._priorities = PriorityWriter(connection)
+        self._plugin_tables = PluginTables(connection)
         # Only a static model is fast enough to embed items as they are indexed.
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
 
@@ -265,8 +265,8 @@ class IndexItems:
             batch.touched |= self.sources.undo_promotions(event)
         elif event.kind == ConsolidateEvent.KIND:
             self._add_cursors(event)
-        elif event.kind in self._priorities.KINDS:
-            self._priorities.add(event)
+        else:
+            self._plugin_tables.add(event)
 
     def _add_cursors(self, event: JournalEvent) -> None:
         # Ordered by the number of the pass, not its time: a clock may be set back.
@@ -292,7 +292,7 @@ class IndexItems:
         self._db.execute("DELETE FROM cursors")
         for (data,) in self._db.execute("SELECT data FROM events WHERE kind = 'consolidate'"):
             self._add_cursors(decode_event(data))
-        self._priorities.rebuild()
+        self._plugin_tables.rebuild()
 
     # -- settling: states, postings, statistics ------------------------------------------------
 

@@ -176,4 +176,4 @@ def from_blob(text: bytes) -> str:
 
 def to_utf8_all(texts: Iterable[str]) -> list[str]:
     """Apply `to_utf8` to each text."""
-    return [to_utf8(text) for text in texts]
+    return [text if text.isascii() else to_utf8(text) for text in texts]  # most are

@@ -34,6 +34,7 @@ from memtier_plugin.storage.index.connection import (
     index_problem,
 )
 from memtier_plugin.storage.index.items import Batch, IndexItems, Prepared, Record
+from memtier_plugin.storage.index.plugin_tables import follow_plugins
 from memtier_plugin.storage.index.postings import IndexedText, Postings, merge_ngrams
 from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import Vectors
@@ -438,6 +439,7 @@ def build_index(
     try:
         set_metadata(connection, "tokenizer", tokenizer.fingerprint)
         set_metadata(connection, "built", new_id())
+        follow_plugins(connection, {})
         files = ledger_files(folder)
         total = sum(file.path.stat().st_size for file in files) or 1
         done = 0

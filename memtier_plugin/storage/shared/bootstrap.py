@@ -30,8 +30,9 @@ from memtier_plugin.core.paths import (
 )
 from memtier_plugin.storage.index.connection import connect, index_problem
 from memtier_plugin.storage.index.files import remove_index
+from memtier_plugin.storage.index.plugin_tables import follow_plugins
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
-from memtier_plugin.storage.index.writer import IndexWriter, build_index
+from memtier_plugin.storage.index.writer import IndexWriter, build_index, read_metadata
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.project_folder import ProjectFolder
 from memtier_plugin.storage.recovery import remove_abandoned_restores
@@ -131,6 +132,7 @@ def _settle_index(store: Store, folder: Path) -> None:
     path = folder / INDEX
     try:
         with closing(connect(path)) as connection:
+            follow_plugins(connection, read_metadata(connection))
             IndexWriter(connection, folder, store.tokenizer, store.embedder).catch_up_all()
             connection.execute("DELETE FROM notices")  # of the other machine
     except apsw.Error as error:

@@ -99,7 +99,7 @@ def find_relative_dates(
 
 
 def may_name_time(text: str) -> bool:
-    """Tell whether a text has a digit or a word of time; in one without, no date is looked for."""
+    """Return whether a text has a digit or a word of time; without one it names no date."""
     return _may_name_time(text, _words_in(text))
 
 

@@ -19,7 +19,7 @@ _YEAR: Final = r"(?P<y>(?:1[6-9]|20)\d\d)"
 _OF: Final = r"(?:\s*,\s*|\s+(?:of|de|del|di|the|von|van)\s+|\s+)"
 _SLASHED: Final = regex.compile(rf"\b(?P<a>\d\d?)/(?P<b>\d\d?)/{_YEAR}\b")
 _HAN: Final = "一二三四五六七八九十"
-_REACH: Final = 40  # characters before a month in which a preposition is looked for
+_BEFORE_MONTH: Final = 40  # characters before a month in which a preposition is looked for
 _MONTH_CUES: Final = (
     "in",
     "since",
@@ -132,5 +132,5 @@ def _is_month(text: str, match: regex.Match[str]) -> bool:
     if word.casefold() not in words_of("ambiguous_months"):
         return len(word) > 3
     start = match.start()
-    before = text[max(0, start - _REACH) : start].rstrip().rpartition(" ")[2].casefold()
+    before = text[max(0, start - _BEFORE_MONTH) : start].rstrip().rpartition(" ")[2].casefold()
     return before in (_MONTH_CUES if word[0].isupper() else _MONTH_CUES[:3])

@@ -67,7 +67,7 @@ def find_dates(text: str, said_on: datetime, language: str, tense: Tense | None)
 
 
 def names_weekdays_only(text: str, said_on: datetime, language: str) -> bool:
-    """Tell whether all times in a text are bare weekdays, as in "never deploy on Friday"."""
+    """Return whether all times in a text are bare weekdays, as in "never deploy on Friday"."""
     names = lexicon(language).weekday_forms
     dates = find_dates(text, said_on, language, None)
     mentioned = (text[dated.mention.start : dated.mention.end].casefold() for dated in dates)
@@ -170,7 +170,7 @@ def _either(phrases: Iterable[str]) -> str:
 
 
 def _recurs(text: str, mention: DateMention) -> bool:
-    """Tell whether a weekday is meant as such: "every Friday", "the deploy day is Friday"."""
+    """Return whether a weekday is meant as such: "every Friday", "the deploy day is Friday"."""
     if mention.weekday is None or mention.span is not None:
         return False
     before = text[max(0, mention.start - _REACH) : mention.start]

@@ -243,7 +243,7 @@ def _agent_end_session(payload: dict[str, Any], name: str, location: str) -> Ite
 
 def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Session]:
     turns: list[Turn] = []
-    asked: dict[str | None, ToolCall] = {}
+    calls: dict[str | None, ToolCall] = {}
     for location, record in records:
         if not isinstance(record, dict):
             raise ImportFileError(f"{location}: expected a message, found {record!r:.60}")
@@ -252,8 +252,8 @@ def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Ses
         except _MESSAGE_ERRORS as error:
             raise ImportFileError(f"{location}: {error}") from error
         if message:
-            asked |= {call.call_id: call for call in message.tool_calls}
-            if message.tool and _is_external(message, asked.get(message.tool.call_id), record):
+            calls |= {call.call_id: call for call in message.tool_calls}
+            if message.tool and _is_external(message, calls.get(message.tool.call_id), record):
                 message = replace(message, origin="external")
             run_id = as_object(record.get("__openclaw")).get("runId")
             run_id = run_id if isinstance(run_id, str) else None

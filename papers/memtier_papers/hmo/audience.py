@@ -9,11 +9,18 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from memtier_papers.hmo import formula
+from memtier_papers.hmo.events import (
+    Header,
+    ImportanceEvent,
+    PersonaEvent,
+    PrioritiseEvent,
+)
 from memtier_papers.hmo.formula import DEFAULT_IMPORTANCE
 from memtier_papers.hmo.headers import priority_of
 from memtier_papers.hmo.importance import rate_by_rules
 from memtier_papers.hmo.persona import OwnWords, Persona, build_persona, persona_of
 from memtier_papers.hmo.rater import ChatRater
+from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core.errors import (
     CapReached,
     EmbeddingUnavailable,
@@ -21,19 +28,12 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.core.event_payload import EventPayload
-from memtier_plugin.core.priority_events import (
-    Header,
-    ImportanceEvent,
-    PersonaEvent,
-    PrioritiseEvent,
-)
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, person_audience
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.query import encode_query
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
-from memtier_plugin.storage.index.priorities import PriorityReader, ScoredEntry
 from memtier_plugin.storage.index.records import Stored
 
 MAX_BY_MODEL: Final = 50  # entries of a pass that a model is asked about
@@ -150,7 +150,7 @@ class AudiencePass:
 
     @property
     def _reader(self) -> PriorityReader:
-        return self._store.reader().priorities
+        return self._store.reader().plugin_tables(PriorityReader)
 
     # -- persona -------------------------------------------------------------------------------
 
@@ -316,6 +316,6 @@ class AudiencePass:
 
 
 def _is_open(stored: Stored) -> bool:
-    """Tell whether an item may be part of a persona: neither withdrawn nor a confidence."""
+    """Return whether an item may be part of a persona: neither withdrawn nor a confidence."""
     item, state = stored.item, stored.state
     return not (state.withdrawn or state.private or (isinstance(item, Entry) and item.private))

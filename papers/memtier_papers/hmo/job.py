@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from memtier_papers.hmo.audience import AudiencePass, Due, KnownPersona, Pass, PriorityReport
+from memtier_papers.hmo.events import PersonaEvent, PrioritiseEvent
 from memtier_papers.hmo.persona import OwnWords
+from memtier_papers.hmo.tables import PriorityReader
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.priority_events import PersonaEvent, PrioritiseEvent
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.index.priorities import PriorityReader
 
 _RECALLS: Final = 1_000  # of an agent, whose uses one pass counts
 _PENDING: Final = timedelta(days=1)  # for which the end of a run is awaited
@@ -135,4 +135,4 @@ class Prioritiser:
 
     @property
     def _reader(self) -> PriorityReader:
-        return self._store.reader().priorities
+        return self._store.reader().plugin_tables(PriorityReader)

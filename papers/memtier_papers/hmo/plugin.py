@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.hookspecs import JobSpec, hookimpl
+from memtier_plugin.core.hookspecs import IndexTables, JobSpec, hookimpl
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
     from memtier_papers.hmo.job import Prioritiser
     from memtier_plugin.memory import MemTier
-    from memtier_plugin.retrieval.rankers import Ranker
+    from memtier_plugin.retrieval.search import Ranker
 
 _log = logging.getLogger("memtier")
 
@@ -42,14 +43,42 @@ def memtier_explain(
 ) -> Mapping[str, Any]:
     """Return the priorities of the items that were rated, by id."""
     from memtier_papers.hmo.headers import describe_priorities
+    from memtier_papers.hmo.tables import PriorityReader
 
+    priorities = reader.plugin_tables(PriorityReader)
     sender = RecallEvent.of(recall).sender or ""
     share = settings.priority.importance_share
     return {
-        "priorities": describe_priorities(
-            reader.priorities, [*items], recall.agent_id, sender, now, share
-        )
+        "priorities": describe_priorities(priorities, [*items], recall.agent_id, sender, now, share)
     }
+
+
+@hookimpl
+def memtier_event_kinds() -> Sequence[type[EventPayload]]:
+    """Return the events of ratings, personas and tiers."""
+    from memtier_papers.hmo.events import ImportanceEvent, PersonaEvent, PrioritiseEvent
+
+    return [ImportanceEvent, PersonaEvent, PrioritiseEvent]
+
+
+@hookimpl
+def memtier_index_tables() -> Sequence[IndexTables]:
+    """Return the tables of importance and tiers."""
+    from memtier_papers.hmo.tables import TABLES
+
+    return [TABLES]
+
+
+@hookimpl
+def memtier_status(
+    recalls: Sequence[JournalEvent], reader: Any, settings: Settings
+) -> Mapping[str, Any]:
+    """Return how many entries were rated, and how many are in cache and buffer."""
+    if not settings.priority.enabled:
+        return {}
+    from memtier_papers.hmo.tables import PriorityReader
+
+    return {"priority": {**reader.plugin_tables(PriorityReader).counts()}}
 
 
 def prioritiser_of(memory: MemTier) -> Prioritiser:

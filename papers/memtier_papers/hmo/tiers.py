@@ -14,14 +14,14 @@ from functools import partial
 from typing import Final, Literal
 
 from memtier_papers.hmo.formula import BUFFER, CACHE, MAX_RECENT
+from memtier_papers.hmo.tables import PriorityReader
 from memtier_plugin.core.results import Evidence, Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval.candidates import MIN_COSINE, PIECES, PoolBuilder, Scores, best_rows
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import CONSIDERED, block_probability
 from memtier_plugin.retrieval.query import ParsedQuery
-from memtier_plugin.retrieval.rankers import Ranker
-from memtier_plugin.retrieval.search import Search, SearchResult
+from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from memtier_plugin.storage.index.candidate_reader import Match
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
@@ -36,7 +36,7 @@ def tier_rows(
     reader: Reader, scopes: Sequence[int], settings: Settings
 ) -> Iterator[tuple[TierName, Collection[int] | None]]:
     """Yield each tier with the rows of it and those before it; None stands for all."""
-    priorities = reader.priorities
+    priorities = reader.plugin_tables(PriorityReader)
     rows = {
         *priorities.recent_rows(scopes, settings.priority.sessions, MAX_RECENT),
         *priorities.tier_rows(scopes, CACHE),
@@ -48,7 +48,7 @@ def tier_rows(
 
 
 def is_sufficient(query: QueryEvidence, evidence: Sequence[Evidence]) -> bool:
-    """Tell by rules whether the best hits of a tier, best first, hold what a query needs.
+    """Return by rules whether the best hits of a tier, best first, hold what a query needs.
 
     The best of them must have half of the query's words, and the block be likely to hold what is
     needed, by far more than the floor asks for: a tier is a part of the store, and what is missing

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from memtier_plugin.providers.scoring import ScoredText
+from memtier_papers.memtier.scoring import ScoredText
 
 MAX_ANSWER_TOKENS: Final = 256  # of the answer that are scored
 _ANSWER_CHARS: Final = 8 * MAX_ANSWER_TOKENS  # that are sent

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from memtier_papers.memtier.logprob import leave_one_out
+from memtier_papers.memtier.scoring import score_within_budget
 from memtier_plugin.core.cause_events import OutcomeEvent
 from memtier_plugin.core.errors import ContextTooLong, EndpointRefused, SettingsError
 from memtier_plugin.core.event_payload import EventPayload
@@ -196,7 +196,10 @@ def _affinities(
     answer = answers[-1].item.text
     try:
         values = leave_one_out(
-            lines, payloads[-1].query, answer, partial(model.score, purpose=PURPOSE)
+            lines,
+            payloads[-1].query,
+            answer,
+            lambda text: score_within_budget(model, text, PURPOSE),
         )
     except ValueError as error:
         raise _Unscorable(str(error)) from None

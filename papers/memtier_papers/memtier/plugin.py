@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memtier_papers.memtier.logprob_credit import LogprobCreditor
     from memtier_papers.memtier.retirement import Retirement
     from memtier_plugin.memory import MemTier
-    from memtier_plugin.retrieval.rankers import Ranker
+    from memtier_plugin.retrieval.search import Ranker
 
 _log = logging.getLogger("memtier")
 
@@ -53,6 +53,23 @@ def memtier_explain(
     from memtier_papers.memtier.withholding import explain_withheld
 
     return {"withheld": explain_withheld(recall, reader)}
+
+
+@hookimpl
+def memtier_status(
+    recalls: Sequence[JournalEvent], reader: Any, settings: Settings
+) -> Mapping[str, Any]:
+    """Return how many of the newest recalls might have withheld a line, and how many did."""
+    lotteries = [recall.withheld for recall in map(RecallEvent.of, recalls) if recall.withheld]
+    if not lotteries and not settings.causes.withhold:
+        return {}
+    return {
+        "causes": {
+            "withhold": settings.causes.withhold,
+            "recalls": len(lotteries),
+            "withheld": sum(lottery.item is not None for lottery in lotteries),
+        }
+    }
 
 
 @hookimpl

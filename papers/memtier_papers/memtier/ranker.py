@@ -9,8 +9,7 @@ from typing import Final
 from memtier_papers.memtier.search import PaperSearch
 from memtier_plugin.core.settings.schema import Paper, Settings
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS
-from memtier_plugin.retrieval.rankers import Ranker
-from memtier_plugin.retrieval.search import Search, SearchResult
+from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 
 
 class PaperRanker(Ranker):
@@ -18,6 +17,7 @@ class PaperRanker(Ranker):
 
     merges = False
     refines = False
+    limits_credit = False  # eq. 1 has none
     limits = "its session is not among those that the profile looks into"
 
     def size(self, settings: Settings) -> Paper:

@@ -137,7 +137,7 @@ def category(text: str) -> str:
 
 
 def corrects(text: str) -> bool:
-    """Tell whether a line says that something is otherwise than before."""
+    """Return whether a line says that something is otherwise than before."""
     reading = _reading(text)
     return reading.has("change_cues") or reading.has("ending_cues")
 

@@ -10,7 +10,8 @@ from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
-    from memtier_plugin.retrieval.rankers import Expansion, Ranker
+    from memtier_plugin.retrieval.candidates import Expansion
+    from memtier_plugin.retrieval.search import Ranker
 
 
 @hookimpl

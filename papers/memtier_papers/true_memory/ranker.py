@@ -12,8 +12,7 @@ from memtier_papers.true_memory.surprise import fingerprints, line_surprise
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.settings.schema import Rrf, Settings
 from memtier_plugin.retrieval.candidates import best_rows
-from memtier_plugin.retrieval.rankers import Ranker
-from memtier_plugin.retrieval.search import Search, SearchResult
+from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from memtier_plugin.retrieval.signals import Pool
 from memtier_plugin.storage.readers import Reader
 

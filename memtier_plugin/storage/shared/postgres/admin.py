@@ -11,8 +11,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.postgres.connection import address, connect, import_psycopg
-from memtier_plugin.storage.shared.postgres.ledger import encode_owner
+from memtier_plugin.storage.shared.postgres.connection import (
+    address,
+    connect,
+    encode_owner,
+    import_psycopg,
+)
 from memtier_plugin.storage.shared.protocol import MachineGrant, Refused
 
 if TYPE_CHECKING:

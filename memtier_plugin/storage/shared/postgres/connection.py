@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote_from_bytes, unquote_to_bytes, urlsplit
 
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.storage.shared.protocol import Refused, Unreachable, Untrusted
@@ -174,3 +174,13 @@ def check_version(connection: psycopg.Connection[Any]) -> None:
 def first_line(error: Exception) -> str:
     """Return what a server's error says, without its details."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def encode_owner(owner: str | None) -> str:
+    """Encode an owner's name as text that PostgreSQL can hold."""
+    return quote_from_bytes((owner or "").encode("utf-8", "surrogatepass"), safe=" @:+,=")
+
+
+def decode_owner(text: str) -> str | None:
+    """Return the name that `encode_owner` encoded."""
+    return unquote_to_bytes(text).decode("utf-8", "surrogatepass") or None

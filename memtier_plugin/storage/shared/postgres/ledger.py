@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.mutex import Mutex
@@ -24,6 +23,8 @@ from memtier_plugin.storage.shared.postgres.connection import (
     close_late,
     connect,
     cut_off_after,
+    decode_owner,
+    encode_owner,
     first_line,
     open_later,
 )
@@ -51,16 +52,6 @@ if TYPE_CHECKING:
 
 AWAY_SECONDS: Final = 5.0  # after a failure to connect or to answer, in which it is not tried again
 _POLL_SECONDS: Final = 1.0  # between two looks where notifications do not arrive
-
-
-def encode_owner(owner: str | None) -> str:
-    """Encode an owner's name as text that PostgreSQL can hold."""
-    return quote_from_bytes((owner or "").encode("utf-8", "surrogatepass"), safe=" @:+,=")
-
-
-def decode_owner(text: str) -> str | None:
-    """Return the name that `encode_owner` encoded."""
-    return unquote_to_bytes(text).decode("utf-8", "surrogatepass") or None
 
 
 class PostgresLedger:

@@ -1,4 +1,4 @@
-"""The journal events of importance, persona and tiers; `events` lists them with all others."""
+"""The journal events of importance, personas and tiers."""
 
 from __future__ import annotations
 

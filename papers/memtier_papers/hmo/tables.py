@@ -1,13 +1,20 @@
-"""Read importance, headers and tiers from the index, within one agent's and sender's entries."""
+"""The tables of importance and tiers in the index: filled by events, read within one audience.
+
+Like every fold these do not depend on the order in which lines are read: the first rating of an
+entry stands, and its header of the last pass.  Both go by (timestamp, id) otherwise; passes have
+numbers because a clock may be set back.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from memtier_papers.hmo.events import ImportanceEvent, PrioritiseEvent
+from memtier_plugin.core.hookspecs import IndexTables
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.storage.index.priority_writer import USES
+from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.records import (
     parse_event,
     settle_events,
@@ -15,10 +22,96 @@ from memtier_plugin.storage.index.records import (
     to_utf8_all,
 )
 
-if TYPE_CHECKING:
-    import apsw
-
+USES: Final = "uses"  # the cursor in journals up to which uses were counted
 _SESSIONS: Final = 500  # the newest of an agent, among which the latest are looked for
+
+
+def _create(connection: Any) -> None:
+    for statement in (
+        """CREATE TABLE IF NOT EXISTS importance(
+            item TEXT PRIMARY KEY, score INTEGER NOT NULL, stamp TEXT NOT NULL,
+            event TEXT NOT NULL) WITHOUT ROWID""",
+        """CREATE TABLE IF NOT EXISTS headers(
+            item TEXT PRIMARY KEY, agent TEXT NOT NULL, sender TEXT NOT NULL,
+            tier INTEGER NOT NULL, alignment REAL NOT NULL, uses INTEGER NOT NULL, used TEXT,
+            number INTEGER NOT NULL, stamp TEXT NOT NULL, event TEXT NOT NULL) WITHOUT ROWID""",
+        "CREATE INDEX IF NOT EXISTS headers_tier ON headers(agent, sender, tier)",
+    ):
+        connection.execute(statement)
+
+
+def _clear(connection: Any) -> None:
+    connection.execute("DELETE FROM importance")
+    connection.execute("DELETE FROM headers")
+    connection.execute("DELETE FROM cursors WHERE extractor = ?", (USES,))
+
+
+def _add(connection: Any, event: JournalEvent) -> None:
+    if event.kind == ImportanceEvent.KIND:
+        _add_importance(connection, event)
+    else:
+        _add_headers(connection, event)
+
+
+def _add_importance(connection: Any, event: JournalEvent) -> None:
+    scores = ImportanceEvent.of(event).scores
+    stamp, identity = to_iso(event.timestamp), to_utf8(event.id)
+    connection.executemany(
+        """INSERT INTO importance VALUES(?, ?, ?, ?) ON CONFLICT(item) DO UPDATE
+           SET score = excluded.score, stamp = excluded.stamp, event = excluded.event
+           WHERE (excluded.stamp, excluded.event) < (stamp, event)""",
+        [
+            (item, score, stamp, identity)
+            for item, score in zip(to_utf8_all(scores), scores.values(), strict=True)
+        ],
+    )
+
+
+def _add_headers(connection: Any, event: JournalEvent) -> None:
+    change = PrioritiseEvent.of(event)
+    stamp, identity = to_iso(event.timestamp), to_utf8(event.id)
+    agent, sender = to_utf8_all([event.agent_id, change.sender])
+    connection.executemany(
+        """INSERT INTO headers VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(item) DO UPDATE
+           SET agent = excluded.agent, sender = excluded.sender, tier = excluded.tier,
+             alignment = excluded.alignment, uses = excluded.uses, used = excluded.used,
+             number = excluded.number, stamp = excluded.stamp, event = excluded.event
+           WHERE (excluded.number, excluded.stamp, excluded.event) > (number, stamp, event)""",
+        [
+            (
+                to_utf8(header.item),
+                agent,
+                sender,
+                header.tier,
+                header.alignment,
+                header.uses,
+                header.used,
+                change.number,
+                stamp,
+                identity,
+            )
+            for header in change.headers
+        ],
+    )
+    # Journals only grow, so the furthest line counts, whatever the clock said.
+    connection.executemany(
+        """INSERT INTO cursors VALUES(?, ?, ?, 0, ?) ON CONFLICT(extractor, path) DO UPDATE
+           SET offset = excluded.offset, stamp = excluded.stamp
+           WHERE excluded.offset > cursors.offset""",
+        [(USES, to_utf8(path), line, stamp) for path, line in (change.cursors or {}).items()],
+    )
+
+
+TABLES: Final = IndexTables(
+    name="hmo-1",
+    kinds=frozenset({ImportanceEvent.KIND, PrioritiseEvent.KIND}),
+    create=_create,
+    clear=_clear,
+    add=_add,
+)
+
+
+# -- reading ---------------------------------------------------------------------------------------
 
 
 class ScoredEntry(NamedTuple):
@@ -45,13 +138,12 @@ class UnreadRecall(NamedTuple):
 class PriorityReader:
     """Queries for the priorities and tiers of one project."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        # Any: the types of a row are those of its query, which no checker can read.
-        self._db: Any = connection
+    def __init__(self, connection: Any) -> None:
+        self._index = connection
 
     def audiences(self) -> list[tuple[str, str]]:
         """Return every agent and sender that has entries."""
-        rows = self._db.execute(
+        rows = self._index.execute(
             "SELECT agent, sender FROM scopes WHERE agent <> '' AND shelf = '' ORDER BY 1, 2"
         )
         return [(str(agent), str(sender)) for agent, sender in rows]
@@ -61,7 +153,7 @@ class PriorityReader:
 
         Confidences and what rests on external text are left out.
         """
-        rows = self._db.execute(
+        rows = self._index.execute(
             """SELECT agent, sender, row FROM (
                  SELECT row, scope FROM items
                  WHERE tier = 'episodic' AND indexed AND quotable
@@ -78,7 +170,7 @@ class PriorityReader:
     def relations_of(self, rows: Sequence[int]) -> dict[int, set[str]]:
         """Return the (normalised) relations of the current facts that rest on these entries."""
         relations: dict[int, set[str]] = {}
-        for row, relation in self._db.execute(
+        for row, relation in self._index.execute(
             """SELECT entries.row, facts.relation FROM items AS entries
                JOIN sources ON sources.entry = entries.id
                JOIN facts ON facts.id = sources.fact
@@ -91,7 +183,7 @@ class PriorityReader:
 
     def active(self, agent: str, sender: str) -> list[ScoredEntry]:
         """Return the entries in the cache and the buffer, by id."""
-        rows = self._db.execute(
+        rows = self._index.execute(
             """SELECT id, row, observed, score, headers.tier, alignment, uses, used FROM headers
                JOIN items ON items.id = headers.item JOIN importance ON importance.item = items.id
                WHERE agent = ? AND sender = ? AND headers.tier < 3 AND indexed ORDER BY id""",
@@ -101,7 +193,7 @@ class PriorityReader:
 
     def scored(self, ids: Collection[str], agent: str, sender: str) -> list[ScoredEntry]:
         """Return those of these entries of an agent and sender that were rated, by id."""
-        rows = self._db.execute(
+        rows = self._index.execute(
             """SELECT items.id, row, observed, score, coalesce(headers.tier, 3),
                       coalesce(alignment, 0.0), coalesce(uses, 0), used
                FROM items JOIN importance ON importance.item = items.id
@@ -115,7 +207,7 @@ class PriorityReader:
     def recent_rows(self, scopes: Sequence[int], sessions: int, limit: int) -> list[int]:
         """Return the newest rows of the latest sessions of these scopes."""
         only = json.dumps(list(scopes))
-        rows = self._db.execute(
+        rows = self._index.execute(
             f"""SELECT row FROM items WHERE session IN (
                   SELECT id FROM (
                     SELECT id, (SELECT observed FROM items WHERE session = sessions.id AND indexed
@@ -133,7 +225,7 @@ class PriorityReader:
 
     def tier_rows(self, scopes: Sequence[int], tier: int) -> list[int]:
         """Return the rows of these scopes that a pointer puts into a tier."""
-        rows = self._db.execute(
+        rows = self._index.execute(
             """SELECT row FROM headers JOIN items ON items.id = item
                JOIN scopes ON scopes.id = scope
                WHERE (headers.agent, headers.sender) IN (
@@ -147,21 +239,21 @@ class PriorityReader:
 
     def last_number(self, agent: str) -> int:
         """Return the number of an agent's last pass that wrote a header; 0 before the first."""
-        [(number,)] = self._db.execute(
+        [(number,)] = self._index.execute(
             "SELECT coalesce(max(number), 0) FROM headers WHERE agent = ?", (to_utf8(agent),)
         )
         return int(number)
 
     def unread_recalls(self, agent: str, limit: int) -> list[UnreadRecall]:
         """Return an agent's recalls whose uses were not counted, in the order of their lines."""
-        rows = self._db.execute(
+        rows = self._index.execute(
             """SELECT files.path, line, data FROM events JOIN files ON files.id = file
                LEFT JOIN cursors ON cursors.path = files.path AND extractor = ?
                WHERE kind = 'recall' AND agent = ? AND line > coalesce(cursors.offset, 0)
                ORDER BY files.path, line LIMIT ?""",
             (USES, to_utf8(agent), limit),
         ).fetchall()
-        events = settle_events(self._db, [parse_event(data) for _, _, data in rows])
+        events = settle_events(self._index, [parse_event(data) for _, _, data in rows])
         return [
             UnreadRecall(str(path), int(line), event)
             for (path, line, _), event in zip(rows, events, strict=True)
@@ -169,11 +261,11 @@ class PriorityReader:
 
     def counts(self) -> Mapping[str, int]:
         """Return how many entries are rated, and how many each active tier points at."""
-        [(rated,)] = self._db.execute(
+        [(rated,)] = self._index.execute(
             "SELECT count(*) FROM importance JOIN items ON items.id = item WHERE indexed"
         )
         tiers = dict(
-            self._db.execute(
+            self._index.execute(
                 """SELECT headers.tier, count(*) FROM headers JOIN items ON items.id = item
                    WHERE indexed GROUP BY 1"""
             )

@@ -1,0 +1,77 @@
+"""Confidence intervals (95 %) of shares, means and areas under a curve.  Pure.
+
+A share of questions gets Wilson's score interval (Wilson 1927); other means, such as F1, are
+bootstrapped (Efron 1979).  Questions are resampled individually, so those about one conversation
+count as independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from memtier_plugin.regression.intervals import SAMPLES, SEED, interval_bounds, resample_means
+
+Z: Final = 1.959963984540054  # 97.5 % quantile of the normal distribution
+
+
+def wilson_interval(successes: int, total: int, z: float = Z) -> tuple[float, float]:
+    """Return Wilson's score interval of a share; (0, 1) for no trials.
+
+    Raises:
+        ValueError: more successes than trials, or a negative number.
+    """
+    if not 0 <= successes <= total:
+        raise ValueError(f"{successes} successes of {total}")
+    if not total:
+        return 0.0, 1.0
+    share, squared = successes / total, z * z
+    middle = share + squared / (2 * total)
+    spread = z * math.sqrt(share * (1 - share) / total + squared / (4 * total * total))
+    low, high = ((middle + side * spread) / (1 + squared / total) for side in (-1, 1))
+    # The bounds are exact at 0 and 1, regardless of rounding.
+    return (low if successes else 0.0), (high if successes < total else 1.0)
+
+
+def bootstrap_interval(
+    values: Sequence[float], samples: int = SAMPLES, seed: int = SEED
+) -> tuple[float, float]:
+    """Return the bootstrap percentile interval of a mean.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    low, high = interval_bounds(resample_means(values, samples, seed))
+    return low, high
+
+
+def roc_area(labelled: Sequence[tuple[float, bool]]) -> tuple[float, float, float]:
+    """Return the area under the ROC curve and its interval (Hanley and McNeil 1982).
+
+    Args:
+        labelled: values, and whether each is of a positive; ties count half.
+
+    Raises:
+        ValueError: all are positive, or none is.
+    """
+    ordered = sorted(labelled)
+    positives = sum(label for _, label in ordered)
+    negatives = len(ordered) - positives
+    if not positives or not negatives:
+        raise ValueError(f"{positives} positives of {len(ordered)}")
+    wins, below, start = 0.0, 0, 0
+    while start < len(ordered):
+        end = start
+        while end < len(ordered) and ordered[end][0] == ordered[start][0]:
+            end += 1
+        here = sum(label for _, label in ordered[start:end])
+        others = end - start - here
+        wins += here * (below + others / 2)
+        below, start = below + others, end
+    area = wins / (positives * negatives)
+    two_positives, two_negatives = area / (2 - area), 2 * area**2 / (1 + area)
+    variance = area * (1 - area) + (positives - 1) * (two_positives - area**2)
+    variance += (negatives - 1) * (two_negatives - area**2)
+    spread = Z * math.sqrt(max(0.0, variance) / (positives * negatives))
+    return area, max(0.0, area - spread), min(1.0, area + spread)
