@@ -469,13 +469,6 @@ def new_event(
 
 
 @cache
-def plugin_payload(kind: str) -> type[EventPayload] | None:
-    """Return the payload of a kind of event that an installed plugin writes."""
-    from memtier_plugin.core import plugins  # here: few journals have such events
-
-    return plugins.find_event_kinds().get(kind)
-
-
 def payload_of(event: JournalEvent) -> EventPayload | None:
     """Return the typed fields of an event; None where nothing installed knows its kind.
 
