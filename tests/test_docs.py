@@ -384,7 +384,7 @@ def test_links_lead_somewhere(page: str) -> None:
             assert anchor in anchors(path.read_text("utf-8")), f"{page}: {target}"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", sorted({*PAGES} - {"docs/surface.md"}))  # it names former files
 def test_modules_that_are_named_exist(page: str) -> None:
     """Every file or package of the project in backticks is there, from the top or the package."""
     for name in re.findall(r"`((?:[\w.]+/)+[\w.-]*|[\w/]+\.py)`", PAGES[page]):
