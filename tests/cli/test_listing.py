@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from memtier_plugin.cli.examples import EXAMPLES, example_of
 from memtier_plugin.cli.main import main
+from memtier_plugin.cli.scope import example_of
 from memtier_plugin.core.plugins import find_commands
 from memtier_plugin.memory import MemTier
 from tests.builders import START, say
@@ -78,12 +78,10 @@ def test_help_has_an_example_that_the_command_takes(
     words: tuple[str, ...], command: click.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The help of each command shows one example, which its own parser accepts."""
-    example = example_of(" ".join(words))
-    assert example is not None
-    shown = run_memtier(*words, "--help").stdout
-    assert f"Example:\n  memtier {' '.join(words)} {example}".rstrip() in shown
+    example = example_of(command, " ".join(words))
+    assert f"Example:\n  {example}" in run_memtier(*words, "--help").stdout
     monkeypatch.chdir(tmp_path)
-    arguments = shlex.split(example)
+    arguments = shlex.split(example)[1 + len(words) :]
     for name in arguments:  # what an example reads is there
         path = Path(name)
         if path.suffix in (".json", ".jsonl", ".gz"):
@@ -96,6 +94,6 @@ def test_help_has_an_example_that_the_command_takes(
 
 
 def test_every_example_has_its_command() -> None:
-    """No example is left of a command that is gone."""
+    """No plugin has an example of a command that it does not add."""
     added = {words for spec in find_commands().values() for words in spec.examples}
-    assert {*EXAMPLES, *added} == {" ".join(words) for words, _ in all_commands()}
+    assert added <= {" ".join(words) for words, _ in all_commands()}

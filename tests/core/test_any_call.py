@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from memtier_plugin import FactDraft, MemoryPool, MemTier, RecallRequest, Selection
 from memtier_plugin.core.errors import Closed, MemTierError, MessageError
 from memtier_plugin.core.records import Entry, Message
-from memtier_plugin.server.rpc import _Server
+from memtier_plugin.server.dispatch import Dispatcher
 from tests.builders import user_message
 from tests.proofs.checks import show
 
@@ -191,7 +191,7 @@ class World:
 
     def __init__(self, home: Path) -> None:
         self.memory = MemTier.open(home, "p", settings=SETTINGS)
-        self.server = _Server(home, scheduler=False)
+        self.server = Dispatcher(home, scheduler=False)
         self.memory.record([user_message("I live in Lisbon.")], session_id="s1", run_id="r1")
         self.memory.consolidate(extractor="rules")
         self.acknowledged: set[str] = set()
@@ -248,7 +248,7 @@ class World:
             line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": name, "params": parameters})
         except (TypeError, ValueError, RecursionError):
             return  # not JSON at all
-        answer = self.server._answer(json.loads(line), self.server.methods)
+        answer = self.server.answer(json.loads(line), self.server.methods)
         assert answer is not None
         json.dumps(answer, default=str)
         error = answer.get("error")

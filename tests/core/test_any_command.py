@@ -18,7 +18,7 @@ from memtier_plugin import MemTier
 from memtier_plugin.cli.main import main
 from memtier_plugin.mcp.calls import Binding, MemoryCalls
 from memtier_plugin.mcp.definitions import TOOLS
-from memtier_plugin.server.rpc import _Server
+from memtier_plugin.server.dispatch import Dispatcher
 from tests.builders import user_message
 from tests.proofs.checks import show
 
@@ -140,12 +140,12 @@ class Resident:
     """The resident in this process: requests go to the real server as lines of JSON."""
 
     def __init__(self, home: Path) -> None:
-        self.server = _Server(home, scheduler=False)
+        self.server = Dispatcher(home, scheduler=False)
 
     def call(self, method: str, params: dict[str, Any], seconds: float) -> Any:
         """Answer a request as the socket would."""
         line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-        answer = self.server._answer(json.loads(line), self.server.methods)
+        answer = self.server.answer(json.loads(line), self.server.methods)
         assert isinstance(answer, dict)
         assert "error" not in answer, answer
         return json.loads(json.dumps(answer["result"]))

@@ -15,13 +15,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Entry, FactDraft
-from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.facts.verification.quotes import find_quote, find_quotes, normalise_quote
 from memtier_plugin.facts.verification.verify import (
     Claim,
     Provenance,
     Rejection,
-    verify,
     verify_claim,
 )
 from tests.builders import make_entry
@@ -143,23 +141,6 @@ def test_a_draft_carries_its_proof() -> None:
     assert (draft.extractor, draft.model, draft.prompt_hash) == ("chat", "m", "h")
     assert (draft.valid_from, draft.confidence, draft.origin) == (SAID, 1.0, "user")
     assert [source.entry for source in draft.sources] == ["e1"]
-
-
-def test_another_verifier_may_decide() -> None:
-    """A verifier sees each passage that is quoted; its verdict holds, but trust and quotes stay."""
-    passages: list[Passage] = []
-
-    def doubt(claim: Claim, passage: Passage) -> Verdict:
-        passages.append(passage)
-        return Verdict("proposed", "not sure")
-
-    entries = [entry("I like tea. I hate coffee.")]
-    stated = claim("Ann likes tea.", "tea", "I like tea")
-    result = verify_claim(stated, entries, Provenance("chat"), verifier=doubt)
-    assert isinstance(result, FactDraft)
-    assert (result.status, result.reason) == ("proposed", "not sure")
-    assert [passage.sentence for passage in passages] == ["I like tea."]
-    assert verify(stated, passages[0]).kind == "active"
 
 
 def test_all_who_hold_it_are_sources() -> None:
