@@ -10,7 +10,7 @@ import pytest
 MEET = """
 import sys, threading
 from dataclasses import dataclass, make_dataclass
-from memtier_plugin.core import codecs
+from memtier_plugin.core import structs
 sys.setswitchinterval(1e-6)
 inner = [make_dataclass(f"Inner{n}", [("x", int)]) for n in range(200)]
 outer = [
@@ -22,9 +22,9 @@ def meet():
     for kind in outer:
         barrier.wait()
         if WAY == "convert":
-            codecs.convert({"first": {"x": 1}, "rest": ["s"], "last": "s"}, kind)
+            structs.convert({"first": {"x": 1}, "rest": ["s"], "last": "s"}, kind)
         else:
-            codecs.check_fields(kind(kind.__annotations__["first"](1), ["s"], "s"))
+            structs.check_fields(kind(kind.__annotations__["first"](1), ["s"], "s"))
 threads = [threading.Thread(target=meet) for _ in range(8)]
 for thread in threads:
     thread.start()
