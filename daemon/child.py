@@ -1,7 +1,4 @@
-"""Run jobs in processes of their own: detached from a short-lived host, or for a server.
-
-A process that serves recalls runs no jobs itself: they would hold the interpreter lock.
-"""
+"""Run jobs in processes of their own, under the lock of a project's daemon."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -16,17 +14,63 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
+from memtier_plugin.core import locks
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.formats import from_iso
 from memtier_plugin.core.paths import (
     encode_file_name,
+    make_private_folder,
     make_project_folder,
     open_process_log,
 )
-from memtier_plugin.core.times import from_iso
 from memtier_plugin.operations import job_state
+from memtier_plugin.operations.job_state import LOCK_NAME
 from memtier_plugin.storage.store import open_log
 
-from . import lock
+# -- Lock a project for its daemon: `memtier daemon`, `memtier serve` or one started by a host
+
+_TRIES: Final = 5  # a process that only checks for a daemon holds the lock briefly, too
+_PAUSE: Final = 0.02  # seconds
+
+
+def acquire(home: Path, project: str) -> int | None:
+    """Lock the project; return the descriptor for `release`, or None if another daemon runs.
+
+    Raises:
+        LedgerError: the project's folder cannot be used.
+    """
+    path = make_private_folder(home, "projects", encode_file_name(project)) / LOCK_NAME
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(_PAUSE)
+        if (fd := locks.try_acquire_lock(path)) is not None:
+            return fd
+    return None
+
+
+def is_held(home: Path, project: str) -> bool:
+    """Return whether any process is the project's daemon now."""
+    fd = acquire(home, project)
+    if fd is not None:
+        release(fd)
+    return fd is None
+
+
+def is_still_ours(fd: int, home: Path, project: str) -> bool:
+    """Return whether the lock is on the current file: the folder may have been replaced."""
+    path = home / "projects" / encode_file_name(project) / LOCK_NAME
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except OSError:
+        return False
+
+
+release = locks.release_lock
+
+
+# -- Run jobs in processes of their own: detached from a short-lived host, or for a server
+#
+# A process that serves recalls runs no jobs itself: they would hold the interpreter lock.
 
 MAX_REST: Final = timedelta(hours=1)  # jobs run this often even if nothing was written
 _POLL_SECONDS: Final = 0.05  # seconds between checks of the stop event
@@ -44,7 +88,7 @@ def start_detached(home: Path, project: str) -> bool:
     Raises:
         MemTierError: it cannot be started.
     """
-    if serves_itself.is_set() or lock.is_held(home, project):
+    if serves_itself.is_set() or is_held(home, project):
         return False
     job_state.note_start_request(make_project_folder(home, project), datetime.now(UTC))
     child = _start_process(home, ["--project", project], start_new_session=True)

@@ -28,7 +28,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
 from memtier_plugin.operations.reembed import EmbeddingReport, read_embedding_state
 from memtier_plugin.providers.chat import NO_MODEL
-from memtier_plugin.storage import recovery
+from memtier_plugin.storage import home_files
 
 OnReport = Callable[[str, ConsolidationReport], None]
 
@@ -94,7 +94,7 @@ def embed_missing(memory: MemTier, stop: threading.Event) -> EmbeddingReport | N
 def sweep_project(memory: MemTier) -> None:
     """Complete interrupted work, index every ledger, and forget what is past its retention."""
     memory.purger.complete()
-    recovery.remove_unfinished(memory.store)
+    home_files.remove_unfinished(memory.store)
     memory.catch_up(full=True)
     if not memory.paused:
         memory.regression.watch()

@@ -1,8 +1,4 @@
-"""Schedule a project's jobs: local and endpoint jobs at its interval, a sweep once a day.
-
-Local jobs and jobs that call an endpoint have a thread each, so that a slow endpoint delays nothing
-else; within a thread jobs never overlap.
-"""
+"""Schedule a project's jobs, and follow the servers of shared projects."""
 
 from __future__ import annotations
 
@@ -24,18 +20,86 @@ from memtier_plugin.core.errors import MemTierError, NotFound
 from memtier_plugin.core.paths import encode_file_name, list_projects
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.shared.membership import shared_name
 
-from . import child, jobs, lock
-from .follower import Followers
+from . import child, jobs
 from .jobs import JobRun, OnReport
+
+# -- Follow the servers of shared projects, each in a thread of its own
+
+_PAUSE_SECONDS: Final = 5.0  # after a failure: the server is away, or refuses
+
+_log = logging.getLogger("memtier")
+
+
+class Followers:
+    """The threads that follow, one a project, each until it is told to stop."""
+
+    def __init__(self) -> None:
+        self._threads: dict[tuple[Path, str], threading.Thread] = {}
+        self._stops: dict[tuple[Path, str], threading.Event] = {}
+        self._ended = False
+
+    def start(self, home: Path, project: str) -> None:
+        """Follow a project, if it is shared and not followed yet.
+
+        Raises:
+            LedgerError: the note of where it is shared cannot be read.
+        """
+        running = self._threads.get((home, project))
+        if (running and running.is_alive()) or self._ended:
+            return
+        if shared_name(ProjectFolder.of(home, project).path) is None:
+            return
+        stop = threading.Event()
+        thread = threading.Thread(
+            target=self._follow, args=(home, project, stop), name="memtier-follower", daemon=True
+        )
+        self._threads[home, project], self._stops[home, project] = thread, stop
+        thread.start()
+
+    def stop(self, home: Path, project: str) -> None:
+        """Tell the thread of a project to stop, if there is one."""
+        self._threads.pop((home, project), None)
+        if stop := self._stops.pop((home, project), None):
+            stop.set()
+
+    def stop_all(self) -> None:
+        """Tell all threads to stop, and start no more."""
+        self._ended = True
+        for stop in [*self._stops.values()]:
+            stop.set()
+
+    def wait(self, patience: float) -> None:
+        """Wait for the threads after `stop_all`, for some seconds each."""
+        for thread in [*self._threads.values()]:
+            thread.join(patience)
+
+    def _follow(self, home: Path, project: str, stop: threading.Event) -> None:
+        reported = ""
+        while not stop.is_set():
+            try:
+                with MemTier.open(home, project, create=False) as memory:
+                    memory.follow(stop)
+                reported = ""
+            except MemTierError as error:
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.warning("project %r is not followed: %s", project, error)
+                stop.wait(_PAUSE_SECONDS)
+
+
+# -- Schedule a project's jobs: local and endpoint jobs at its interval, a sweep once a day
+#
+# Local jobs and jobs that call an endpoint have a thread each, so that a slow endpoint delays
+# nothing else; within a thread jobs never overlap.
 
 DAY: Final = 24 * 3600.0
 PROJECT_SCAN_SECONDS: Final = 60.0  # seconds
 CLOCK_CHECK_SECONDS: Final = 5.0  # seconds
 CLOCK_TOLERANCE: Final = 30.0  # seconds; smaller steps are ordinary drift
 STOP_TIMEOUT: Final = 4.0  # seconds; a stop must complete within five
-
-_log = logging.getLogger("memtier")
 
 
 class RecurringTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
@@ -136,7 +200,7 @@ class Scheduler:
         self._busy.pop(key, None)
         self._ran.discard(key)
         if (fd := self._held.pop(key, None)) is not None:
-            lock.release(fd)
+            child.release(fd)
 
     def watch(self, home: Path) -> None:
         """Serve all projects of a home, including new ones."""
@@ -155,7 +219,7 @@ class Scheduler:
             over = self._idle.wait_for(lambda: not self._at_work, patience)
             if over:
                 for fd in self._held.values():
-                    lock.release(fd)
+                    child.release(fd)
                 self._held.clear()
         return over
 
@@ -241,12 +305,12 @@ class Scheduler:
         """Lock the project unless already locked; return None while another process serves it."""
         with self._lock:
             fd = self._held.get((home, project))
-            if fd is not None and not lock.is_still_ours(fd, home, project):
-                lock.release(fd)
+            if fd is not None and not child.is_still_ours(fd, home, project):
+                child.release(fd)
                 del self._held[home, project]
                 fd = None
             if fd is None:
-                fd = lock.acquire(home, project)
+                fd = child.acquire(home, project)
                 if fd is None:
                     _log.info("project %r is served by another process", project)
                     return None
@@ -330,7 +394,7 @@ def _run_once(home: Path, project: str, todo: JobRun) -> bool:
         if not (home / "projects" / encode_file_name(project)).is_dir():
             raise NotFound(f"there is no project {project!r} in {home}")
         jobs.note_started(home / "projects" / encode_file_name(project))
-        fd = lock.acquire(home, project)
+        fd = child.acquire(home, project)
         if fd is None:
             _log.info("project %r is served by another process", project)
             return True
@@ -338,7 +402,7 @@ def _run_once(home: Path, project: str, todo: JobRun) -> bool:
             names = [name for group in jobs.GROUPS for name in jobs.jobs_in_group(group, settings)]
             return run_jobs(home, project, names, todo)
         finally:
-            lock.release(fd)
+            child.release(fd)
     except MemTierError as error:  # the other projects are still served
         _log.error("project %r: %s", project, error)
         return False

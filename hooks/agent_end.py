@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memtier_plugin.core.hookspecs import hookimpl
-from memtier_plugin.core.host import RunContext, RunEvent
+from memtier_plugin.core.results import RunContext, RunEvent
 from memtier_plugin.facts import review_note
 from memtier_plugin.memory import MemTier
 
@@ -39,6 +39,6 @@ def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
         audience = review_note.Audience(context.agent_id, context.sender)
         now = memory.actor.clock()
         if not review_note.is_counted(memory.folder, audience, now):
-            from memtier_plugin.facts.review_queue import note_waiting
+            from memtier_plugin.facts.review import note_waiting
 
             note_waiting(memory.store, audience, now)

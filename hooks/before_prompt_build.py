@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 from memtier_plugin.core.hookspecs import hookimpl
-from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, Shown
+from memtier_plugin.core.results import PromptAddition, PromptEvent, RunContext, Shown
 from memtier_plugin.facts import review_note
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval import recall as _recall  # noqa: F401 the deadline has no time for it
-from memtier_plugin.trust.fence import add_first_line, add_line, remove_blocks
+from memtier_plugin.trust.escaping import add_first_line, add_line, remove_blocks
 
 from .guard import run_guarded
-from .search_steps import begin_run
+from .tools import begin_run
 
 # Share of the time left that the recall gets; the rest is for packing and returning.
 _RECALL_SHARE = 0.9

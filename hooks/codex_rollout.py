@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 
 _MAX_BYTES: Final = 16_000_000  # of the file's end that are read
 _HEAD: Final = re.compile(r"(?:[^\n]*\n){0,4}?Process exited with code (\d{1,3})\n")

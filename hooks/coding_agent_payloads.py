@@ -15,15 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
-from memtier_plugin.hosts.agent_events import EVENTS, agent_of
+from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.hosts.project import EVENTS, agent_of
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
-from memtier_plugin.trust.tool_origins import brings_external_text
+from memtier_plugin.trust.origins import brings_external_text
 
-from .compactions import Compactions
-from .payloads import local_tools, text_or_none
+from .payloads import Compactions, local_tools, text_or_none, user_words
 from .resident_connection import Payload
-from .synthetic import user_words
 
 # Tools of the agents whose results are the machine's or the user's, beside those of all hosts.
 _LOCAL: Final = (

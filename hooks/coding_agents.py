@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import encode_file_name, make_private_folder, write_private_file
-from memtier_plugin.hosts.agent_events import EVENTS, agent_of
+from memtier_plugin.hosts.project import EVENTS, agent_of
 from memtier_plugin.operations.hook_latency import HookWait
 
 from .codex_rollout import add_exit_codes

@@ -15,11 +15,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
+from memtier_plugin.core.concurrency import TooManyJobs, WorkerPool
 from memtier_plugin.core.errors import MemTierError, Paused
-from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.plugins import record_failure
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.core.settings.schema import Hooks
-from memtier_plugin.core.workers import TooManyJobs, WorkerPool
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 

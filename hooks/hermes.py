@@ -22,11 +22,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.operations.hook_latency import HookWait
 
-from . import hermes_host, hermes_settings
+from . import hermes_settings
 from .hermes_settings import HOST, NAME, agent_of, config_path, read_config
 from .remote import RemoteResidents
 from .resident import ResidentClient
@@ -116,13 +116,13 @@ class Provider:
         """
         if config_path().is_file() or shutil.which(str(read_config()["command"][0])):
             return True
-        return hermes_host.is_selected()
+        return hermes_settings.is_selected()
 
     def initialize(self, session_id: str, **details: Any) -> None:
         """Remember the session, and start the resident in the background."""
         self._config = read_config(details.get("hermes_home"))
         with suppress(Exception):  # Hermes' internals may change; the messages hold most of it too
-            hermes_host.attach(self)
+            hermes_settings.attach(self)
         self._resident = ResidentClient(
             self._config["command"],
             Path(self._config["home"]),
@@ -137,9 +137,9 @@ class Provider:
 
     def _model_offer(self) -> ModelOffer | None:
         """Return the offer of Hermes' own model, if its user has consented."""
-        if self._config.get("host_model") is not True or not hermes_host.is_attached():
+        if self._config.get("host_model") is not True or not hermes_settings.is_attached():
             return None
-        return ModelOffer(HOST, self._config.get("project"), hermes_host.complete)
+        return ModelOffer(HOST, self._config.get("project"), hermes_settings.complete)
 
     def _warm_up(self) -> None:
         if self._resident is not None:  # in the background
@@ -334,7 +334,7 @@ class Provider:
             subprocess.run(
                 ["sh", script, "--extras", ""], env={**os.environ, **python}, check=False
             )
-        hermes_host.select(config)
+        hermes_settings.select(config)
         where = config_path(hermes_home)
         sys.stdout.write(f"MemTier is Hermes' memory; {where} may name project, home, command\n")
 
@@ -350,7 +350,7 @@ class Provider:
 
     def chat(self) -> dict[str, Any]:
         """Return the fields of the chat that this session is in."""
-        fields = {name: self._context.get(name) for name in hermes_host.CHAT_FIELDS}
+        fields = {name: self._context.get(name) for name in hermes_settings.CHAT_FIELDS}
         return {name: value for name, value in fields.items() if value}
 
     def is_of(self, session: object) -> bool:

@@ -14,19 +14,25 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.records import Origin
+from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
-from memtier_plugin.trust.fence import remove_blocks
-from memtier_plugin.trust.tool_origins import brings_external_text
+from memtier_plugin.trust.escaping import remove_blocks
+from memtier_plugin.trust.origins import brings_external_text
 
-from .compactions import Compactions
 from .hermes_settings import HOST, agent_of
-from .payloads import calls_by_id, external_texts, local_tools, text_or_none
+from .payloads import (
+    Compactions,
+    calls_by_id,
+    external_texts,
+    is_marked,
+    local_tools,
+    text_or_none,
+    usage_of,
+    user_words,
+)
 from .resident_connection import Payload
-from .synthetic import is_marked, user_words
-from .usage import usage_of
 
 UNPROMPTED_PLATFORMS: Final = frozenset(
     {"cron", "curator"}

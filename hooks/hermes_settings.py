@@ -1,4 +1,4 @@
-"""The configuration of Hermes' memory provider: `memtier.json`, next to Hermes' own."""
+"""What Hermes' provider is configured with, and what it asks of Hermes itself."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from contextvars import ContextVar
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from weakref import ref
 
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import write_private_file
+
+from .resident_connection import Payload
+
+# -- The configuration of Hermes' memory provider: `memtier.json`, next to Hermes' own
 
 NAME: Final = "memtier"
 HOST: Final = "hermes"
@@ -83,3 +90,132 @@ def installer() -> Path | None:
     """Return the script that installs MemTier, where this is a checkout."""
     script = Path(__file__).resolve().parents[1] / "install.sh"
     return script if script.is_file() else None
+
+
+# -- What the provider asks of Hermes itself, by the interface that Hermes' plugins have
+#
+# These are internals of Hermes, which may change; the provider works without each of them.
+
+CHAT_FIELDS: Final = ("platform", "chat_type", "chat_id", "thread_id", "user_id", "user_id_alt")
+
+
+class Listener(Protocol):
+    """What a provider does when Hermes tells it of a call of a tool or model, or a command."""
+
+    def chat(self) -> dict[str, Any]:
+        """Return the fields of the chat that it serves; of a terminal only the platform."""
+
+    def is_of(self, session: object) -> bool:
+        """Return whether it serves a session."""
+
+    def note_tool(self, details: Payload) -> None:
+        """Keep a tool call as it happens."""
+
+    def note_request(self, details: Payload) -> None:
+        """Keep what a call of the model took."""
+
+    def answer_command(self, text: str, chat: Payload | None = None) -> str:
+        """Answer what a person typed after `/memtier`, in a chat of its own or in another."""
+
+
+_attached: list[ref[Listener]] = []  # Hermes makes one for each session, and again for some
+_asking: ContextVar[dict[str, Any] | None] = ContextVar("memtier_chat", default=None)
+_contexts: list[Any] = []  # Hermes' context of this plugin, once attached
+
+
+def attach(provider: Listener) -> None:
+    """Subscribe to calls of tools and of the model as they happen, and answer `/memtier` in a chat.
+
+    A compaction may drop a call's messages, and they do not tell whether it succeeded.
+    """
+    host = import_module("hermes_cli.plugins")  # exists inside Hermes only
+    _attached[:] = [*(each for each in _attached if each()), ref(provider)]
+    if not _contexts:
+        manifest = host.PluginManifest(name=NAME, source="user")
+        context = host.PluginContext(manifest, host.get_plugin_manager())
+        _contexts[:] = [context]
+        context.register_hook("post_tool_call", _on_tool_call)
+        context.register_hook("post_api_request", _on_request)
+        context.register_hook("pre_gateway_dispatch", _on_message)
+        context.register_command(
+            NAME, _answer_command, "How this project's memory does; `review` decides on what waits"
+        )
+
+
+def is_attached() -> bool:
+    """Return whether Hermes' own plugin interface was reached."""
+    return bool(_contexts)
+
+
+def is_selected() -> bool:
+    """Return whether Hermes' configuration names this provider."""
+    with suppress(Exception):  # Hermes' internals may change
+        return bool(import_module("plugins.memory")._get_active_memory_provider() == NAME)
+    return False
+
+
+def select(config: dict[str, Any]) -> None:
+    """Make this the memory provider in Hermes' configuration."""
+    config.setdefault("memory", {})["provider"] = NAME
+    import_module("hermes_cli.config").save_config(config)
+
+
+def complete(request: Payload) -> dict[str, Any]:
+    """Ask the model that Hermes is configured with; Hermes keeps its keys and its policy."""
+    answer = _contexts[0].llm.complete(
+        [dict(message) for message in request["messages"]],
+        temperature=request.get("temperature"),
+        max_tokens=request.get("max_tokens"),
+        timeout=request.get("seconds"),
+        purpose=f"{NAME}.{request.get('purpose')}",
+    )
+    usage = answer.usage
+    return {
+        "text": answer.text,
+        "model": f"{answer.provider}/{answer.model}",
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "cost": usage.cost_usd,
+    }
+
+
+def _providers() -> list[Listener]:
+    """Return the providers that Hermes has, the newest first."""
+    return [provider for each in reversed(_attached) if (provider := each())]
+
+
+def _provider_of(session: object) -> Listener | None:
+    return next((provider for provider in _providers() if provider.is_of(session)), None)
+
+
+def _on_tool_call(**details: Any) -> None:
+    if provider := _provider_of(details.get("session_id")):
+        provider.note_tool(details)
+
+
+def _on_request(**details: Any) -> None:
+    if provider := _provider_of(details.get("session_id")):
+        provider.note_request(details)
+
+
+def _on_message(event: Any = None, **_: Any) -> None:
+    """Note for a command who wrote a message, which Hermes then handles in the same task."""
+    source = getattr(event, "source", None)
+    chat = {name: getattr(source, name, None) for name in (*CHAT_FIELDS, "user_name")}
+    chat["platform"] = getattr(chat["platform"], "value", chat["platform"])
+    _asking.set({name: value for name, value in chat.items() if value})
+
+
+def _answer_command(arguments: str = "") -> str:
+    providers, asking = _providers(), _asking.get()
+    if not providers:
+        return "MemTier begins with the first message to the agent."
+    if asking is None:
+        if "chat_type" in providers[0].chat():
+            return "MemTier cannot tell who asks: type `hermes memtier review` on the machine."
+        return providers[0].answer_command(arguments)
+    chat = {name: value for name, value in asking.items() if name != "user_name"}
+    mine = next((provider for provider in providers if provider.chat() == chat), None)
+    return (
+        mine.answer_command(arguments) if mine else providers[0].answer_command(arguments, asking)
+    )

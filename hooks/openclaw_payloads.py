@@ -16,20 +16,28 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.json_text import parse_json_text
-from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.records import Origin
-from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
-from memtier_plugin.trust.tool_origins import brings_external_text
+from memtier_plugin.trust.origins import brings_external_text
 
-from .payloads import calls_by_id, drop_oldest, external_texts, local_tools, text_or_none
+from .payloads import (
+    calls_by_id,
+    drop_oldest,
+    external_texts,
+    is_continuation,
+    is_marked,
+    is_report,
+    local_tools,
+    text_or_none,
+    usage_of,
+    user_words,
+)
 from .resident_connection import Payload
-from .synthetic import is_continuation, is_marked, is_report, user_words
-from .usage import usage_of
 
 HOST: Final = "openclaw"
 SESSION_IDLE: Final = timedelta(hours=6)  # after which a new session begins

@@ -1,16 +1,25 @@
-"""Read what hosts' payloads have in common: texts, tool calls, and what is external."""
+"""Read what hosts' payloads share: texts, tool calls, use of models, notices, compactions."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError, MessageError
-from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
+from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.results import RunContext
+from memtier_plugin.core.upkeep_events import UsageEvent
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.pool import memory_pool
+
+# -- Read what hosts' payloads have in common: texts, tool calls, and what is external
 
 MAX_SEEN: Final = 400_000  # characters of external text of earlier runs, the newest first
 
@@ -63,3 +72,171 @@ def drop_oldest(entries: dict[str, Any], limit: int) -> None:
     """Remove the entries added first until at most ``limit`` are left."""
     while len(entries) > limit:
         entries.pop(next(iter(entries)))
+
+
+# -- When each session of a host was last compacted: what a prompt still shows of it
+
+MAX_SESSIONS: Final = 2000  # sessions remembered; the oldest are dropped first
+
+
+@dataclass(slots=True)
+class Compactions:
+    """The time of each session's last compaction, kept across restarts of the resident."""
+
+    file: Path
+    times: dict[str, str]
+
+    @classmethod
+    def load(cls, home: Path, host: str) -> Compactions:
+        """Read a host's times from a home; an unreadable file is replaced."""
+        compactions = cls(home / "hosts" / f"{host}.json", {})
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            saved = parse_json_text(compactions.file.read_text("utf-8"))
+            compactions.times = {str(k): to_iso(from_iso(v)) for k, v in saved.items()}
+        return compactions
+
+    def last_compaction(self, session: str) -> datetime:
+        """Return the time since which a session's conversation is complete."""
+        return from_iso(self.times.get(session, "0001-01-02T00:00:00Z"))
+
+    def note(self, session: str, now: datetime) -> None:
+        """Record that a session is being compacted."""
+        self.times.pop(session, None)
+        self.times[session] = to_iso(now)
+        drop_oldest(self.times, MAX_SESSIONS)
+        with suppress(MemTierError, OSError):  # it stays known in memory
+            make_private_folder(self.file.parents[1], "hosts")
+            write_private_file(self.file, json.dumps(self.times))
+
+
+# -- Read what a run's model calls took from what its host reports, one record for each model
+#
+# OpenClaw notes it with each of the assistant's messages, Hermes tells it of each request
+# (`post_api_request`); in both, ``input`` leaves out what the provider's cache held.
+
+MOST_TOKENS: Final = 10**9  # of one call; more is no count of tokens
+# By the field of the event: its names in OpenClaw's and in Hermes' reports.
+_NAMES: Final = {
+    "input": ("input", "input_tokens"),
+    "cached": ("cacheRead", "cache_read_tokens"),
+    "cache_write": ("cacheWrite", "cache_write_tokens"),
+    "output": ("output", "output_tokens"),
+}
+
+
+def usage_of(reports: Iterable[Any]) -> tuple[UsageEvent, ...]:
+    """Return the usage of a run by model.
+
+    Args:
+        reports: what says ``usage``, ``provider`` and ``model``; anything else is passed over.
+    """
+    by_model: dict[str, list[dict[str, int]]] = {}
+    for report in reports:
+        usage = report.get("usage") if isinstance(report, Mapping) else None
+        if not isinstance(usage, Mapping):
+            continue
+        counts = {name: _count(usage, names) for name, names in _NAMES.items()}
+        if any(counts.values()):
+            named = [str(report[part]) for part in ("provider", "model") if report.get(part)]
+            by_model.setdefault("/".join(named)[:200], []).append(counts)
+    return tuple(
+        UsageEvent(
+            model=model,
+            calls=len(calls),
+            **{name: sum(call[name] for call in calls) for name in _NAMES},
+        )
+        for model, calls in by_model.items()
+    )
+
+
+def _count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
+    number = next((usage[name] for name in names if name in usage), 0)
+    return number if type(number) is int and 0 <= number <= MOST_TOKENS else 0
+
+
+# -- Tell what a host says in its user's place from what a person typed: notices, loops, retries
+#
+# Hosts begin turns of their own with a message of the role ``user``: a background process ended, a
+# goal is worked on, an answer was cut off.  Nobody said that, so it is no one's statement, and
+# nobody asked, so no recall answers it.  Where a host marks them the mark decides, whatever they
+# say: a field of the message (`is_marked`), a fence, a line, a prefix.  OpenClaw 2026.9 marks all
+# but one. The other openings are of those that nothing marks, in Hermes Agent 0.19 and, as their
+# users report them, in Claude Code 2 and Codex.
+
+# Openings of messages that a host makes up as a whole; in brackets OpenClaw's marks of them.
+_OPENINGS: Final = {
+    "openclaw": ("[System]", "[OpenClaw ", "A new session was started via /new or /reset"),
+    "hermes": (
+        "[ASYNC DELEGATION ",
+        "[Background process ",
+        "[Continuing toward this kanban task",
+        "[Continuing toward your standing goal]",
+        "[IMPORTANT: Background process ",
+        "[IMPORTANT: MCP servers have been reloaded",
+        "[IMPORTANT: Watch ",
+        "[Your active task list was preserved across context compression]",
+    ),
+    "claude-code": (
+        "Caveat: The messages below were generated by the user while running local commands",
+        "This session is being continued from a previous conversation that ran out of context",
+        "[Request interrupted by user",
+    ),
+}
+# Openings by which OpenClaw goes on with a turn that it began before; they begin no turn.
+_CONTINUATIONS: Final = (
+    "Continue the current task from the existing transcript",
+    "Continue the current task from the transcript using the updated tools",
+    "Continue the current task using the updated permissions",
+    "Continue the current task with the updated tools and permissions",
+    "[System note: Tool-loop warning",
+)
+# Notes that a host puts before a person's message, or in place of one.
+_NOTES: Final = ("[System note: ", "[System: ", "[SYSTEM: ")
+_FLAG: Final = "_synthetic"  # how Hermes' names of such flags end
+# What a host itself fences beside the user's words: a sub-agent's end, what runs at the moment.
+_CONTEXT: Final = re.compile(r"<<<BEGIN_(\w+_INTERNAL_CONTEXT)>>>.*?(?:<<<END_\1>>>|\Z)", re.DOTALL)
+# A message of nothing but elements with names of several words: commands, their output, notices.
+_ELEMENTS: Final = re.compile(
+    r"(?:\s*+<([a-z]+(?:[-_][a-z]+)+)\b[^<>]*>(?:(?!</\1>).)*+</\1>)++\s*+", re.DOTALL
+)
+_NOT_THE_USER: Final = re.compile(r"(?m)^\[[^\]\n]+\] [^\n]*\bisUser=false\b")
+_REPORT: Final = re.compile(r"(?m)^source: subagent\b|\bisUser=false\b")
+_MAX_NOTES: Final = 8  # notes before one message
+
+
+def is_marked(message: Mapping[str, Any]) -> bool:
+    """Return whether a host's message, or a turn's context, says that no person is behind it."""
+    origin = message.get("provenance") or message.get("inputProvenance")
+    kind = origin.get("kind") if isinstance(origin, Mapping) else None
+    if kind is not None:
+        return bool(kind != "external_user")
+    return any(value and str(name).endswith(_FLAG) for name, value in message.items())
+
+
+def is_continuation(text: str) -> bool:
+    """Return whether a host's message goes on with a turn, instead of beginning one."""
+    return text.startswith(_CONTINUATIONS)
+
+
+def is_report(text: str) -> bool:
+    """Return whether a host's message brings what another session said, and may have read."""
+    return bool(_REPORT.search(text))
+
+
+def user_words(text: str, host: str) -> str:
+    """Return what a person typed in a message of the role ``user``; empty if nobody did."""
+    if _NOT_THE_USER.search(text) or _ELEMENTS.fullmatch(text):
+        return ""
+    if "_INTERNAL_CONTEXT>>>" in text:
+        text = _CONTEXT.sub("", text).strip()
+    words = text.lstrip()
+    for _ in range(_MAX_NOTES):
+        if not words.startswith(_NOTES):
+            break
+        _, separator, rest = words.partition("]\n")
+        words = rest.lstrip() if separator else ""
+    else:
+        return ""
+    if words.startswith((*_CONTINUATIONS, *_OPENINGS.get(host, ()))):
+        return ""
+    return text if len(words) == len(text.lstrip()) else words

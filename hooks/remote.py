@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MemTierError, SettingsError
-from memtier_plugin.core.json_text import parse_json_text
-from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.residents import Address, in_order, parse_address
 
 from .resident_connection import (

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core import fault_injection
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import LedgerError, MemTierError, UnsafePath
-from memtier_plugin.core.json_text import parse_json_text
-from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import (
     check_ownership,
     make_private_folder,
@@ -36,7 +36,7 @@ from memtier_plugin.core.paths import (
     socket_path,
     write_private_file,
 )
-from memtier_plugin.core.resident_socket import Claim, Owner, claim_socket, find_owner
+from memtier_plugin.core.residents import Claim, Owner, claim_socket, find_owner
 from memtier_plugin.operations.hook_latency import MAX_NOTED, HookWait, note_waits
 
 from .resident_connection import (

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 from weakref import WeakSet
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 
 # Of a request; the resident's limits are slightly higher.
 MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memtier_plugin.core.hookspecs import hookimpl
-from memtier_plugin.core.host import RunContext, RunEvent
+from memtier_plugin.core.results import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 

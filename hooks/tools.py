@@ -1,8 +1,11 @@
-"""Implement the memory tools that a model can call; every host offers the same ones."""
+"""Implement the memory tools that a model can call, and the steps of a store-by-store search."""
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,12 +17,12 @@ from memtier_plugin.answering.store_search import (
     read_search,
     render_finding,
 )
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MemTierError, NotFound
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.host import RunContext
-from memtier_plugin.core.ids import MIN_ID_END, new_id
+from memtier_plugin.core.formats import MIN_ID_END, new_id, to_iso
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.facts.views import read_entries_said
 from memtier_plugin.memory import REMEMBERED_SESSION, MemTier
 from memtier_plugin.pool import memory_pool
@@ -30,7 +33,71 @@ from memtier_plugin.trust import origins
 from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text
 
 from .resident_connection import Payload
-from .search_steps import steps_of
+
+# -- The steps of a run in which a host's model searches store by store (Mem-T, section 3.1)
+#
+# They are kept in this process alone.  A run begins with its prompt; where a host has no such hook,
+# after a silence.
+
+_MOST_RUNS: Final = 500  # kept at once; the one without a search for longest goes first
+_SILENCE: Final = 900.0  # seconds after which a session's next search begins a run
+
+
+@dataclass(slots=True)
+class SearchSteps:
+    """One run: how many steps it took, and the ids of the lines that they showed."""
+
+    run: str | None = None
+    taken: int = 0
+    shown: set[str] = field(default_factory=set)
+    last: float = 0.0  # monotonic seconds
+    turn: Mutex = field(default_factory=Mutex)  # of one search after another
+
+
+_mutex: Final = Mutex()
+_runs: Final[OrderedDict[tuple[str | None, ...], SearchSteps]] = OrderedDict()
+
+
+def begin_run(context: RunContext) -> None:
+    """Begin a run of a session, unless its prompt is only built again."""
+    with _mutex:
+        steps = _runs.get(_key(context))
+        if steps is None or context.run_id is None or steps.run != context.run_id:
+            _keep(context, SearchSteps(context.run_id))
+
+
+def steps_of(context: RunContext) -> SearchSteps:
+    """Return the steps of the run at hand; without a session each call is a run of its own."""
+    if context.session_id is None:
+        return SearchSteps()
+    with _mutex:
+        steps = _runs.pop(_key(context), None)
+        if steps is None or _is_of_another_run(steps, context.run_id):
+            steps = SearchSteps()
+        steps.run = context.run_id or steps.run
+        _keep(context, steps)
+    return steps
+
+
+def _keep(context: RunContext, steps: SearchSteps) -> None:
+    steps.last = time.monotonic()
+    _runs[_key(context)] = steps
+    while len(_runs) > _MOST_RUNS:
+        _runs.popitem(last=False)
+
+
+def _is_of_another_run(steps: SearchSteps, run: str | None) -> bool:
+    if time.monotonic() - steps.last > _SILENCE:
+        return True
+    return None not in (run, steps.run) and run != steps.run
+
+
+def _key(context: RunContext) -> tuple[str | None, ...]:
+    home = None if context.home is None else str(context.home)
+    return home, context.project, context.agent_id, context.sender, context.session_id
+
+
+# -- Implement the memory tools that a model can call; every host offers the same ones
 
 MAX_HITS: Final = 50
 _PREFIX: Final = "memtier_"  # hosts have tools of their own that are called memory_search and so on

@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from memtier_plugin.core.host import HookCall, RunContext
-from memtier_plugin.hosts.agent_events import EVENTS
+from memtier_plugin.core.results import HookCall, RunContext
+from memtier_plugin.hosts.project import EVENTS
 
 from .resident_connection import Payload
 

@@ -13,9 +13,18 @@ if TYPE_CHECKING:
     from memtier_plugin.async_memory import AsyncMemTier, Workers
     from memtier_plugin.core.errors import MemTierError
     from memtier_plugin.core.hookspecs import hookimpl
-    from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent, Shown
     from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, Source, ToolCall
-    from memtier_plugin.core.results import Hit, Recall, RecallRequest, Signal
+    from memtier_plugin.core.results import (
+        Hit,
+        PromptAddition,
+        PromptEvent,
+        Recall,
+        RecallRequest,
+        RunContext,
+        RunEvent,
+        Shown,
+        Signal,
+    )
     from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.lifecycle.selection import Selection
     from memtier_plugin.memory import MemTier
@@ -64,15 +73,15 @@ _HOMES = {
     "MemTier": "memory",
     "MemTierError": "core.errors",
     "MemoryPool": "pool",
-    "PromptAddition": "core.host",
-    "PromptEvent": "core.host",
+    "PromptAddition": "core.results",
+    "PromptEvent": "core.results",
     "Recall": "core.results",
     "RecallRequest": "core.results",
-    "RunContext": "core.host",
-    "RunEvent": "core.host",
+    "RunContext": "core.results",
+    "RunEvent": "core.results",
     "Selection": "lifecycle.selection",
     "Settings": "core.settings.schema",
-    "Shown": "core.host",
+    "Shown": "core.results",
     "Signal": "core.results",
     "Workers": "async_memory",
     "hookimpl": "core.hookspecs",

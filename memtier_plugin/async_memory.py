@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from memtier_plugin.core.errors import Closed
-from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import MemoryPool
 

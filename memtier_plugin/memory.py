@@ -8,10 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
-from memtier_plugin.core.bounds import Count
-from memtier_plugin.core.codecs import check_arguments, check_methods
+from memtier_plugin.core.arguments import check_arguments, check_methods
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import Clock, aware, new_id, utc_now
 from memtier_plugin.core.paths import make_project_folder, resolve_home
 from memtier_plugin.core.records import (
     Entry,
@@ -25,19 +24,19 @@ from memtier_plugin.core.records import (
 from memtier_plugin.core.results import Recall, RecallOptions, RecallRequest
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.times import Clock, aware, utc_now
+from memtier_plugin.core.structs import Count
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.services import Services
 from memtier_plugin.storage.sessions import from_new_index
 
 if TYPE_CHECKING:
     from memtier_plugin.answering.answerer import Answer
-    from memtier_plugin.credit.credit import RunResult
+    from memtier_plugin.credit.assignment import RunResult
     from memtier_plugin.facts.consolidation import ConsolidationReport
-    from memtier_plugin.facts.dependents import Forgotten
+    from memtier_plugin.facts.forgetting import Forgotten
     from memtier_plugin.facts.review import ReviewOutcome
     from memtier_plugin.lifecycle.purge.purge import Receipt
-    from memtier_plugin.lifecycle.retention import RetentionResult
+    from memtier_plugin.lifecycle.selection import RetentionResult
 
 REMEMBERED_SESSION: Final = "remembered"  # the session of what somebody asked to be kept
 
@@ -174,7 +173,7 @@ class MemTier(Services):
             LedgerError: nothing was written, or the credits were not.
             Paused: the project is switched off.
         """
-        from memtier_plugin.credit.credit import assign_credit
+        from memtier_plugin.credit.assignment import assign_credit
         from memtier_plugin.ingest.messages import parse_messages
 
         parsed = parse_messages(messages)
@@ -349,7 +348,7 @@ class MemTier(Services):
         Raises:
             LedgerError, IndexProblem: not all was hidden; the rest goes the next time.
         """
-        from memtier_plugin.lifecycle.retention import apply_retention
+        from memtier_plugin.lifecycle.selection import apply_retention
 
         return apply_retention(self._actor, self.knowledge)
 

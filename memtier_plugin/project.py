@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.codecs import check_methods
+from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import Closed, LedgerError, Paused
 from memtier_plugin.core.events import HookFailedEvent
+from memtier_plugin.core.formats import Clock, to_iso
 from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.times import Clock, to_iso
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.opening import open_store
 from memtier_plugin.storage.store import Store
@@ -23,7 +23,7 @@ from memtier_plugin.trust.redaction import Redactor
 
 if TYPE_CHECKING:
     from memtier_plugin.lifecycle.purge.machines import PurgeReach
-    from memtier_plugin.operations.health.finding import HealthFinding
+    from memtier_plugin.operations.background import HealthFinding
     from memtier_plugin.operations.reembed import Reembedder
     from memtier_plugin.operations.repair import Repair
 
@@ -105,14 +105,13 @@ class Project:
 
     def status(self) -> dict[str, Any]:
         """Return how things stand: what was stored and recalled last, and what is degraded."""
-        from memtier_plugin.operations.health import status
+        from memtier_plugin.operations import status
 
         return status.collect_status(self.store, self._clock())
 
     def doctor(self) -> list[HealthFinding]:
         """Check the home, the ledgers, the index and the settings, and name each remedy."""
-        from memtier_plugin.operations import repair
-        from memtier_plugin.operations.health import checks
+        from memtier_plugin.operations import checks, repair
 
         return [
             *checks.run_checks(self.store, self._clock()),
@@ -142,7 +141,7 @@ class Project:
         Raises:
             LedgerWriteError: the home cannot be written.
         """
-        from memtier_plugin.operations.health import hook_marks
+        from memtier_plugin.operations import hook_marks
 
         failure = None if ok else error or "it failed"
         hook_marks.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
@@ -156,7 +155,7 @@ class Project:
         Raises:
             LedgerWriteError: the home cannot be written.
         """
-        from memtier_plugin.operations.health import hook_marks
+        from memtier_plugin.operations import hook_marks
 
         hook_marks.note_begun(self.store, host_agent, hook)
 
@@ -221,9 +220,9 @@ class Project:
 
     def expire_recalls(self) -> int:
         """Drop journalled recalls older than `journal.retention_days`; return how many."""
-        from memtier_plugin.operations import recall_expiry
+        from memtier_plugin.operations import repair
 
-        return recall_expiry.expire_recalls(self.store, self._clock())
+        return repair.expire_recalls(self.store, self._clock())
 
     @property
     def paused(self) -> bool:

@@ -8,27 +8,27 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from memtier_plugin.core.codecs import check_methods
+from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import RecallRequest
-from memtier_plugin.core.usage_events import UsageEvent
+from memtier_plugin.core.upkeep_events import UsageEvent
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.project import Project
-from memtier_plugin.providers.embedding.query import RemoteEmbedder
+from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 
 if TYPE_CHECKING:
     from memtier_plugin.answering.store_search import StoreSearch
+    from memtier_plugin.credit.regression import RegressionGate
     from memtier_plugin.facts.people import People
     from memtier_plugin.facts.service import FactService
     from memtier_plugin.facts.summaries.job import Summariser
     from memtier_plugin.facts.summaries.working import WorkingMemory
-    from memtier_plugin.ingest.confidences import Confidences
+    from memtier_plugin.ingest.origins import Confidences
     from memtier_plugin.ingest.recorder import Recorder
     from memtier_plugin.lifecycle.edit import Editor
     from memtier_plugin.lifecycle.history import History
     from memtier_plugin.lifecycle.purge.purge import Purger
-    from memtier_plugin.regression.gate import RegressionGate
     from memtier_plugin.retrieval.query import Viewer
     from memtier_plugin.retrieval.recall import Recaller
     from memtier_plugin.storage.actor import Actor
@@ -140,7 +140,7 @@ class Services(Project):
     @property
     def regression(self) -> RegressionGate:
         """The gate that tells whether a change makes answers worse."""
-        from memtier_plugin.regression.gate import RegressionGate
+        from memtier_plugin.credit.regression import RegressionGate
 
         return RegressionGate(self._actor)
 
@@ -172,7 +172,7 @@ class Services(Project):
 
     @cached_property
     def _confidences(self) -> Confidences:
-        from memtier_plugin.ingest.confidences import Confidences
+        from memtier_plugin.ingest.origins import Confidences
 
         return Confidences(self._actor)
 

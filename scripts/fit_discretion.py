@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 import yaml
 
-from memtier_plugin.trust import discretion
+from memtier_plugin.trust import confidences
 from tests.facts.test_discretion import KINDS, SENSITIVE_TEXTS
 from tests.trust.test_confidences import CONFIDED, OPEN, REACH
 
@@ -82,14 +82,14 @@ class Writer:
     def statements(self, kind: str) -> Iterator[Statement]:
         for positive, sections in zip((True, False), KINDS_OF[kind], strict=True):
             for section in sections:
-                full = kind != "sensitive" and not (kind in discretion.POINTING and positive)
+                full = kind != "sensitive" and not (kind in confidences.POINTING and positive)
                 for text, source in self._section(section, full=full):
                     yield Statement(text, source, positive)
         if kind == "confided":
             yield from SURE * [Statement(text, text, True) for text in CONFIDED]
             yield from SURE * [Statement(text, text, True) for text, _ in REACH]
             yield from SURE * [Statement(text, text, False) for text in OPEN]
-        if kind in discretion.POINTING:
+        if kind in confidences.POINTING:
             yield from SURE * [Statement(text, text, getattr(at, kind)) for text, at in REACH]
         if kind == "sensitive":
             yield from SURE * [Statement(text, text, sensitive) for text, sensitive in KINDS]
@@ -154,8 +154,8 @@ class Model:
         self._kind = kind
         having = defaultdict(set)
         for statement in statements:
-            for sentence in discretion.parts(kind, statement.text):
-                for feature in discretion.features(sentence):
+            for sentence in confidences.parts(kind, statement.text):
+                for feature in confidences.features(sentence):
                     having[feature].add(statement.source)
         kept = sorted(feature for feature, sources in having.items() if len(sources) >= LEAST)
         self.numbers = {feature: number for number, feature in enumerate(kept)}
@@ -165,12 +165,12 @@ class Model:
     def rows(self, text: str) -> list[tuple[np.ndarray, float]]:
         """Return the features of each sentence, and what their sum is divided by."""
         features = [
-            discretion.features(sentence) for sentence in discretion.parts(self._kind, text)
+            confidences.features(sentence) for sentence in confidences.parts(self._kind, text)
         ]
         return [
             (
                 np.array([self.numbers[f] for f in names if f in self.numbers], int),
-                max(len(names), discretion.LEAST_NORM) ** 0.5,
+                max(len(names), confidences.LEAST_NORM) ** 0.5,
             )
             for names in features
         ]
@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path)
     options = parser.parse_args()
     large = [*large_lines(options.statements, options.pairs)]
-    written = json.loads(discretion.MODEL.read_bytes()) if discretion.MODEL.exists() else {}
+    written = json.loads(confidences.MODEL.read_bytes()) if confidences.MODEL.exists() else {}
     for kind in options.kinds:
         statements = [*Writer(large).statements(kind)]
         if options.check:
@@ -258,7 +258,7 @@ def main() -> None:
         else:
             written[kind] = fitted(kind, statements).to_json()
     if not options.check:
-        discretion.MODEL.write_text(json.dumps(written, separators=(",", ":")) + "\n")
+        confidences.MODEL.write_text(json.dumps(written, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

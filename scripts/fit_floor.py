@@ -59,7 +59,7 @@ from memtier_bench.silence_prompts import (
 from memtier_plugin.core.results import Evidence, Hit, RecallRequest
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval import floor
-from memtier_plugin.retrieval.evidence import QueryEvidence
+from memtier_plugin.retrieval.floor import QueryEvidence
 from memtier_plugin.retrieval.judgement import is_about_asker
 from memtier_plugin.retrieval.prompt_kind import prompt_kinds
 from memtier_plugin.retrieval.query import Viewer

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from memtier_plugin.facts.extraction.frames import read_words
+from memtier_plugin.facts.extraction.sentences import read_words
 from memtier_plugin.retrieval import worth
 from tests.facts.test_statements import KEPT, LEFT
 

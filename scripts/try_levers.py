@@ -26,8 +26,8 @@ from memtier_bench.retrieval import BenchRun, RecordedConversation, select_quest
 from memtier_papers.mem_t.decomposition import take_parts
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.core.results import Hit, RecallRequest
+from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.intervals import paired_difference
 from memtier_plugin.retrieval.block import format_line, pack, passage_size
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.text.passages import select_passage

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
 from memtier_plugin.core.results import Hit
 from memtier_plugin.memory import MemTier

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.core.settings.schema import Hooks, Settings
 from memtier_plugin.hooks import guard
 from memtier_plugin.pool import memory_pool

@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_ledger_folder
-from memtier_plugin.core.resident_socket import find_owner
+from memtier_plugin.core.residents import find_owner
 from memtier_plugin.storage.ledger.jsonl import day_file
 
 ROOT: Final = Path(__file__).parents[1]

@@ -28,7 +28,7 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.server.methods import METHODS
-from memtier_plugin.trust.fence import FENCE
+from memtier_plugin.trust.escaping import FENCE
 from tests.console_examples import (
     DAY,
     Block,

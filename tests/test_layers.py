@@ -47,7 +47,6 @@ ORDER = """
     lifecycle answering
     facts
     credit
-    regression
     retrieval ingest
     telemetry
     storage
@@ -59,27 +58,21 @@ LEVEL = {room: number for number, line in enumerate(reversed(ORDER)) for room in
 
 # What ranks, packs, credits, folds, parses and verifies does no I/O and has no clock.
 PURE = (
-    "text.* trust.confidences trust.echoes trust.escaping trust.external_text trust.fence"
-    " trust.discretion trust.forget_requests trust.origins trust.statements trust.tool_calls"
-    " trust.tool_origins papers.mem_t.decomposition papers.mem_t.planning papers.mem_t.tool_calls"
-    " facts.extraction.* facts.verification.*"
-    " facts.evolution facts.filters"
-    " papers.hmo.formula papers.hmo.importance papers.hmo.persona"
-    " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
-    " papers.tiermem.router_reward"
-    " credit.attribution papers.memtier.uplift papers.mem_t.tree_credit"
-    " papers.true_memory.gate"
-    " lifecycle.purge.plan mcp.definitions regression.verdict"
-    " providers.pricing providers.structured_output"
-    " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
-    " retrieval.non_answers retrieval.pasted_text retrieval.pasted_shapes retrieval.project_names"
-    " papers.memtier.scorer retrieval.query"
-    " retrieval.ranking retrieval.rerank_fusion retrieval.routing retrieval.signals"
-    " storage.index.bm25 storage.state telemetry.measures telemetry.prometheus"
-    " views.edit_text views.history views.log views.recalls views.sparklines views.timelines"
+    "text.* trust.confidences trust.external_text trust.escaping trust.origins"
+    " papers.mem_t.decomposition papers.mem_t.planning papers.mem_t.tool_calls"
+    " facts.extraction.* facts.verification.* facts.evolution facts.filters papers.hmo.formula"
+    " papers.hmo.importance papers.hmo.persona facts.summaries.profiles"
+    " facts.summaries.selection papers.tiermem.router_reward credit.outcomes"
+    " papers.memtier.uplift papers.mem_t.tree_credit papers.true_memory.gate"
+    " lifecycle.purge.plan mcp.definitions credit.verdict providers.pricing"
+    " providers.prompting retrieval.block retrieval.duplicates retrieval.ranking"
+    " retrieval.judgement retrieval.pasted_text retrieval.pasted_shapes retrieval.query"
+    " papers.memtier.scorer retrieval.rerank_fusion retrieval.routing retrieval.signals"
+    " storage.index.postings storage.state telemetry.measures telemetry.prometheus"
+    " views.edit_text views.history views.journal"
 )
 READERS = (  # of threads, of their data files
-    "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth trust.discretion"
+    "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth trust.confidences"
 )
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 
@@ -103,10 +96,10 @@ HOMES = {
     "llama_index": "frameworks.llama_index",
     "matplotlib": "bench.plot",
     "mcp": "mcp.*",
-    "model2vec": "providers.embedding.distill providers.embedding.static",
+    "model2vec": "providers.embedding.conversion providers.embedding.static",
     "msgspec": "core.*",
-    "numpy": "providers.cross_encoder providers.embedding.* storage.index.vectors "
-    "regression.intervals papers.* bench.*",
+    "numpy": "providers.reranking providers.embedding.* storage.index.vectors "
+    "credit.verdict papers.* bench.*",
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint papers.memtier.scoring",
     "opentelemetry": "telemetry.otlp",
@@ -118,14 +111,14 @@ HOMES = {
     "regex": "core.lazy_regex",
     "rich": "cli.* papers.memtier.uplift_command bench.* tui.*",
     "safetensors": "providers.embedding.*",
-    "sqlite_vec": "storage.index.sqlite_vec",
+    "sqlite_vec": "storage.index.vectors",
     "Stemmer": "text.tokenizer bench.baselines",
     "textual": "tui.*",
     "tokenizers": "providers.embedding.*",
-    "transformers": "providers.embedding.distill",
+    "transformers": "providers.embedding.conversion",
     "starlette": "server.http web.*",
-    "uvicorn": "mcp.* server.http web.server",
-    "ulid": "core.ids core.records storage.index.items",
+    "uvicorn": "mcp.* server.http web.app",
+    "ulid": "core.formats core.records storage.index.items",
     "yaml": "core.settings.* hosts.* bench.judgement bench.languages bench.planted "
     "bench.silence_prompts",
 }

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin import AsyncMemTier, MemoryPool, MemTier, RunContext, Workers
+from memtier_plugin.core.concurrency import Turns
 from memtier_plugin.core.errors import Closed, MessageError
-from memtier_plugin.core.turns import Turns
 from tests.builders import user_message
 
 BOUND = 64

@@ -43,7 +43,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.protocol import ProjectFolder
 
 GROUPS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),

@@ -6,10 +6,10 @@ section 3.2): what shares words with it earns eq. 1's reward of 1.  A wrong answ
 
 from __future__ import annotations
 
+from memtier_plugin.core.formats import utc_now
 from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.core.results import Recall
-from memtier_plugin.core.times import utc_now
-from memtier_plugin.credit.credit import assign_credit
+from memtier_plugin.credit.assignment import assign_credit
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.trust.redaction import Redactor

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import ImportFileError
-from memtier_plugin.regression.intervals import SAMPLES, SEED, paired_difference
-from memtier_plugin.transfer.importers.sessions import load_json
+from memtier_plugin.credit.verdict import SAMPLES, SEED, paired_difference
+from memtier_plugin.transfer.importers.reading import load_json
 
 QuestionFigures = Mapping[str, Any]  # as `metrics.question_figures` gives it
 

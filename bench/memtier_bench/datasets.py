@@ -19,7 +19,7 @@ from typing import Any, Final, cast, get_args
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import Message, Role
 from memtier_plugin.ingest.sessions import Session, Turn
-from memtier_plugin.transfer.importers.sessions import (
+from memtier_plugin.transfer.importers.reading import (
     load_json,
     parse_date,
     parse_timestamp,

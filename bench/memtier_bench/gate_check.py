@@ -24,8 +24,8 @@ from memtier_bench.synthetic import SyntheticChat
 from memtier_bench.weights import load_any
 from memtier_papers.memtier.fit import Example
 from memtier_papers.memtier.weight_job import WeightLearner, signals_of
+from memtier_plugin.credit.regression import measure
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.measure import measure
 
 HARM: Final = 0.05  # of recall@10, by which drawn weights are bad
 JITTER: Final = 0.02  # of each weight, in a change that does nothing

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from memtier_plugin.regression.intervals import SAMPLES, SEED, interval_bounds, resample_means
+from memtier_plugin.credit.verdict import SAMPLES, SEED, interval_bounds, resample_means
 
 Z: Final = 1.959963984540054  # 97.5 % quantile of the normal distribution
 

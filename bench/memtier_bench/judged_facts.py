@@ -16,9 +16,9 @@ from typing import Any, Final
 from memtier_bench.datasets import Conversation
 from memtier_bench.intervals import wilson_interval
 from memtier_plugin.core.errors import ImportFileError
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.records import Fact
-from memtier_plugin.transfer.importers.sessions import read_text_lines
+from memtier_plugin.transfer.importers.reading import read_text_lines
 
 RUBRIC: Final = Path(__file__).with_name("rubric") / "facts.md"
 CRITERIA: Final = ("true", "self_contained", "complete", "useful", "dated")

@@ -26,9 +26,8 @@ from memtier_bench.jobs import run_background_jobs
 from memtier_bench.metrics import latency_percentiles
 from memtier_bench.progress import Progress, no_progress
 from memtier_plugin.core.errors import ImportFileError, Unsupported
-from memtier_plugin.core.host import Shown
 from memtier_plugin.core.records import Fact
-from memtier_plugin.core.results import Hit, Recall
+from memtier_plugin.core.results import Hit, Recall, Shown
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
 

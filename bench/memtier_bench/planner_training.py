@@ -14,7 +14,7 @@ from memtier_bench.tree_search import SearchableQuestion
 from memtier_bench.tree_training import UPDATES, Recipe, first_weights, train_policy
 from memtier_bench.trees import judge_policy, load_conversations, searchable_questions
 from memtier_papers.mem_t.planner import write_policy
-from memtier_plugin.regression.intervals import paired_difference
+from memtier_plugin.credit.verdict import paired_difference
 
 _SEED: Final = 42
 

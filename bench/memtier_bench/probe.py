@@ -20,7 +20,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.metrics import latency_percentiles
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.times import from_iso
+from memtier_plugin.core.formats import from_iso
 from memtier_plugin.memory import MemTier
 
 PROJECT: Final = "scale"

@@ -30,10 +30,10 @@ from memtier_bench.retrieval import (
     prepare_dataset,
 )
 from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.formats import utc_now
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest
 from memtier_plugin.core.settings.load import flatten_settings
-from memtier_plugin.core.times import utc_now
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.query import Viewer

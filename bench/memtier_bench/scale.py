@@ -34,9 +34,9 @@ from memtier_bench.probe import PROJECT, agent_name, run_in_fresh_process
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.synthetic import EPOCH, Sentences, SyntheticChat
 from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Message, count_tokens
 from memtier_plugin.core.settings.load import flatten_settings
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.memory import MemTier
 

@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.engines import is_nats
 from memtier_plugin.storage.shared.nats.admin import prepare
 from memtier_plugin.storage.shared.nats.ledger import NatsLedger
 from memtier_plugin.storage.shared.nats.link import Link, ServerAddress
-from memtier_plugin.storage.shared.nats.names import Names
-from memtier_plugin.storage.shared.postgres.admin import grant, migrate
-from memtier_plugin.storage.shared.postgres.connection import address, connect, import_psycopg
+from memtier_plugin.storage.shared.nats.messages import Names
+from memtier_plugin.storage.shared.postgres.server import (
+    address,
+    connect,
+    grant,
+    import_psycopg,
+    migrate,
+)
 from memtier_plugin.storage.shared.protocol import MachineGrant, Refused
+from memtier_plugin.storage.shared.sharing import is_nats
 
 if TYPE_CHECKING:
     import psycopg

@@ -29,11 +29,11 @@ from memtier_bench.metrics import latency_percentiles
 from memtier_bench.probe import child_environment
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.scratch import ScratchDatabase
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.residents import in_order, parse_address
 from memtier_plugin.hooks.remote_memory import RemoteMemory
-from memtier_plugin.server.tokens import FILE, Tokens
+from memtier_plugin.server.access import FILE, Tokens
 
 HOT: Final = 64  # tenants that have all of the calls in one of the phases
 _PROJECTS: Final = 12  # shared ones, in the part with a killed resident

@@ -32,7 +32,7 @@ from memtier_bench.server_cpu import cpu_seconds, leader_of
 from memtier_bench.shared_machine import AGENT
 from memtier_bench.synthetic import EPOCH, SyntheticChat
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.formats import to_iso
 
 PARTS: Final = ("machines", "appends", "lag", "catch-up")
 

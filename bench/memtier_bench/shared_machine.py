@@ -13,12 +13,11 @@ from typing import Any, Final
 
 from memtier_bench.metrics import latency_percentiles
 from memtier_bench.synthetic import EPOCH, SyntheticChat
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import from_iso, new_id
 from memtier_plugin.core.records import Entry, count_tokens
-from memtier_plugin.core.times import from_iso
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared.engines import open_ledger
 from memtier_plugin.storage.shared.protocol import NewLine, Stream, line_key
+from memtier_plugin.storage.shared.sharing import open_ledger
 
 AGENT: Final = "bench"
 _POLL_SECONDS: Final = 0.001

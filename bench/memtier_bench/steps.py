@@ -32,10 +32,10 @@ from memtier_papers.mem_t.tool_loop import Policy, retrieve
 from memtier_plugin.answering.llm import AnswerFinding, ModelAnswer
 from memtier_plugin.answering.store_search import MAX_STEPS, TURNS, StoreSearch
 from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.formats import utc_now
 from memtier_plugin.core.records import Entry, count_tokens
-from memtier_plugin.core.times import utc_now
+from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.intervals import paired_difference
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.trust.redaction import Redactor

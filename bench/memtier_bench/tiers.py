@@ -32,9 +32,9 @@ from memtier_papers.hmo.tables import PriorityReader
 from memtier_papers.hmo.tiers import TIERS
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Step
+from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.intervals import paired_difference
 
 TABLES: Final[Mapping[str, str]] = {
     "hmo-3": "search with and without the tiers",

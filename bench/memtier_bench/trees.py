@@ -32,9 +32,9 @@ from memtier_bench.tree_training import UPDATES, Recipe, first_weights, train_po
 from memtier_papers.mem_t.planning import take_apart
 from memtier_plugin.answering.store_search import StoreSearch
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.core.times import utc_now
+from memtier_plugin.core.formats import utc_now
+from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.intervals import paired_difference
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.trust.redaction import Redactor

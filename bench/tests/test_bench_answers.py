@@ -28,7 +28,7 @@ from memtier_bench.reading import Reader
 from memtier_bench.retrieval import run_retrieval
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import EndpointError, Unsupported
-from memtier_plugin.regression.intervals import paired_difference
+from memtier_plugin.credit.verdict import paired_difference
 from tests.loopback import Loopback
 
 FILE = Path(__file__).parents[2] / "tests" / "golden" / "evaluation.json"

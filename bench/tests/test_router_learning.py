@@ -38,7 +38,7 @@ from memtier_plugin.answering.llm import _ROUTE
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import RouterDoubts
-from memtier_plugin.providers.structured_output import parse_json
+from memtier_plugin.providers.prompting import parse_json
 from tests.builders import say
 from tests.processes import run_memtier
 

@@ -419,7 +419,7 @@ function lastLine(path) {
   }
 }
 
-/** Return what is noted of the owner of a socket, as `find_owner` in core/resident_socket.py does. */
+/** Return what is noted of the owner of a socket, as `find_owner` in core/residents.py does. */
 export function readOwner(path) {
   const lock = path.replace(/\.sock$/, ".lock");
   try {

@@ -32,21 +32,20 @@ from memtier_plugin.answering.write_back import FindingWriter
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import CapReached, EndpointError, RerankUnavailable
 from memtier_plugin.core.events import AskEvent
+from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.hookspecs import AskMode
-from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Fact, Purpose
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest, Route, Step
-from memtier_plugin.core.times import aware
-from memtier_plugin.retrieval.contradictions import hit_time
-from memtier_plugin.retrieval.follow_up import FollowUp, FollowUpBudget
-from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.duplicates import hit_time
+from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.reranking import NOT_RERANKED, order_pages
+from memtier_plugin.retrieval.session import FollowUp, FollowUpBudget
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
-from memtier_plugin.storage.index.pages import Page
+from memtier_plugin.storage.index.overviews import Page
 from memtier_plugin.text.passages import select_passage
 
 EXTRACTIVE_LINES: Final = 5  # of an answer without a model

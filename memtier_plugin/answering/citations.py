@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from memtier_plugin.answering.llm import AnswerFinding
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
-from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.storage.index.records import Stored
 
 PASSAGE_CHARS: Final = 400  # of a cited line that are shown

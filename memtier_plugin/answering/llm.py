@@ -16,11 +16,11 @@ from typing import Any, Final
 from memtier_plugin.core.errors import BadAnswer, ContextTooLong
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit, Route, Step
-from memtier_plugin.facts.verification.quotes import QuoteSpan, find_quote
+from memtier_plugin.facts.verification.passages import QuoteSpan, find_quote
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.pricing import ASK_PURPOSE
 from memtier_plugin.providers.prompt import fence_data, load_prompt
-from memtier_plugin.providers.structured_output import (
+from memtier_plugin.providers.prompting import (
     INTEGER,
     STRING,
     choice_of,
@@ -29,8 +29,8 @@ from memtier_plugin.providers.structured_output import (
     parse_json,
 )
 from memtier_plugin.retrieval.block import format_line
-from memtier_plugin.retrieval.contradictions import hit_time
-from memtier_plugin.retrieval.follow_up import FollowUp
+from memtier_plugin.retrieval.duplicates import hit_time
+from memtier_plugin.retrieval.session import FollowUp
 
 MAX_KEPT: Final = 2  # findings of one question that become facts
 MAX_SEARCHES: Final = 3  # of one round

@@ -16,15 +16,14 @@ from memtier_plugin.answering.llm import AnswerFinding
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Step
 from memtier_plugin.retrieval.block import format_line
-from memtier_plugin.retrieval.contradictions import hit_time
-from memtier_plugin.retrieval.hits import read_hits
-from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.duplicates import hit_time
+from memtier_plugin.retrieval.hits import PageReader, read_hits
 from memtier_plugin.retrieval.query import Viewer, weigh_terms
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.passages import select_passage
+from memtier_plugin.text.tokenizer import normalise
 
 SUMMARY, FACTS, EXPERIENCES = "search_summary", "search_facts", "search_experiences"
 PERSONAS, TURNS = "search_personas", "search_turns"

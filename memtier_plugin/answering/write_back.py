@@ -15,7 +15,7 @@ from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, KeptFind
 from memtier_plugin.core.errors import CapReached, EndpointError
 from memtier_plugin.core.records import Fact, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
-from memtier_plugin.facts import modes
+from memtier_plugin.facts import persons
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
@@ -85,8 +85,8 @@ class FindingWriter:
             reason = f"agents.{entry.agent_id}.promote is propose"
             return replace(draft, status="proposed", reason=reason)
         settings = self._store.settings.facts
-        held = modes.hold_sensitive(draft, settings)
-        return modes.hold_extracted(held, settings.mode) if held else None
+        held = persons.hold_sensitive(draft, settings)
+        return persons.hold_extracted(held, settings.mode) if held else None
 
     def _promotion(self, finding: AnswerFinding) -> str:
         """Return what the agent of a line allows: its `promote` setting."""

@@ -1,8 +1,13 @@
-"""`memtier ask`: a question, its answer, and the ledger lines that it rests on."""
+"""`memtier ask` and `memtier recall`: an answer with its lines, or a recall with its ranking."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Final
 
 import click
 from rich.console import Group as Lines
@@ -10,9 +15,255 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.reach import describe_reach, find_agents, reach_view
-from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.cli.times import parse_optional_time
+from memtier_plugin.cli.scope import CliCommand, Scope, limit_option, progress_bar
+from memtier_plugin.cli.views import (
+    Document,
+    indented,
+    one_line,
+    parse_optional_time,
+    safe_text,
+    short_id,
+    written_option,
+)
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.formats import to_iso
+from memtier_plugin.core.paths import encode_file_name, list_projects
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest
+from memtier_plugin.memory import MemTier
+from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.views.journal import describe_depth
+
+# -- Whose memory a command reads for the person at the machine, and where else an answer may be
+
+_MOST_PROJECTS: Final = 8  # that are searched where this one has nothing; the newest first
+
+
+def find_agents(scope: Scope, sender: str) -> list[str]:
+    """Return the agents that a person spoke to, the last one first; with --agent only that."""
+    if scope.agent is not None:
+        return [scope.agent]
+    with scope.open() as memory:
+        memory.store.catch_up_all()
+        with memory.store.session() as reader:
+            ids = reader.entries(sender=memory.actor.mask_name(sender))
+            stored = reader.items(ids)
+    newest = [stored[identity].item for identity in reversed(ids)]
+    agents = dict.fromkeys(item.agent_id for item in newest if isinstance(item, Entry))
+    return [*agents] or [memory.agent_id]
+
+
+def describe_reach(scope: Scope, memory: MemTier, query: str, *, empty: bool) -> dict[str, Any]:
+    """Return whose lines were searched and, where nothing was found, who has some that fit."""
+    with memory.store.session() as reader:
+        everybody = memory.actor.everybody
+        agents = sorted(reader.all_sessions()) if everybody else [memory.agent_id]
+    searched = memory.project if everybody else None
+    elsewhere = [*_find_elsewhere(scope, searched, query)] if empty else []
+    named = {"project": memory.project, "agents": agents, "named": scope.agent is not None}
+    return {**named, "elsewhere": elsewhere}
+
+
+def _find_elsewhere(scope: Scope, searched: str | None, query: str) -> Iterator[dict[str, Any]]:
+    """Yield the projects whose agents have something; nothing is journalled in them."""
+    top = scope.path / "projects"
+
+    def written(name: str) -> float:
+        with suppress(OSError):
+            return (top / encode_file_name(name) / "index.sqlite3").stat().st_mtime
+        return 0.0
+
+    others = [name for name in list_projects(scope.path) if name != searched]
+    for name in sorted(others, key=written, reverse=True)[:_MOST_PROJECTS]:
+        with (
+            suppress(MemTierError, OSError),  # another project's faults are not shown here
+            MemTier.open(scope.path, name, create=False, everybody=True) as other,
+        ):
+            request = RecallRequest(purpose="preview")
+            plan = Recaller(other.actor).plan(query, other.viewer(None), request)
+            hits, _ = plan.block.fill("")
+            if hits:
+                yield {"project": name, "agents": sorted({*_agents_of(hits)})}
+
+
+def _agents_of(hits: tuple[Hit, ...]) -> Iterator[str]:
+    for hit in hits:
+        yield hit.item.agent_id if isinstance(hit.item, Entry) else hit.sources[0].agent
+
+
+def reach_view(document: Document) -> Iterator[Text]:
+    """Yield the lines on whose memory was searched, and on where something is."""
+    reach = document["reach"]
+    if not reach["named"] and reach["agents"] != ["main"]:  # who says nothing means that one
+        searched = f"Searched: what {', '.join(reach['agents'])} recorded in {reach['project']}."
+        nothing = f"Nothing was recorded in {reach['project']} yet."
+        yield safe_text(searched if reach["agents"] else nothing, "dim")
+    for other in reach["elsewhere"]:
+        has = f"{other['project']} has something on it, of {', '.join(other['agents'])}"
+        same = other["project"] == reach["project"]
+        how = "without --agent" if same else f"memtier --project {other['project']} ..."
+        yield safe_text(f"{has}: {how}", "yellow")
+
+
+# -- `memtier recall`: run a recall, and show its ranking
+
+
+@click.command(cls=CliCommand, example='"Where does Ines live?" --k 4')
+@click.argument("words", metavar="QUERY", nargs=-1, required=True)
+@click.option("--k", type=click.IntRange(1), help="How many lines may be injected.")
+@click.option(
+    "--budget", type=click.IntRange(1), metavar="TOKENS", help="How many tokens, at most."
+)
+@click.option("--at", metavar="TIME", help="The current time to assume, as 2026-03-14T09:00 (UTC).")
+@click.option("--as-of", metavar="TIME", help="Recall as of this time, from what was said by then.")
+@written_option
+@click.option(
+    "--depth",
+    type=click.Choice(["mixed", "facts", "raw", "auto"]),
+    help="Facts, the raw log, or both; auto decides by the question [retrieval.depth].",
+)
+@limit_option(10, "How many hits to show.")
+@click.option("--explain", "signals", is_flag=True, help="Show the signals behind each score.")
+@click.option("--inject-preview", is_flag=True, help="Show the block as a prompt would get it.")
+@click.pass_obj
+def recall(
+    scope: Scope,
+    words: tuple[str, ...],
+    k: int | None,
+    budget: int | None,
+    at: str | None,
+    as_of: str | None,
+    written: bool,
+    depth: Depth | None,
+    limit: int,
+    signals: bool,
+    inject_preview: bool,
+) -> None:
+    """Recall the lines that matter for QUERY, each with its source."""
+    query = " ".join(words)
+    request = RecallRequest(
+        at=parse_optional_time(at), k=k, token_budget=budget, depth=depth, purpose="preview"
+    )
+    with scope.open(everybody=True) as memory:
+        withhold = memory.settings.causes.withhold
+        if then := parse_optional_time(as_of):
+            with progress_bar() as report:
+                step = partial(report, "reading the ledgers")
+                result = memory.history.recall(
+                    query,
+                    then,
+                    k=k,
+                    token_budget=budget,
+                    depth=depth,
+                    purpose="preview",
+                    written=written,
+                    progress=step,
+                )
+        else:
+            result = memory.recall(query, request=request)
+        reach = describe_reach(scope, memory, query, empty=not result.hits)
+    document = recall_document(result, limit)
+    document |= {"signals": signals, "text": result.text if inject_preview else ""}
+    document["reach"] = reach
+    scope.show(document, recall_view)
+    if inject_preview and withhold and not scope.as_json:
+        click.echo(
+            f"\nIn {withhold:.0%} of the runs a prompt goes without one line: memtier uplift"
+        )
+    if inject_preview and not scope.as_json:
+        click.echo(f"\n{result.text}", nl=False)  # as a prompt gets it: no view folds or styles it
+
+
+def recall_document(recall: Recall, limit: int) -> dict[str, Any]:
+    """Return a recall and its first hits as a JSON document."""
+    injected = [hit.id for hit in recall.injected]
+    notes = {hit.id: hit.note for hit in recall.injected}  # notes are added when lines are selected
+    return {
+        "id": recall.id,
+        "query": recall.query,
+        "label": recall.label,
+        "silent": recall.silent,
+        "found": len(recall.hits),
+        "injected": injected,
+        "tokens": recall.tokens,
+        "ms": round(recall.ms, 3),
+        "postings": recall.postings,
+        "vectors": recall.vectors,
+        "depth": recall.depth,
+        "route": recall.route.to_json() if recall.route else None,
+        "steps": [step.to_json() for step in recall.steps],
+        "hits": [
+            {
+                **_hit_document(hit),
+                "rank": rank,
+                "injected": hit.id in injected,
+                "note": notes.get(hit.id, hit.note),
+            }
+            for rank, hit in enumerate(recall.hits[:limit], 1)
+        ],
+    }
+
+
+def _hit_document(hit: Hit) -> dict[str, Any]:
+    item = hit.item
+    when = item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
+    who = item.speaker or item.sender or item.role if isinstance(item, Entry) else "fact"
+    first = hit.sources[0]
+    return {
+        "id": hit.id,
+        "score": hit.score,
+        "tier": hit.tier,
+        "date": to_iso(when)[:10],
+        "who": who,
+        "text": hit.text,
+        "place": f"{first.file}:{first.line}" if first.file else f"entry {first.entry}",
+        "sources": [asdict(source) for source in hit.sources],
+        "signals": dict(hit.signals),
+        "weight": hit.weight,
+        "note": hit.note,
+    }
+
+
+def recall_view(document: Document) -> RenderableType:
+    """Render ranked hits with their ledger locations, and mark those that would be injected."""
+    hits = document["hits"]
+    parts: list[RenderableType] = []
+    times = Counter(" ".join(hit["text"].split()).casefold() for hit in hits)
+    for hit in hits:
+        again = times.pop(" ".join(hit["text"].split()).casefold(), 0) - 1
+        if again < 0:
+            continue  # the same words again, as a fact or of another day
+        mark = Text("▸" if hit["injected"] else " ", "green")
+        head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
+        shown = hit | {"id": short_id(hit["id"])}
+        source = " · ".join(str(shown[name]) for name in ("tier", "date", "who", "id", "place"))
+        parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
+        more = f" · {again} more with these words" if again else ""
+        parts.append(indented(source + more, "cyan"))
+        if hit["note"]:
+            parts.append(indented(hit["note"], "yellow"))
+        if document["signals"]:
+            values = (f"{name} {value:.3f}" for name, value in hit["signals"].items() if value)
+            parts.append(indented("  ".join(values), "dim"))
+    parts.append(
+        safe_text(
+            f"{document['found']} found, {len(document['injected'])} (▸) would be injected: "
+            f"{document['tokens']} tokens; {document['label']}, {document['ms']:.0f} ms, "
+            f"{document['postings']} postings read; recall {short_id(document['id'])}",
+            "dim",
+        )
+    )
+    if document["silent"]:
+        parts.append(safe_text(f"a prompt would get nothing: {document['silent']}", "yellow"))
+    parts += reach_view(document)
+    if document["route"]:
+        parts.append(
+            safe_text("; ".join(": ".join(row) for row in describe_depth(document)[:2]), "dim")
+        )
+    return Lines(*parts)
+
+
+# -- `memtier ask`: a question, its answer, and the ledger lines that it rests on
 
 
 @click.command(cls=CliCommand, example='"Which port does the staging proxy use?"')

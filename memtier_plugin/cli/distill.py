@@ -1,20 +1,34 @@
-"""`memtier distill`: make an embedding model of one's own from a sentence encoder."""
+"""`memtier distill` and `memtier gate`: make an embedding model, and compare before and after."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.cli.views import Document, name_value_table, safe_text, short_id, table_view
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.paths import encode_file_name
+from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
+from memtier_plugin.core.settings.load import load_settings, project_values
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text
+from memtier_plugin.credit.regression import GateReport, Progress
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.embedding.distill import DEFAULT_DIMENSIONS, distill_model
-from memtier_plugin.storage.export_register import register_export
-from memtier_plugin.text.shared_words import collect_shared_words
+from memtier_plugin.providers.embedding.conversion import DEFAULT_DIMENSIONS, distill_model
+from memtier_plugin.storage.home_files import register_export
+from memtier_plugin.text.speech import collect_shared_words
+from memtier_plugin.transfer.archive import restore_backup
+
+# -- `memtier distill`: make an embedding model of one's own from a sentence encoder
 
 
 @click.command(
@@ -78,3 +92,111 @@ def _project_words(memory: MemTier) -> list[str]:
     return collect_shared_words(
         entry for entry in memory.entries() if entry.agent_id not in private
     )
+
+
+# -- `memtier gate`: ask the project's own questions before and after a change
+
+_SHOWN = 20  # questions that got worse
+
+
+@click.command(
+    cls=CliCommand,
+    epilog="SETTINGS is a YAML file with keys of a project.yaml: would they make answers worse? "
+    "BACKUP is an archive of `memtier backup`, VERSION one that ran here: did answers get worse "
+    "since?",
+    example="--against candidate.yaml",
+)
+@click.option(
+    "--against",
+    metavar="SETTINGS|BACKUP|VERSION",
+    help="What to compare with [the version that ran here before].",
+)
+@click.pass_context
+def gate(ctx: click.Context, against: str | None) -> None:
+    """Tell whether a change makes answers worse; exit 1 if it does."""
+    scope: Scope = ctx.obj
+    with scope.open() as memory, progress_bar() as report:
+        memory.catch_up()
+        document = _check(scope, memory, against, report).to_json()
+    scope.show(document, gate_view)
+    ctx.exit(int(document["refused"]))
+
+
+def _check(scope: Scope, memory: MemTier, against: str | None, report: Progress) -> GateReport:
+    path = Path(against).expanduser() if against else None
+    if path is None or not path.is_file():
+        return memory.regression.check_version(against, report)
+    if path.suffix in (".yaml", ".yml"):
+        return _check_settings(scope, memory, path, report)
+    with _copied(scope, memory, path) as other:
+        return memory.regression.check_other(other.actor, path.name, report, later=False)
+
+
+def _check_settings(scope: Scope, memory: MemTier, path: Path, report: Progress) -> GateReport:
+    values = project_values(
+        YamlFile.parse(str(path), read_config_text(path, within=path.parent) or "")
+    )
+    overrides = {".".join(key): value for key, value in values.items()}
+    candidate = load_settings(memory.home, memory.project, Path.cwd(), overrides)
+    if not _changes_index(memory.settings, candidate):
+        return memory.regression.check_settings(candidate, path.name, report)
+    with _copied(scope, memory, None, candidate) as other:  # whose index is made by them
+        return memory.regression.check_other(other.actor, path.name, report, later=True)
+
+
+def _changes_index(now: Settings, candidate: Settings) -> bool:
+    return (now.language, now.embedding.model) != (candidate.language, candidate.embedding.model)
+
+
+@contextmanager
+def _copied(
+    scope: Scope, memory: MemTier, archive: Path | None, settings: Settings | None = None
+) -> Iterator[MemTier]:
+    """Copy the project, or restore an archive, into a home of its own that is deleted afterwards.
+
+    Yields it open, with its own settings unless given.
+    """
+    with tempfile.TemporaryDirectory(prefix="memtier-gate-") as folder:
+        home = make_home(Path(folder) / "home")
+        own = scope.path / "config.yaml"
+        if own.is_file():
+            write_private_file(home / "config.yaml", own.read_text("utf-8"))
+        if archive:
+            restore_backup(archive, home, memory.project)
+        else:
+            copy = home / "projects" / encode_file_name(memory.project)
+            skipped = shutil.ignore_patterns(".*", "index.sqlite3*")
+            shutil.copytree(memory.folder, copy, ignore=skipped)
+        with MemTier.open(home, memory.project, memory.agent_id, settings) as other:
+            other.catch_up()
+            yield other
+
+
+def gate_view(document: Document) -> RenderableType:
+    """Render the verdict and the questions that are answered worse."""
+    made = f"{document['history']} of this project's history"
+    if document["probes"]:
+        made += f", {document['probes']} made from what users said, as history is short"
+    interval = f"[{document['low']:+.3f}, {document['high']:+.3f}]"
+    rows: list[tuple[str, object]] = [
+        ("compared with", document["against"]),
+        ("questions", f"{document['questions']} ({made})"),
+        ("before", f"{document['before']:.3f}"),
+        ("after", f"{document['after']:.3f}"),
+        (
+            "difference",
+            f"{document['difference']:+.3f} {interval}, tolerated -{document['tolerance']}",
+        ),
+        ("verdict", Text(document["verdict"], style="bold red" if document["refused"] else "bold")),
+    ]
+    parts: list[RenderableType] = [name_value_table(rows)]
+    if document["worse"]:
+        names = ("answered worse", "id", "before", "after")
+        questions = (
+            (row["query"], short_id(row["id"]), f"{row['before']:g}", f"{row['after']:g}")
+            for row in document["worse"][:_SHOWN]
+        )
+        parts += ["", table_view(names, questions, wide=names[:1])]
+        if (more := len(document["worse"]) - _SHOWN) > 0:
+            parts.append(safe_text(f"{more} more: --json lists all", "dim"))
+    return Group(*parts)

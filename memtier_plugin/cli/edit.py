@@ -15,16 +15,21 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.cli.times import parse_optional_time
-from memtier_plugin.cli.views import Document, make_console, one_line, safe_text, short_id
+from memtier_plugin.cli.views import (
+    Document,
+    make_console,
+    one_line,
+    parse_optional_time,
+    safe_text,
+    short_id,
+)
 from memtier_plugin.core.errors import MemTierError, MessageError, NotFound
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id, to_iso
 from memtier_plugin.core.paths import (
     encode_file_name,
     make_private_folder,
     write_private_file,
 )
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.lifecycle.edit import Change, Done
 from memtier_plugin.memory import MemTier
 from memtier_plugin.views.edit_text import EditLine, find_changes, render_text

@@ -27,10 +27,9 @@ from memtier_plugin.cli.views import (
     table_view,
 )
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.views.history import LineHistory
+from memtier_plugin.views.history import LineHistory, signed_sparkline, sparkline
+from memtier_plugin.views.journal import Bar, RankedRow, RecallView, recall_view
 from memtier_plugin.views.reading import read_curves, read_line_history
-from memtier_plugin.views.recalls import Bar, RankedRow, RecallView, recall_view
-from memtier_plugin.views.sparklines import signed_sparkline, sparkline
 
 HIDDEN: Final = "(forgotten, or another agent's)"
 _SHOWN: Final = 20  # recalls and credits of a line, the newest

@@ -19,17 +19,17 @@ from memtier_plugin.cli.completion import (
     complete_sessions,
 )
 from memtier_plugin.cli.scope import CliCommand, Scope, combine_options, progress_bar, scope_of
-from memtier_plugin.cli.times import parse_time
 from memtier_plugin.cli.views import (
     Document,
     format_value,
     name_value_table,
     one_line,
+    parse_time,
     safe_text,
     short_id,
     table_view,
 )
-from memtier_plugin.lifecycle.purge.rewrite import is_in_progress
+from memtier_plugin.lifecycle.purge.files import is_in_progress
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.memory import MemTier
 

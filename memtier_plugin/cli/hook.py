@@ -11,8 +11,7 @@ from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.hooks.coding_agents import AgentHooks, read_event
 from memtier_plugin.hooks.resident import ResidentClient
-from memtier_plugin.hosts.agent_events import EVENTS
-from memtier_plugin.hosts.launch import launch_command
+from memtier_plugin.hosts.project import EVENTS, launch_command
 
 
 @click.command(cls=CliCommand, example="claude-code")

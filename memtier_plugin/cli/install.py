@@ -16,12 +16,11 @@ from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import load_settings
-from memtier_plugin.hosts import host_model, user_service
 from memtier_plugin.hosts import install as installing
-from memtier_plugin.hosts.agent_events import CODING_AGENTS
-from memtier_plugin.hosts.change_diff import diff_file
-from memtier_plugin.hosts.configured import DEFAULT_PROJECT
-from memtier_plugin.hosts.presence import find_hosts
+from memtier_plugin.hosts import user_service, yaml_settings
+from memtier_plugin.hosts.config_files import diff_file
+from memtier_plugin.hosts.presence import DEFAULT_PROJECT, find_hosts
+from memtier_plugin.hosts.project import CODING_AGENTS
 from memtier_plugin.memory import MemTier
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def _prove(host: str, home: Path) -> CanaryResult:
 
 def _describe_consent(home: Path, project: str, use_host_model: bool | None) -> str | None:
     """Describe what the user consents to where MemTier may ask the host's own model."""
-    used = host_model.is_consented(home, project) if use_host_model is None else use_host_model
+    used = yaml_settings.is_consented(home, project) if use_host_model is None else use_host_model
     if not used:
         return None
     caps = load_settings(home, project).consolidation

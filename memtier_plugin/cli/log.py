@@ -1,4 +1,4 @@
-"""`memtier log`: show entries, and between them the events of the journal."""
+"""`memtier log`, `record`, `remember` and `private`: show entries, and write some."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from itertools import chain
+from typing import IO, Any
 
 import click
 from rich.console import Group as Lines
@@ -16,23 +17,27 @@ from rich.text import Text
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.completion import complete_sessions
-from memtier_plugin.cli.paging import print_paged
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.cli.times import parse_optional_time, written_option
 from memtier_plugin.cli.views import (
     LEVEL_COLOURS,
     LEVEL_MARKS,
     Document,
+    parse_optional_time,
+    print_paged,
     safe_text,
     short_id,
+    written_option,
 )
-from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.errors import ImportFileError, MessageError, NotFound
+from memtier_plugin.core.formats import to_iso
+from memtier_plugin.ingest.messages import parse_messages, unknown_keys
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
-from memtier_plugin.views.log import LogLine, add_headings, summarise
+from memtier_plugin.views.history import sparkline
+from memtier_plugin.views.journal import LogLine, add_headings, summarise
 from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_lines
-from memtier_plugin.views.sparklines import sparkline
+
+# -- `memtier log`: show entries, and between them the events of the journal
 
 
 @click.command(cls=CliCommand, example="--date 2026-03-14")
@@ -155,3 +160,91 @@ def _entry_cells(entry: Document) -> Sequence[RenderableType]:
         content,
         marks,
     )
+
+
+# -- `memtier record`, `remember` and `private`: write messages or a fact, keep a session private
+
+
+@click.command(cls=CliCommand, example="messages.jsonl --session session-17")
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@click.option("--session", required=True, metavar="ID", help="The session they belong to.")
+@click.option(
+    "--run", metavar="ID", help="The run's id; recording a run again adds only new messages."
+)
+@click.pass_obj
+def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
+    """Write messages (JSON or JSON Lines; - for stdin) to the log."""
+    given = _read_messages(file)
+    _check_messages(given)
+    messages = [message for _, message in given]
+    with scope.open(create=True) as memory:
+        entries = memory.record(messages, session_id=session, run_id=run)
+    report = {"recorded": len(entries), "given": len(messages), "ids": [e.id for e in entries]}
+    ignored = unknown_keys(messages)
+    scope.show({**report, **({"ignored_keys": [*ignored]} if ignored else {})})
+
+
+def _check_messages(given: list[tuple[str, Any]]) -> None:
+    """Refuse what would be left out of the log without a word, naming its line.
+
+    Raises:
+        MessageError: it is no message, or says nothing and calls no tool.
+    """
+    for where, message in given:
+        try:
+            parsed = parse_messages([message])
+        except MessageError as error:
+            raise MessageError(f"{where}: {str(error).removeprefix('message 0: ')}") from None
+        if not any(part.content.strip() or part.tool_calls for part in parsed):
+            raise MessageError(f"{where}: a message without content; nothing was recorded")
+
+
+def _read_messages(file: IO[str]) -> list[tuple[str, Any]]:
+    """Read a list of messages, an object with `messages`, or one message per line.
+
+    Each comes with the name of where it stands.
+    """
+    try:
+        content = file.read()
+    except UnicodeDecodeError as error:
+        raise ImportFileError(f"{file.name}: expected UTF-8 text: {error}") from None
+    try:
+        document = json.loads(content)
+    except RecursionError:
+        raise ImportFileError(f"{file.name}: JSON nested too deeply") from None
+    except ValueError:
+        return [*_read_lines(file.name, content)]
+    if isinstance(document, dict):
+        document = document.get("messages", [document])
+    if not isinstance(document, list):
+        raise ImportFileError(f"{file.name}: expected a list of messages, found {document!r:.60}")
+    return [(f"{file.name}: message {n}", message) for n, message in enumerate(document, 1)]
+
+
+def _read_lines(name: str, content: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(content.split("\n"), 1):
+        try:
+            if line.strip():
+                yield f"{name}:{number}", json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ImportFileError(f"{name}:{number}: not JSON: {error}") from None
+
+
+@click.command(cls=CliCommand, example='"The staging host is called heron."')
+@click.argument("text")
+@click.pass_obj
+def remember(scope: Scope, text: str) -> None:
+    """Store a fact that all agents of the project recall."""
+    with scope.open(create=True) as memory:
+        fact = memory.remember(text)
+    scope.show({"fact": fact.id, "text": fact.text})
+
+
+@click.command(cls=CliCommand, example="session-17")
+@click.argument("session", shell_complete=complete_sessions)
+@click.pass_obj
+def private(scope: Scope, session: str) -> None:
+    """Keep a session to its agent for good: no facts, nothing shared."""
+    with scope.open() as memory:
+        entries = memory.make_private(session)
+    scope.show({"session": session, "agent": memory.agent_id, "private": len(entries)})

@@ -1,25 +1,129 @@
-"""The `memtier` command: documents on stdout, everything else on stderr, exit 1 on an error.
-
-A command's module is imported when the command is called; `memtier --help` imports none of them.
-"""
+"""The `memtier` command, whose groups import a command's module when it is called."""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from memtier_plugin import __version__
-from memtier_plugin.cli.lazy import Lazy, LazyGroup
-from memtier_plugin.cli.scope import common_options, scope_of
+from memtier_plugin.cli.scope import CliGroup, common_options, scope_of
 from memtier_plugin.core.entry_points import COMMANDS_GROUP, may_be_installed
 
 if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import CommandSpec
+
+
+# -- Groups of commands whose modules are imported when a command is called
+
+# Commands of MemTier's other packages, by the package.
+ELSEWHERE: Final = {
+    "bench": "memtier-bench",
+    "learn": "memtier-bench",
+    "uplift": "memtier-papers",
+}
+
+
+class Lazy(NamedTuple):
+    """A command that is not imported yet: its module and its line of help."""
+
+    module: str
+    help: str
+
+
+class LazyGroup(CliGroup):
+    """A group that imports a command's module when the command is needed.
+
+    The command is the module's attribute of the same name (``import_`` for `import`,
+    ``self_check`` for `self-check`).
+
+    Args:
+        sections: the commands by heading, in the order in which help lists them.
+        added: returns the commands of plugins; called for a list of all commands, or a name that
+            is in no section.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        sections: Mapping[str, Mapping[str, Lazy]],
+        aliases: Mapping[str, str] | None = None,
+        added: Callable[[], Mapping[str, CommandSpec]] = dict,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = {name: lazy for group in sections.values() for name, lazy in group.items()}
+        self._aliases = aliases or {}
+        self._sections = sections
+        self._added = added
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted({**self._added(), **self._lazy})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None where there is no such command."""
+        name = self._aliases.get(cmd_name, cmd_name)
+        lazy = self._lazy.get(name) or self._added().get(name)
+        if lazy is None:
+            return None
+        attribute = "import_" if name == "import" else name.replace("-", "_")
+        command: click.Command = getattr(import_module(lazy.module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from their lines of help, importing none of them."""
+        added = self._added()
+        helps = {name: lazy.help for name, lazy in self._lazy.items()}
+        helps |= {name: spec.help for name, spec in added.items()}
+        sections = {title: [*names] for title, names in self._sections.items()}
+        for name, spec in added.items():
+            sections.setdefault(spec.section, []).append(name)
+        longest = max(map(len, helps))
+        limit = formatter.width - 6 - longest
+        for title, names in sections.items():
+            rows = [
+                (
+                    f"{name:<{longest}}",
+                    click.Command(name, help=helps[name]).get_short_help_str(limit),
+                )
+                for name in sorted(names, key=lambda name: (name in added, names.index(name)))
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; of one that there is not, name its package or the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from difflib import get_close_matches
+
+            if self.get_command(ctx, args[0]) is not None:
+                raise
+            if package := ELSEWHERE.get(args[0]):
+                message = (
+                    f"`memtier {args[0]}` is in a package of its own: `pip install {package}`,"
+                    " or `make test` in a checkout, which installs all"
+                )
+                raise click.UsageError(message, ctx) from None
+            near = get_close_matches(args[0], [*self.list_commands(ctx), *self._aliases], n=1)
+            if not near:
+                raise
+            message = f"No such command {args[0]!r}. Did you mean {near[0]}?"
+            raise click.UsageError(message, ctx) from None
+
+
+# -- The `memtier` command: documents on stdout, everything else on stderr, exit 1 on an error
+#
+# A command's module is imported when the command is called; `memtier --help` imports none of them.
 
 # By the heading in the list of all, those of a first day in its order.
 COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
@@ -28,9 +132,9 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
             "memtier_plugin.cli.install",
             "Make HOST use MemTier, and prove it by a turn; without HOST, list the hosts here.",
         ),
-        "init": Lazy("memtier_plugin.cli.project", "Set up the home and this folder's project."),
+        "init": Lazy("memtier_plugin.cli.settings", "Set up the home and this folder's project."),
         "status": Lazy(
-            "memtier_plugin.cli.status",
+            "memtier_plugin.cli.doctor",
             "Show what is stored, which hooks last ran, what is degraded.",
         ),
         "ask": Lazy(
@@ -38,11 +142,11 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
             "Answer QUESTION from what is remembered, with the lines it rests on.",
         ),
         "recall": Lazy(
-            "memtier_plugin.cli.recall",
+            "memtier_plugin.cli.ask",
             "Recall the lines that matter for QUERY, each with its source.",
         ),
         "remember": Lazy(
-            "memtier_plugin.cli.record", "Store a fact that all agents of the project recall."
+            "memtier_plugin.cli.log", "Store a fact that all agents of the project recall."
         ),
         "log": Lazy(
             "memtier_plugin.cli.log", "Read the daily log: who said what, and what happened to it."
@@ -65,11 +169,11 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
             "List the agents of the project, the last that spoke first.",
         ),
         "bill": Lazy(
-            "memtier_plugin.cli.bill",
+            "memtier_plugin.cli.metrics",
             "Show what the memory costs in prompts, and what all of it in every prompt would.",
         ),
         "diff": Lazy(
-            "memtier_plugin.cli.time_travel",
+            "memtier_plugin.cli.facts",
             "Show what changed between two moments (2d, 2026-03-14).",
         ),
         "explain": Lazy(
@@ -82,7 +186,8 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
             "Print the project's metrics for Prometheus: recalls, tokens, silence, credits, costs.",
         ),
         "people": Lazy(
-            "memtier_plugin.cli.people", "List the people who spoke, and say which senders are one."
+            "memtier_plugin.cli.listing",
+            "List the people who spoke, and say which senders are one.",
         ),
         "projects": Lazy(
             "memtier_plugin.cli.listing",
@@ -93,10 +198,10 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
             "List the sessions of the project, the last that spoke first.",
         ),
         "tui": Lazy(
-            "memtier_plugin.cli.tui", "Review what waits and read the log, on a full screen."
+            "memtier_plugin.cli.screens", "Review what waits and read the log, on a full screen."
         ),
         "web": Lazy(
-            "memtier_plugin.cli.web",
+            "memtier_plugin.cli.screens",
             "Show the memory in a browser: log, facts, review, recalls, health.",
         ),
     },
@@ -104,17 +209,17 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
         "edit": Lazy(
             "memtier_plugin.cli.edit", "Edit facts, or a day of the log, as a text in $EDITOR."
         ),
-        "off": Lazy("memtier_plugin.cli.project", "Pause recording and recall of the project."),
-        "on": Lazy("memtier_plugin.cli.project", "Resume recording and recall."),
+        "off": Lazy("memtier_plugin.cli.settings", "Pause recording and recall of the project."),
+        "on": Lazy("memtier_plugin.cli.settings", "Resume recording and recall."),
         "private": Lazy(
-            "memtier_plugin.cli.record",
+            "memtier_plugin.cli.log",
             "Keep a session to its agent for good: no facts, nothing shared.",
         ),
         "purge": Lazy(
             "memtier_plugin.cli.forget", "Erase lines, or a text, from every file; with a receipt."
         ),
         "revert": Lazy(
-            "memtier_plugin.cli.time_travel",
+            "memtier_plugin.cli.facts",
             "Undo one consolidation or recorded run, keeping later work.",
         ),
         "unforget": Lazy(
@@ -136,7 +241,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
             "Read conversations or memories of FILE (or a folder, or ZIP) into the log.",
         ),
         "record": Lazy(
-            "memtier_plugin.cli.record",
+            "memtier_plugin.cli.log",
             "Write messages (JSON or JSON Lines; - for stdin) to the log.",
         ),
         "restore": Lazy(
@@ -146,21 +251,22 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
     },
     "Keep running": {
         "consolidate": Lazy(
-            "memtier_plugin.cli.consolidate", "Consolidate new entries into facts now."
+            "memtier_plugin.cli.background", "Consolidate new entries into facts now."
         ),
         "daemon": Lazy(
             "memtier_plugin.cli.background", "Run the background jobs: entries become facts."
         ),
         "embed": Lazy(
-            "memtier_plugin.cli.embed", "Make the missing vectors of embedding.model now."
+            "memtier_plugin.cli.background", "Make the missing vectors of embedding.model now."
         ),
         "hook": Lazy(
             "memtier_plugin.cli.hook", "Pass an event of AGENT (JSON on stdin) on to the memory."
         ),
         "mcp": Lazy(
-            "memtier_plugin.cli.mcp", "Serve the memory to clients of the Model Context Protocol."
+            "memtier_plugin.cli.screens",
+            "Serve the memory to clients of the Model Context Protocol.",
         ),
-        "reindex": Lazy("memtier_plugin.cli.project", "Rebuild the index from the ledgers."),
+        "reindex": Lazy("memtier_plugin.cli.settings", "Rebuild the index from the ledgers."),
         "serve": Lazy(
             "memtier_plugin.cli.background",
             "Answer JSON-RPC of hosts, as the one resident of a home.",
@@ -169,12 +275,12 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
             "memtier_plugin.cli.shared", "Share the project's ledgers among machines, by a server."
         ),
         "token": Lazy(
-            "memtier_plugin.cli.token",
+            "memtier_plugin.cli.screens",
             "Let clients of `memtier serve --tcp` in, each to its own projects.",
         ),
     },
     "Set up and measure": {
-        "config": Lazy("memtier_plugin.cli.config", "Show and check the settings."),
+        "config": Lazy("memtier_plugin.cli.settings", "Show and check the settings."),
         "demo": Lazy(
             "memtier_plugin.cli.demo",
             "Demonstrate MemTier on a small conversation, in ./memtier-demo.",
@@ -183,11 +289,11 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
             "memtier_plugin.cli.distill", "Distil an embedding model of TEACHER into FOLDER."
         ),
         "gate": Lazy(
-            "memtier_plugin.cli.gate",
+            "memtier_plugin.cli.distill",
             "Tell whether a change makes answers worse; exit 1 if it does.",
         ),
         "self-check": Lazy(
-            "memtier_plugin.cli.self_check",
+            "memtier_plugin.cli.doctor",
             "Check this installation, in a temporary home; exit 1 on an error.",
         ),
     },
@@ -239,7 +345,7 @@ def _warn_of_silent_hosts(ctx: click.Context) -> None:
     from datetime import UTC, datetime
 
     from memtier_plugin.core.errors import MemTierError
-    from memtier_plugin.hosts.silence import describe_silent_hosts
+    from memtier_plugin.hosts.presence import describe_silent_hosts
 
     with suppress(MemTierError, OSError):  # the command itself reports what ails the home
         for line in describe_silent_hosts(scope_of(ctx).path, datetime.now(UTC)):

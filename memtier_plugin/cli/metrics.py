@@ -1,11 +1,19 @@
-"""`memtier metrics`: the project's metrics in Prometheus' text format."""
+"""`memtier metrics` and `memtier bill`: measurements, and what the memory costs and saves."""
 
 from __future__ import annotations
 
-import click
+from datetime import UTC, datetime
 
+import click
+from rich.console import Group, RenderableType
+
+from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.telemetry.journal_metrics import JournalMetrics
+from memtier_plugin.cli.views import Document, parse_time
+from memtier_plugin.telemetry.bill import read_bill
+from memtier_plugin.telemetry.prometheus import JournalMetrics
+
+# -- `memtier metrics`: the project's metrics in Prometheus' text format
 
 
 @click.command(cls=CliCommand)
@@ -18,3 +26,57 @@ def metrics(scope: Scope) -> None:
         scope.show({"metrics": text.splitlines()})
     else:
         click.echo(text, nl=False)
+
+
+# -- `memtier bill`: what the memory costs in prompts, and what it saves
+
+
+@click.command(cls=CliCommand, example="--since 7d")
+@click.option("--since", metavar="TIME", help="Only turns from then on: 7d, 2026-03-14 [all].")
+@click.pass_obj
+def bill(scope: Scope, since: str | None) -> None:
+    """Show what the memory costs in prompts, and what all of it in every prompt would."""
+    start = parse_time(since, datetime.now(UTC)) if since else None
+    with scope.open() as memory:
+        document = read_bill(memory.store, start).to_json()
+    scope.show({"since": since, **document}, bill_view)
+
+
+def bill_view(document: Document) -> RenderableType:
+    """Render a bill: what was injected, what models took, and the comparison."""
+    rows = [
+        ("turns", f"{document['turns']}, {document['blocks']} of them with a block"),
+        ("injected", f"{document['injected']} tokens in {document['lines']} lines"),
+        (
+            "repeats avoided",
+            f"{document['repeats']} lines, about {document['repeats_tokens']} tokens",
+        ),
+    ]
+    parts: list[RenderableType] = [views.name_value_table(rows)]
+    counts = ("runs", "calls", "read anew", "cached", "cache share", "answered", "cost")
+    models = [
+        (
+            model["model"],
+            model["runs"],
+            model["calls"],
+            model["input"] + model["cache_write"],
+            model["cached"],
+            f"{model['cached_share']:.1%}",
+            model["output"],
+            _money(model["cost"]),
+        )
+        for model in document["models"]
+    ]
+    parts += [""] if models else []
+    nothing = "No host has reported what its model took yet."
+    parts.append(views.table_view(("model", *counts), models, right=counts, nothing=nothing))
+    compared = [
+        (name, document[f"{key}_tokens"], _money(document[f"{key}_cost"]))
+        for name, key in (("MemTier's blocks", "memory"), ("all of it, always", "system_prompt"))
+    ]
+    names = ("in all calls", "tokens", "cost")
+    return Group(*parts, "", views.table_view(names, compared, right=names[1:]))
+
+
+def _money(cost: float | None) -> str:
+    return "no price" if cost is None else f"{cost:.4f}"

@@ -19,8 +19,7 @@ from memtier_plugin.cli.completion import complete_facts
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import Document, format_time, one_line, safe_text, short_id
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.facts.review import ReviewOutcome
-from memtier_plugin.facts.review_queue import ReviewItem
+from memtier_plugin.facts.review import ReviewItem, ReviewOutcome
 from memtier_plugin.memory import MemTier
 
 _CONTEXT_CHARS: Final = 160  # characters of a source line shown on either side of the quote

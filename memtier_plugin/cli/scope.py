@@ -56,7 +56,7 @@ class Scope:
             or (self.path / "projects" / encode_file_name(folders)).is_dir()
         ):
             return folders
-        from memtier_plugin.hosts.configured import configured_project
+        from memtier_plugin.hosts.presence import configured_project
         from memtier_plugin.hosts.project import hosts_project
 
         return hosts_project(self.path) or configured_project(self.path) or folders
@@ -105,7 +105,7 @@ class Scope:
             click.echo(json.dumps(document))  # ASCII: no control characters reach the terminal
             return
         from memtier_plugin.cli import views
-        from memtier_plugin.cli.paging import print_paged
+        from memtier_plugin.cli.views import print_paged
 
         print_paged([(view or views.done_view)(document)], paged=not self.no_pager)
 

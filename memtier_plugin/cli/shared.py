@@ -19,13 +19,12 @@ from memtier_plugin.core.errors import LedgerError, SettingsError
 from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import NOWHERE
-from memtier_plugin.daemon import lock
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.recovery import remove_abandoned_restores
-from memtier_plugin.storage.shared import engines
-from memtier_plugin.storage.shared.leaving import make_own, remove_copy
-from memtier_plugin.storage.shared.marker import is_joining, shared_name
-from memtier_plugin.storage.shared.marker import join as make_shared
+from memtier_plugin.daemon import child
+from memtier_plugin.storage.home_files import remove_abandoned_restores
+from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.shared import sharing as engines
+from memtier_plugin.storage.shared.membership import is_joining, make_own, remove_copy, shared_name
+from memtier_plugin.storage.shared.membership import join as make_shared
 from memtier_plugin.storage.shared.protocol import MachineGrant
 from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.store import Store
@@ -153,13 +152,13 @@ def join(scope: Scope, name: str | None, snapshot: Path | None) -> None:
 @contextmanager
 def _alone(home: Path, project: str) -> Iterator[None]:
     """Keep hosts and daemons out."""
-    held = lock.acquire(home, project)
+    held = child.acquire(home, project)
     if held is None:
         raise SettingsError("stop the hosts and `memtier daemon` of this project first")
     try:
         yield
     finally:
-        lock.release(held)
+        child.release(held)
 
 
 @shared.command(cls=CliCommand, example="harbor.tar")

@@ -19,19 +19,18 @@ from rich.console import Group, RenderableType
 from memtier_plugin.cli import views
 from memtier_plugin.cli.completion import complete_sessions
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
-from memtier_plugin.cli.times import LengthOfTime
-from memtier_plugin.cli.web import require_web
+from memtier_plugin.cli.screens import require_web
+from memtier_plugin.cli.views import LengthOfTime
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import OPEN_FLAGS, encode_file_name
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage import export_register
-from memtier_plugin.transfer import backup as archives
+from memtier_plugin.storage import home_files
+from memtier_plugin.transfer import archive as archives
 from memtier_plugin.transfer.archive import refuse_taken
 from memtier_plugin.transfer.importers.detect import MEMTIER_FORMAT, detect_format
-from memtier_plugin.transfer.importers.files import SkipCallback
-from memtier_plugin.transfer.importers.proposals import PROPOSED_FORMATS, propose_facts
-from memtier_plugin.transfer.importers.time_limit import DEFAULT_MINUTES, TimeLimit
+from memtier_plugin.transfer.importers.memories import PROPOSED_FORMATS, propose_facts
+from memtier_plugin.transfer.importers.reading import DEFAULT_MINUTES, SkipCallback, TimeLimit
 from memtier_plugin.transfer.importers.transcripts import FORMATS, read_transcript
 
 _EXAMPLES: Final = 3
@@ -128,7 +127,7 @@ class _Import:
 
     def memtier_export(self) -> dict[str, Any]:
         """Take over entries and facts as they were exported."""
-        from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
+        from memtier_plugin.transfer.memtier_export import import_memtier_export
 
         with progress_bar() as report:
             done = import_memtier_export(
@@ -216,10 +215,10 @@ def export(
         refuse_taken(output)
         # Before it can be seen, and once more with what it holds.
         path = output.resolve()
-        export_register.register_export(memory.folder, path, form)
+        home_files.register_export(memory.folder, path, form)
         with progress_bar() as report:
             written = _write_new_file(output, chunks, partial(report, "exporting"))
-        export_register.register_export(memory.folder, path, form, content=path)
+        home_files.register_export(memory.folder, path, form, content=path)
     scope.show({"file": str(output), "format": form, "bytes": written})
 
 
@@ -234,7 +233,7 @@ def _exporter(form: str) -> Callable[[MemTier, str | None, str | None], Iterable
         from memtier_plugin.web.snapshot import export_html
 
         return lambda memory, _agent, _session: export_html(memory)
-    from memtier_plugin.transfer import export as exporting
+    from memtier_plugin.transfer import memtier_export as exporting
 
     return exporting.export_jsonl if form == "jsonl" else exporting.export_markdown
 

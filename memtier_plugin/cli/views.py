@@ -1,25 +1,32 @@
-"""Helpers of the views: a view renders the JSON document that `--json` prints.
-
-Remembered text is untrusted, so it must not control the terminal: `escape_controls` makes control
-characters visible, and no text is ever parsed as rich markup.
-"""
+"""How the terminal shows documents: tables, pages, times, and lists of values."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain, pairwise
+from math import isfinite
 from typing import IO, Any, Final, TextIO, cast
 
+import click
 from rich import box
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from memtier_plugin.core.errors import MessageError
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
+from memtier_plugin.text.dates.spans import read_typed_time
 from memtier_plugin.trust.escaping import escape_controls as escape_controls
+
+# -- Helpers of the views: a view renders the JSON document that `--json` prints
+#
+# Remembered text is untrusted, so it must not control the terminal: `escape_controls` makes control
+# characters visible, and no text is ever parsed as rich markup.
 
 Document = Mapping[str, Any]
 
@@ -145,3 +152,113 @@ def done_view(document: Document) -> RenderableType:
     return name_value_table(
         (name.replace("_", " "), format_value(value)) for name, value in document.items()
     )
+
+
+# -- Page output that is longer than the terminal: by $PAGER, or `less`
+
+
+def print_paged(parts: Iterable[RenderableType], *, paged: bool = True) -> None:
+    """Print these parts, through a pager where they do not fit on the terminal.
+
+    Nothing is paged where stdout is no terminal. Parts are rendered as the pager asks for them.
+    """
+    console = make_console()
+    if not (paged and console.is_terminal):
+        for part in parts:
+            console.print(part)
+        return
+    rendered = _render(console, parts)
+    first: list[str] = []
+    lines = 0
+    for text in rendered:
+        first.append(text)
+        lines += text.count("\n")
+        if lines >= console.height:  # the prompt needs a line, too
+            click.echo_via_pager(chain(first, rendered))
+            return
+    click.echo("".join(first), nl=False)
+
+
+def _render(console: Console, parts: Iterable[RenderableType]) -> Iterator[str]:
+    for part in parts:
+        with console.capture() as capture:
+            console.print(part)
+        yield capture.get()
+
+
+# -- Times as a person types them
+
+written_option: Final = click.option(
+    "--written", is_flag=True, help="Go by the time of writing, not by the time said."
+)
+
+
+class LengthOfTime(click.FloatRange):
+    """A number of seconds, minutes or days; NaN and infinity, which floats may be, are refused."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return a finite number in the range."""
+        number = float(super().convert(value, param, ctx))
+        return number if isfinite(number) else self.fail(f"{value} is no number", param, ctx)
+
+
+def parse_optional_time(text: str | None) -> datetime | None:
+    """Parse a time as it is typed; None stays None.
+
+    Raises:
+        click.BadParameter: the text is no such time.
+    """
+    return None if text is None else parse_time(text, datetime.now(UTC))
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """Parse a time as it is typed: 2026-03-14T09:00, 2d, yesterday.
+
+    Raises:
+        click.BadParameter: the text is no such time, or longer ago than there are years.
+    """
+    try:
+        return read_typed_time(text, now)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def parse_span(since: str, until: str | None) -> tuple[datetime, datetime]:
+    """Parse the two moments of a comparison; the later one is now where it is left out.
+
+    Raises:
+        click.BadParameter: one is no time.
+        MessageError: the first is the later one.
+    """
+    now = datetime.now(UTC)
+    start, end = parse_time(since, now), parse_time(until, now) if until else now
+    if start > end:
+        raise MessageError(f"{since} is later than {until or 'now'}: name the earlier one first")
+    return start, end
+
+
+# -- Read options that hold several values with commas between them
+
+
+def parse_names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Read names with commas between them."""
+    return tuple(part.strip() for part in value.split(",")) if value else ()
+
+
+def parse_sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
+    """Read ascending whole numbers with commas between them; none for no value."""
+    if value is None:
+        return ()
+    try:
+        sizes = tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r}: expected whole numbers such as 1000,10000", ctx, param
+        ) from None
+    if sizes[0] < 1 or any(large <= small for small, large in pairwise(sizes)):
+        raise click.BadParameter(f"{value!r}: expected ascending sizes above 0", ctx, param)
+    return sizes

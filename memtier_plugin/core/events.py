@@ -14,17 +14,12 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, Literal, Self
 
-from memtier_plugin.core import (
-    cause_events,
-    purge_events,
-    recall_lines,
-    usage_events,
-)
-from memtier_plugin.core.cause_events import Withholding
-from memtier_plugin.core.event_payload import EventPayload, EventRecord, StateEvent
-from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.purge_events import PurgeReachedEvent as PurgeReachedEvent
+from memtier_plugin.core import event_lines, upkeep_events
+from memtier_plugin.core.event_lines import EventPayload, EventRecord, StateEvent
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.upkeep_events import PurgeReachedEvent as PurgeReachedEvent
+from memtier_plugin.core.upkeep_events import Withholding
 
 # -- recall and learning ---------------------------------------------------------------------------
 
@@ -79,7 +74,7 @@ class RecallEvent(EventPayload, frozen=True, kw_only=True):
 
     def to_data(self) -> dict[str, Any]:
         """Return the JSON form, packed."""
-        return recall_lines.pack(self.in_full())
+        return event_lines.pack(self.in_full())
 
     def in_full(self) -> dict[str, Any]:
         """Return the JSON form of every field."""
@@ -88,7 +83,7 @@ class RecallEvent(EventPayload, frozen=True, kw_only=True):
     @classmethod
     def of(cls, event: JournalEvent) -> Self:
         """Read the fields of a recall's line, packed or written in full by an earlier version."""
-        return cls.from_json(recall_lines.unpack(event.data))
+        return cls.from_json(event_lines.unpack(event.data))
 
 
 class CreditEvent(EventPayload, frozen=True, kw_only=True):
@@ -427,10 +422,9 @@ class HookFailedEvent(EventPayload, frozen=True, kw_only=True):
     error: str = ""
 
 
-_MODULES: Final = (cause_events, purge_events, usage_events)
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
-    for module in (globals(), *map(vars, _MODULES))
+    for module in (globals(), vars(upkeep_events))
     for payload in module.values()
     if isinstance(payload, type) and issubclass(payload, EventPayload) and "KIND" in vars(payload)
 }

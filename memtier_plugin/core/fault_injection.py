@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
-from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.concurrency import Mutex
 
 VARIABLE: Final = "MEMTIER_FAULT"
 LOG_VARIABLE: Final = "MEMTIER_FAULT_LOG"

@@ -18,10 +18,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 import pluggy
 
 if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
-    from memtier_plugin.core.event_payload import EventPayload
-    from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
+    from memtier_plugin.core.event_lines import EventPayload
     from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
-    from memtier_plugin.core.results import Hit, RecallRequest, Signal
+    from memtier_plugin.core.results import (
+        Hit,
+        PromptAddition,
+        PromptEvent,
+        RecallRequest,
+        RunContext,
+        RunEvent,
+        Signal,
+    )
     from memtier_plugin.core.settings.schema import Settings
 
 ENTRY_POINT_GROUP: Final = "memtier"
@@ -104,7 +111,7 @@ class ModelPass(NamedTuple):
         extractor: makes what extracts claims with a model, in requests of so many tokens
             (`memtier_plugin.facts.extraction.llm.ChatExtractor`).
         judge: makes what relates a new fact to known ones by a model
-            (`memtier_plugin.facts.evolution_llm.ChatEvolution`).
+            (`memtier_plugin.facts.model_judgement.ChatEvolution`).
     """
 
     extractor: Callable[[Any, int], Any]
@@ -239,7 +246,7 @@ def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | N
     """Fill the block of a recall's plan otherwise than by rank, or return None.
 
     Returns the injected hits, the block's text, and what the journal keeps of it
-    (`memtier_plugin.core.cause_events.Withholding`) or None.
+    (`memtier_plugin.core.upkeep_events.Withholding`) or None.
     """
 
 

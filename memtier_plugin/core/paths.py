@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerWriteError, SettingsError, UnsafePath
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 
 _DEFAULT_HOME: Final = "~/.memtier"
 _LONGEST_SOCKET: Final = 103  # of a path, in bytes, on macOS; Linux has four more

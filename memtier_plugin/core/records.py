@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from memtier_plugin.core import checksum
+from memtier_plugin.core import formats
+from memtier_plugin.core.formats import from_iso, to_iso
 from memtier_plugin.core.structs import (
     MOST,
     CheckedRecord,
@@ -20,7 +21,6 @@ from memtier_plugin.core.structs import (
     decode,
     parse_json,
 )
-from memtier_plugin.core.times import from_iso, to_iso
 
 SCHEMA: Final = 2  # 0: the paper's eight fields; 2: its line has a checksum
 _FIRST_SCHEMA: Final = 1  # of our own lines
@@ -307,7 +307,7 @@ class JournalEvent(Record, frozen=True, kw_only=True):
         data = dict(_mapping(record, cls))
         common = {name: data.pop(name) for name in _COMMON if name in data}
         common["timestamp"] = _time(common["timestamp"])
-        data.pop(checksum.FIELD, None)
+        data.pop(formats.FIELD, None)
         common["data"] = data
         return convert(common, cls)
 

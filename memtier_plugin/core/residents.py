@@ -1,20 +1,34 @@
-"""The residents that a client may ask over TCP: their addresses, and which one serves a project.
-
-Rendezvous hashing (Thaler and Ravishankar 1998, "Using name-based mappings to increase hit rates"):
-each resident has a weight for each project, and the heaviest serves it.  When one leaves, only its
-own projects move, to the next in their order.  `hooks/openclaw/residents.js` has the same order.
-"""
+"""The resident of a home: its socket, its port, and the residents of other machines."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from memtier_plugin.core.errors import SettingsError
+from memtier_plugin import __version__
+from memtier_plugin.core import locks
+from memtier_plugin.core.errors import MemTierError, SettingsError, Unsupported
+from memtier_plugin.core.paths import check_ownership, make_socket_folder, socket_path
+
+# -- The residents that a client may ask over TCP: their addresses, and which one serves a project
+#
+# Rendezvous hashing (Thaler and Ravishankar 1998, "Using name-based mappings to increase hit
+# rates"): each resident has a weight for each project, and the heaviest serves it.  When one
+# leaves, only its own projects move, to the next in their order.  `hooks/openclaw/residents.js` has
+# the same order.
 
 PORT: Final = 7420
 
@@ -70,3 +84,242 @@ def in_order(addresses: Iterable[Address], project: str) -> list[Address]:
         return sha256(f"{address}\n{project}".encode()).digest()
 
     return sorted({*addresses}, key=weight, reverse=True)
+
+
+# -- Listen on a port of this machine alone, for what is served over HTTP
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+def listen_on_loopback(port: int) -> socket.socket:
+    """Return a socket that listens already, so that its address can be announced.
+
+    Args:
+        port: 0 for any that is free.
+
+    Raises:
+        Unsupported: the port cannot be opened.
+    """
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise Unsupported(f"port {port} of {LOOPBACK} cannot be opened: {error}") from error
+    return listener
+
+
+# -- The socket of a home's resident: claimed by lock, and listening before its resident is loaded
+#
+# Whoever needs a resident and finds none claims the socket and hands it to a process of its own:
+# what others send meanwhile waits in the socket.  A claim ends with the last process that has it,
+# so nothing that a dead one leaves behind is in the way.  Uses the standard library alone.
+
+START_SECONDS: Final = 30.0  # that a resident may take to answer, on a machine that is busy
+_POLL_SECONDS: Final = 0.05
+_CLAIM_SECONDS: Final = 5.0  # that nobody can be named who has the lock
+_BACKLOG: Final = 512  # connections that wait for a resident that is being loaded
+_READY: Final = "ready"
+_MAX_NOTES: Final = 4096  # bytes of a lock's file
+
+
+class Claim:
+    """The lock on a home's socket, and the socket itself, which listens."""
+
+    def __init__(self, path: Path, lock: int, listening: socket.socket) -> None:
+        self.path = path
+        self.lock = lock
+        self.listening = listening
+        _claims.append(self)
+
+    @classmethod
+    def inherit(cls, home: Path, lock: int, listening: int) -> Claim:
+        """Take over a claim by its descriptors, from the process that started this one."""
+        for fd in (lock, listening):
+            os.set_inheritable(fd, False)
+        return cls(make_socket_folder(home), lock, socket.socket(fileno=listening))
+
+    def note(self, *, ready: bool, pid: int | None = None) -> None:
+        """Add to the lock's file whose the socket is, for clients that must end or replace it.
+
+        The file is only added to while the claim lasts: a client that looks meanwhile, or a process
+        that speaks late of the one that it started, takes nothing back.
+
+        Args:
+            pid: the process that the claim is handed to.
+        """
+        with suppress(OSError):
+            line = f"{pid or os.getpid()} {__version__} {_READY if ready else 'starting'}\n"
+            os.write(self.lock, line.encode("ascii"))
+
+    def is_current(self) -> bool:
+        """Tell whether clients find this socket: the home may have been replaced."""
+        with suppress(OSError):
+            current = self.path.with_suffix(".lock").lstat()
+            return os.path.samestat(current, os.fstat(self.lock)) and self.path.exists()
+        return False
+
+    def hand_over(self) -> None:
+        """Let go of a claim that another process has, too; again, it does nothing."""
+        if self not in _claims:
+            return
+        _claims.remove(self)
+        self.listening.close()
+        os.close(self.lock)
+
+    def end(self) -> None:
+        """Remove the socket, and let another process claim it."""
+        if self.is_current():
+            self.path.unlink(missing_ok=True)
+        self.hand_over()
+
+
+_claims: Final[list[Claim]] = []
+
+
+def _leave_claims() -> None:
+    for claim in [*_claims]:
+        claim.hand_over()
+
+
+os.register_at_fork(after_in_child=_leave_claims)
+
+
+def claim_socket(home: Path) -> Claim | None:
+    """Claim the socket of a home, or return None if a resident has it.
+
+    Raises:
+        MemTierError: the folder is not ours, or cannot be written.
+        OSError: the socket cannot be made.
+    """
+    path = make_socket_folder(home)
+    lock = locks.try_acquire_lock(path.with_suffix(".lock"))
+    if lock is None:
+        return None
+    try:
+        os.ftruncate(lock, 0)  # it names a dead process
+        return Claim(path, lock, _bind(path))
+    except BaseException:
+        locks.release_lock(lock)
+        raise
+
+
+def wait_for_claim(home: Path) -> tuple[Claim | None, Owner | None]:
+    """Claim the socket of a home, or return who has it.
+
+    Who reads whose it is has the lock for a moment, and a new owner says who it is a moment later.
+
+    Raises:
+        MemTierError, OSError: as `claim_socket`.
+    """
+    until = time.monotonic() + _CLAIM_SECONDS
+    while True:
+        claim = claim_socket(home)
+        owner = None if claim else find_owner(home)
+        if claim or owner or time.monotonic() > until:
+            return claim, owner
+        time.sleep(_POLL_SECONDS)
+
+
+def _bind(path: Path) -> socket.socket:
+    with suppress(FileNotFoundError):
+        check_ownership(path, path.lstat(), stat.S_IFSOCK)
+        path.unlink()  # we hold the lock, so its process is dead
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(str(path))
+        path.chmod(0o600)  # until now the folder's 0700 protects it
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that serves a home, as it says itself.
+
+    Attributes:
+        ready: whether it answers; until then it is being loaded.
+        since: when it said so, in seconds of the clock.
+    """
+
+    pid: int
+    version: str
+    ready: bool
+    since: float
+
+    @property
+    def is_outdated(self) -> bool:
+        """Tell whether it is older than this MemTier."""
+        return _numbers(self.version) < _numbers(__version__)
+
+    @property
+    def may_hang(self) -> bool:
+        """Tell whether it should have answered by now."""
+        return self.ready or time.time() - self.since > START_SECONDS
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, unless the number is another process' by now."""
+        with suppress(OSError):
+            if _is_resident(self.pid):
+                os.kill(self.pid, number)
+
+
+def find_owner(home: Path) -> Owner | None:
+    """Return the process that has the socket of a home, if any says so."""
+    with suppress(OSError, ValueError, MemTierError):
+        path = socket_path(home).with_suffix(".lock")
+        fd = locks.open_owned(path, os.O_RDONLY)
+        try:
+            notes = os.pread(fd, _MAX_NOTES, 0).decode("ascii").splitlines(keepends=True)
+            words = [note.split() for note in notes if note.endswith("\n")]
+            if words and not locks.is_unlocked(fd):
+                pid, *rest = words[-1]
+                version = rest[0] if rest else "0"  # before 0.1.0 they wrote their number alone
+                ready = not rest or any(note[2:] == [_READY] for note in words)
+                return Owner(int(pid), version, ready, os.fstat(fd).st_mtime)
+        finally:
+            os.close(fd)
+    return None
+
+
+def stop_resident(home: Path, seconds: float) -> Owner | None:
+    """End the resident of a home, which first answers what it was asked; return it, if one ran.
+
+    Raises:
+        MemTierError: it goes on.
+    """
+    first = owner = find_owner(home)
+    until = time.monotonic() + seconds
+    if first:
+        first.send(signal.SIGTERM)
+    while first and owner and owner.pid == first.pid:
+        if time.monotonic() > until:
+            raise MemTierError(
+                f"process {first.pid} goes on after {seconds:g} s; `kill -9 {first.pid}` ends it, "
+                "and nothing that was stored is lost"
+            )
+        time.sleep(_POLL_SECONDS)
+        owner = find_owner(home)
+    return first
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))
+
+
+def _is_resident(pid: int) -> bool:
+    """Tell whether a process is a `memtier serve`: its number may have been used again."""
+    command = ["ps", "-ww", "-o", "args=", "-p", str(pid)]
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes()  # small images have no `ps`
+    except OSError:
+        try:
+            arguments = subprocess.run(command, capture_output=True, check=True, timeout=2).stdout
+        except (OSError, subprocess.SubprocessError):
+            return False
+    return b"memtier" in arguments and b"serve" in arguments

@@ -1,9 +1,4 @@
-"""Base classes of records, and the decoding and checking of their fields.
-
-Records are structs of msgspec, which decodes the lines that MemTier writes straight into them.
-Lines that it refuses (lone surrogates, other spellings of a time) are parsed by the standard
-library and converted, with the same type checks.
-"""
+"""Base classes of records, the decoding and checking of their fields, and bounds of numbers."""
 
 from __future__ import annotations
 
@@ -11,14 +6,28 @@ from collections.abc import Mapping
 from dataclasses import Field, field, fields, is_dataclass, make_dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 import msgspec
+from msgspec import Meta
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.json_text import parse_json_text
-from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.core.times import aware, to_iso
+from memtier_plugin.core.formats import aware, parse_json_text, to_iso
+
+# -- Bounds of numbers in public calls, as annotations that `codecs.check_arguments` reads
+
+Count = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Lines = Annotated[int, Meta(ge=1, le=1000)]
+Tokens = Annotated[int, Meta(ge=16, le=100_000)]
+Milliseconds = Annotated[float, Meta(ge=0, le=86_400_000)]  # a day
+
+
+# -- Base classes of records, and the decoding and checking of their fields
+#
+# Records are structs of msgspec, which decodes the lines that MemTier writes straight into them.
+# Lines that it refuses (lone surrogates, other spellings of a time) are parsed by the standard
+# library and converted, with the same type checks.
 
 T = TypeVar("T")
 

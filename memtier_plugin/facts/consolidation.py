@@ -34,7 +34,7 @@ from memtier_plugin.core.events import (
     RecallEvent,
 )
 from memtier_plugin.core.records import INJECTING, Entry, Extractor, Fact, FactDraft, JournalEvent
-from memtier_plugin.facts import modes
+from memtier_plugin.facts import persons
 from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, read_window
 from memtier_plugin.facts.recall_check import RecallGuard, Regression
 from memtier_plugin.facts.rollback import roll_back
@@ -42,10 +42,9 @@ from memtier_plugin.facts.writer import FactWriter, WriteOutcome
 from memtier_plugin.providers.chat import NO_MODEL
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.normalise import normalise
-from memtier_plugin.trust import echoes, origins
-from memtier_plugin.trust.confidences import may_be_confided
-from memtier_plugin.trust.forget_requests import asks_to_forget
+from memtier_plugin.text.tokenizer import normalise
+from memtier_plugin.trust import external_text, origins
+from memtier_plugin.trust.confidences import asks_to_forget, may_be_confided
 
 # The extractors: a fifth of the time that a process takes to start, which few processes need.
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ class Consolidator:
     def add_facts(self, drafts: Iterable[Fact | FactDraft]) -> WriteOutcome:
         """Add facts that are new, and supersede what they replace (see `FactWriter.write`)."""
         mode = self._store.settings.facts.mode
-        return self._writer.write(modes.hold_given(draft, mode) for draft in drafts)
+        return self._writer.write(persons.hold_given(draft, mode) for draft in drafts)
 
     def remember(self, entry: Entry, *, by: str, doubted: bool) -> Fact:
         """Make a fact of an entry that a person or a model asked to keep.
@@ -145,13 +144,13 @@ class Consolidator:
             NotFound: it was forgotten before.
             LedgerError, IndexProblem: it was not written.
         """
-        from memtier_plugin.facts.extraction.kept import draft_kept
+        from memtier_plugin.facts.extraction.rules import draft_kept
 
         draft = draft_kept(entry)
         if doubted:
             draft = replace(draft, status="proposed", reason=origins.REVIEW_REASONS["unsaid"])
         if by != "user":
-            draft = modes.hold_kept(draft, self._store.settings.facts)
+            draft = persons.hold_kept(draft, self._store.settings.facts)
         reader, writer = self._store.reader(), self._writer
         with writer.exclusive():
             outcome = writer.resolve([draft])
@@ -177,7 +176,7 @@ class Consolidator:
         """
         if not self._store.settings.trust.defence:
             return True
-        return echoes.is_stated_by(text, self._prompts(session), self._store.tokenizer.words)
+        return external_text.is_stated_by(text, self._prompts(session), self._store.tokenizer.words)
 
     def user_asks_to_forget(self, session: str) -> bool:
         """Return whether the user asked for it in one of the last prompts of a session."""
@@ -191,7 +190,7 @@ class Consolidator:
         confided = [prompt for prompt in prompts if may_be_confided(prompt)]
         if confided and confided[-1] == prompts[-1]:
             return True
-        return echoes.is_restatement(text, confided, self._store.tokenizer.words)
+        return external_text.is_restatement(text, confided, self._store.tokenizer.words)
 
     def _prompts(self, session: str) -> list[str]:
         """Return the newest prompts of this agent in a session, the last one last."""

@@ -14,22 +14,20 @@ from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import ModelPass
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
-from memtier_plugin.facts import filters, modes
+from memtier_plugin.facts import filters, persons
 from memtier_plugin.facts.backlog import RULES, Window, group_by_session
-from memtier_plugin.facts.entailment_llm import ChatEntailment
 from memtier_plugin.facts.evolution import Decision
-from memtier_plugin.facts.evolution_llm import ChatEvolution
 from memtier_plugin.facts.extraction import experiences
-from memtier_plugin.facts.extraction.denials import find_denials
-from memtier_plugin.facts.extraction.lessons import extract_lessons
+from memtier_plugin.facts.extraction.corrections import find_denials
+from memtier_plugin.facts.extraction.experiences import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatExtractor
-from memtier_plugin.facts.verification.second_look import is_liftable, lift
+from memtier_plugin.facts.model_judgement import ChatEntailment, ChatEvolution, is_liftable, lift
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
-from memtier_plugin.trust import echoes, origins
+from memtier_plugin.trust import external_text, origins
 from memtier_plugin.trust.confidences import SENSITIVE, confided_entries, rests_on_doubtful
 from memtier_plugin.trust.external_text import ExternalText
 
@@ -108,7 +106,7 @@ class DraftBuilder:
     def _add_replacing(self, window: Window, batch: DraftBatch) -> None:
         """Add the messages that are kept for the fact that they replace."""
         # Read by nobody who waits; and half of what it needs the extraction has loaded.
-        from memtier_plugin.facts.extraction.replacing import KnownFacts, only_statement
+        from memtier_plugin.facts.extraction.corrections import KnownFacts, only_statement
 
         drafted = {source.entry for draft in batch.drafts for source in draft.sources}
         known = KnownFacts(self._store.reader(), batch.drafts)
@@ -176,12 +174,12 @@ class DraftBuilder:
                 draft = self._hold_if_from_tools(draft, entries)
                 draft = self._apply_agent_rights(draft)
                 if rests_on_doubtful([source.entry for source in draft.sources], entries):
-                    draft = modes.hold_doubtful(draft)
-                held = modes.hold_sensitive(draft, settings.facts)
+                    draft = persons.hold_doubtful(draft)
+                held = persons.hold_sensitive(draft, settings.facts)
                 if held is None:
                     batch.rejected[SENSITIVE] += 1
                 else:
-                    candidates.append(modes.hold_extracted(held, settings.facts.mode))
+                    candidates.append(persons.hold_extracted(held, settings.facts.mode))
         accepted, rejected = filters.apply_filters(
             candidates,
             cap=settings.consolidation.session_cap,
@@ -236,7 +234,7 @@ class DraftBuilder:
             {ranked.item for event in recalls for ranked in RecallEvent.of(event).injected}
         )
         shown = [stored.item.text for stored in injected.values()]
-        return echoes.is_restatement(draft.text, shown, self._store.tokenizer.words)
+        return external_text.is_restatement(draft.text, shown, self._store.tokenizer.words)
 
     def _hold_if_from_tools(self, draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft:
         """Propose what the assistant only passed on from a tool, or from outside."""
@@ -247,7 +245,7 @@ class DraftBuilder:
         # What was said after a tool's result rests on it, in whatever words or language.
         follows = any(e.run_id == entry.run_id and e.turn < entry.turn for e in foreign)
         texts = [e.content for e in foreign]
-        if follows or echoes.is_restatement(draft.text, texts, self._store.tokenizer.words):
+        if follows or external_text.is_restatement(draft.text, texts, self._store.tokenizer.words):
             reason = "outside"
         elif self._may_come_from_outside(draft, entry):
             reason = "later"

@@ -17,11 +17,11 @@ from typing import Final, Literal
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.facts.persons import comparable_subject
-from memtier_plugin.retrieval.contradictions import holds_since, may_replace
+from memtier_plugin.retrieval.duplicates import holds_since, may_replace
 from memtier_plugin.retrieval.statements import statements
 from memtier_plugin.retrieval.succession import Rarity, fitted_model, replaces
 from memtier_plugin.text.dates.annotate import RELATIVE
-from memtier_plugin.text.normalise import normalise
+from memtier_plugin.text.tokenizer import normalise
 
 Action = Literal["add", "update", "supersede", "ignore"]
 

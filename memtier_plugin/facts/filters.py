@@ -14,10 +14,9 @@ from typing import Final
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
 from memtier_plugin.core.settings.schema import Facts
-from memtier_plugin.retrieval.contradictions import DENIES
+from memtier_plugin.retrieval.duplicates import DENIES
 from memtier_plugin.text.lexicon import lexicon, small_talk, word_set
-from memtier_plugin.text.normalise import normalise
-from memtier_plugin.text.tokenizer import plain_words
+from memtier_plugin.text.tokenizer import normalise, plain_words
 
 MAX_CHARS: Final = 600  # of one draft's text
 

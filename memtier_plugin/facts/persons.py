@@ -1,12 +1,4 @@
-"""Decide whose a fact is: a person's own, or the project's.  Pure.
-
-By its subject: what somebody says of themselves ("I live in Leeds", "my sister ...") is theirs,
-told to nobody else on a shared channel and superseded by nobody else's words.  What is about a
-thing is the project's, whoever said it, and so is what somebody says for several ("we decided
-..."), what is in somebody's care ("I own the parser"), and a rule that is not about the speaker
-("never push to main").  Extraction by rules and by a model go the same way, and so does what is
-remembered.
-"""
+"""Decide whose a fact is, and whether it may become one without a person's decision.  Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +6,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Final
+from typing import Final, TypeVar
 
 from memtier_plugin.core.records import Entry, Fact, FactDraft
-from memtier_plugin.text.claim_lexicon import KINSHIP
-from memtier_plugin.text.lexicon import Phrases, Words, lexicons, words_of
-from memtier_plugin.text.normalise import normalise
+from memtier_plugin.core.settings.schema import FactMode, Facts
+from memtier_plugin.text.lexicon import KINSHIP, Phrases, Words, lexicons, words_of
+from memtier_plugin.text.tokenizer import normalise
+from memtier_plugin.trust.confidences import DOUBTFUL, SENSITIVE, is_sensitive
+
+# -- Decide whose a fact is: a person's own, or the project's.  Pure
+#
+# By its subject: what somebody says of themselves ("I live in Leeds", "my sister ...") is theirs,
+# told to nobody else on a shared channel and superseded by nobody else's words.  What is about a
+# thing is the project's, whoever said it, and so is what somebody says for several ("we decided
+# ..."), what is in somebody's care ("I own the parser"), and a rule that is not about the speaker
+# ("never push to main").  Extraction by rules and by a model go the same way, and so does what is
+# remembered.
 
 USER: Final = "user"  # the subject of what is said of the user where no sender is named
 NAME: Final = "name"  # the relation of what somebody is called
@@ -226,3 +228,50 @@ def _name_speaker(draft: FactDraft, name: str) -> str:
         first = pattern.match(draft.text)
         return f"{name}{draft.text[first.end() :]}" if first else draft.text
     return pattern.sub(lambda _: name, draft.text)
+
+
+# -- What `facts.mode` and `facts.sensitive` let become a fact without a person's decision.  Pure
+#
+# A person decides by `remember` and by accepting in a review; no model and no extractor does.
+
+Draft = TypeVar("Draft", bound=Fact | FactDraft)
+
+
+def hold_extracted(draft: Draft, mode: FactMode) -> Draft:
+    """Let a draft that an extractor found wait, unless facts are made by themselves."""
+    return draft if mode == "auto" else _hold(draft, mode)
+
+
+def hold_kept(draft: Draft, facts: Facts) -> Draft:
+    """Let a draft that a model asks to keep wait where only a person decides."""
+    strictest = replace(facts, sensitive="review") if facts.sensitive == "drop" else facts
+    return hold_given(hold_sensitive(draft, strictest) or draft, facts.mode)
+
+
+def hold_given(draft: Draft, mode: FactMode) -> Draft:
+    """Let a draft that a program, an import or a model gave wait where only a person decides."""
+    return _hold(draft, mode) if mode == "explicit" else draft
+
+
+def hold_sensitive(draft: Draft, facts: Facts) -> Draft | None:
+    """Let a draft that is sensitive by its kind wait; None where such drafts are dropped."""
+    if facts.sensitive == "share" or draft.status != "active":
+        return draft
+    if not is_sensitive(draft.quote or draft.text):
+        return draft
+    if facts.sensitive == "drop":
+        return None
+    return replace(draft, status="proposed", reason=SENSITIVE)
+
+
+def hold_doubtful(draft: Draft) -> Draft:
+    """Let a draft wait that may be a confidence."""
+    return _wait(draft, DOUBTFUL)
+
+
+def _hold(draft: Draft, mode: FactMode) -> Draft:
+    return _wait(draft, f"needs your word (facts.mode: {mode})")
+
+
+def _wait(draft: Draft, reason: str) -> Draft:
+    return replace(draft, status="proposed", reason=reason) if draft.status == "active" else draft

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from memtier_plugin.regression.probes import find_probes, make_probes
-from memtier_plugin.regression.questions import Question
-from memtier_plugin.regression.verdict import judge
+from memtier_plugin.credit.questions import Question, find_probes, make_probes
+from memtier_plugin.credit.verdict import judge
 from memtier_plugin.storage.store import Store
 
 _MAX_AGE: Final = 60  # seconds for which probes serve one window after another

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import LedgerWriteError
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import from_iso, parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import write_private_file
-from memtier_plugin.core.times import from_iso
 
 FILE: Final = "review.json"
 COUNT_AGAIN: Final = timedelta(hours=1)  # after which what waits is counted again

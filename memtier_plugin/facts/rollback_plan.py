@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.event_payload import EventPayload, StateEvent
+from memtier_plugin.core.event_lines import EventPayload, StateEvent
 from memtier_plugin.core.events import (
     PromoteEvent,
     RestoreEvent,
@@ -22,17 +22,16 @@ from memtier_plugin.core.events import (
     SupersedeEvent,
     payload_of,
 )
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id, to_iso
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Origin, Source
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.evolution import decide
 from memtier_plugin.facts.recall_check import Regression
-from memtier_plugin.retrieval.contradictions import holds_since, may_replace
+from memtier_plugin.retrieval.duplicates import holds_since, may_replace
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.item_reader import Confirmation
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold
-from memtier_plugin.text.normalise import normalise
+from memtier_plugin.text.tokenizer import normalise
 
 _RESOLUTION: Final = timedelta(milliseconds=1)  # of the times that the journal keeps
 _WEAKEST: Final[Sequence[Origin]] = ("external", "tool", "system", "assistant", "user")

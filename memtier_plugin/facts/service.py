@@ -16,29 +16,21 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Final
 
-from memtier_plugin.core.codecs import check_fact, check_methods
+from memtier_plugin.core.arguments import check_fact, check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
 from memtier_plugin.core.events import ForgetEvent, UnforgetEvent
-from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END, new_id
+from memtier_plugin.core.formats import ID_LENGTH, MIN_ID_END, aware, new_id
 from memtier_plugin.core.records import Extractor, Fact, FactDraft, Run
 from memtier_plugin.core.results import Hit, RecallRequest
-from memtier_plugin.core.times import aware
-from memtier_plugin.facts import changes, dependents, views
-from memtier_plugin.facts.changes import FactChange
+from memtier_plugin.facts import forgetting, views
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator, Progress
-from memtier_plugin.facts.dependents import Forgotten
-from memtier_plugin.facts.forget_proposals import (
-    ForgetProposal,
-    decide_forget,
-    propose_forget,
-)
+from memtier_plugin.facts.forgetting import ForgetProposal, Forgotten, decide_forget, propose_forget
 from memtier_plugin.facts.recall_check import RecallGuard, Regression
-from memtier_plugin.facts.review import FactReview, ReviewOutcome
+from memtier_plugin.facts.review import FactReview, ReviewItem, ReviewOutcome, waiting_forgets
 from memtier_plugin.facts.review_note import Audience
-from memtier_plugin.facts.review_queue import ReviewItem, waiting_forgets
 from memtier_plugin.facts.rollback import roll_back
 from memtier_plugin.facts.rollback_plan import Rollback
-from memtier_plugin.facts.views import ConsolidationInfo, FactView
+from memtier_plugin.facts.views import ConsolidationInfo, FactChange, FactView
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
@@ -47,8 +39,7 @@ from memtier_plugin.retrieval.visibility import Asker, redact_for
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import from_new_index
-from memtier_plugin.text.normalise import normalise
-from memtier_plugin.text.tokenizer import plain_words
+from memtier_plugin.text.tokenizer import normalise, plain_words
 
 EDITED_SESSION: Final = "reviewed"  # of the wordings that a reviewer gave
 
@@ -141,7 +132,7 @@ class FactService:
         """
         view, viewer = self.fact(fact_id), self._viewer
         with self._store.session() as reader:
-            dependents.require_own(reader, viewer, [view.fact])
+            forgetting.require_own(reader, viewer, [view.fact])
         return view
 
     @from_new_index
@@ -207,7 +198,7 @@ class FactService:
         end = aware(until) or self._actor.clock() + timedelta(days=1)  # clocks differ
         with self._reading(full=True) as reader:
             start = aware(since) or since
-            return changes.list_changes(reader, start, end, self._viewer, written=written)
+            return views.list_changes(reader, start, end, self._viewer, written=written)
 
     @from_new_index
     def runs(self, limit: int = 100) -> list[ConsolidationInfo]:
@@ -296,7 +287,7 @@ class FactService:
             waiting = {item.id: item.proposal for item in waiting_forgets(reader, viewer)}
             named = [proposal.item for each in unique if (proposal := waiting.get(each))]
             stored = reader.items(named).values()
-            dependents.require_own(reader, viewer, (each.item for each in stored))
+            forgetting.require_own(reader, viewer, (each.item for each in stored))
         forgets = [proposal for each in unique if (proposal := waiting.get(each))]
         return forgets, [identity for identity in unique if identity not in waiting]
 
@@ -445,7 +436,7 @@ class FactService:
     ) -> Forgotten:
         """Hide entries and facts everywhere; see `MemTier.forget`."""
         FactWriter(self._actor).recover()
-        forgotten = dependents.find_with_dependents(
+        forgotten = forgetting.find_with_dependents(
             self._store, self._actor.agent, ids, session, self._viewer
         )
         if (items := (*forgotten.ids, *forgotten.facts)) and not dry_run:
@@ -455,7 +446,7 @@ class FactService:
 
     def unforget(self, ids: Iterable[str], *, dry_run: bool = False) -> Forgotten:
         """Bring hidden entries and facts back; see `MemTier.unforget`."""
-        brought_back = dependents.find_forgotten(self._store, ids, self._viewer)
+        brought_back = forgetting.find_forgotten(self._store, ids, self._viewer)
         if not dry_run:
             items = (*brought_back.ids, *brought_back.facts)
             self._store.append_events([self._actor.event(UnforgetEvent(items=items))], shared=True)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from memtier_plugin.core.events import RetractEvent, SupersedeEvent
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id, to_iso
 from memtier_plugin.core.records import (
     SHARED,
     Entry,
@@ -20,12 +20,11 @@ from memtier_plugin.core.records import (
     Source,
     person_audience,
 )
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts import evolution, people
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.persons import assign_person, comparable_subject, subject_for
 from memtier_plugin.providers.embedding.static import StaticEmbedder
-from memtier_plugin.retrieval.contradictions import DENIES, holds_since
+from memtier_plugin.retrieval.duplicates import DENIES, holds_since
 from memtier_plugin.retrieval.statements import statements
 from memtier_plugin.retrieval.succession import Rarity
 from memtier_plugin.retrieval.visibility import linked_people
@@ -34,7 +33,7 @@ from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.normalise import normalise
+from memtier_plugin.text.tokenizer import normalise
 from memtier_plugin.trust import origins
 
 _NEAREST: Final = 12  # similar facts that a new one is compared with

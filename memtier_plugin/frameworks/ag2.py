@@ -10,7 +10,7 @@ from ag2.events import BaseEvent, ModelRequest, ModelResponse, TextInput
 from ag2.middleware import BaseMiddleware
 from ag2.middleware.base import AgentTurn, LLMCall
 
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 
 from .conversations import Conversations, Owner, Turn, user_text
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.plugins import manager, record_failure
+from memtier_plugin.core.results import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.hooks.payloads import drop_oldest
 from memtier_plugin.ingest.messages import parse_messages
-from memtier_plugin.trust.fence import FENCE
+from memtier_plugin.trust.escaping import FENCE
 
 M = TypeVar("M")
 

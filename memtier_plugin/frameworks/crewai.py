@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from crewai.hooks import InterceptionPoint, LLMCallHookContext, register_hook, unregister_hook
 from crewai.hooks.contexts import StepContext
 
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 
 from .conversations import Conversations, Owner, Turn, prepend
 

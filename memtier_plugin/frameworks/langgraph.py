@@ -23,9 +23,9 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.host import RunContext
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.records import Entry
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 

@@ -1,26 +1,84 @@
-"""Prove a coding agent's set-up by doing what the agent would do, as its own files say.
-
-The server is started by the command in the agent's configuration and spoken to as the agent does;
-the hooks are run with a prompt and the end of a turn.  All of it in a temporary project of the
-user's own home.  The agent itself is not run: it needs an account.
-"""
+"""Prove a coding agent's set-up by speaking with the server that its files name."""
 
 from __future__ import annotations
 
 import json
+import queue
 import shlex
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.hosts.agent_events import EVENTS, agent_of
 from memtier_plugin.hosts.canary import QUESTION, CanaryProject, CanaryResult
 from memtier_plugin.hosts.coding_agents import read_hooks, read_server
-from memtier_plugin.hosts.conversation import STEP_SECONDS, Ask, converse
+from memtier_plugin.hosts.project import EVENTS, agent_of
+
+# -- Speak JSON-RPC with a program that a check starts, a line a message, as its clients do
+
+STEP_SECONDS: Final = 60.0  # that an answer may take
+Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
+
+
+@contextmanager
+def converse(command: Sequence[str]) -> Iterator[Ask]:
+    """Speak JSON-RPC with a program, a line a message; yield a function that asks it."""
+    with subprocess.Popen(
+        [*command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as program:
+        assert program.stdin is not None and program.stdout is not None
+        stdin, stdout, stderr = program.stdin, program.stdout, program.stderr
+        lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+        def read() -> None:
+            for line in stdout:
+                lines.put(line)
+            lines.put(b"")
+
+        threading.Thread(target=read, daemon=True).start()
+
+        def ask(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            request = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+            after = [{"jsonrpc": "2.0", "method": "notifications/initialized"}]
+            for message in (request, *(after if method == "initialize" else ())):
+                with suppress(BrokenPipeError):
+                    stdin.write(json.dumps(message).encode() + b"\n")
+                    stdin.flush()
+            while True:
+                try:
+                    line = lines.get(timeout=STEP_SECONDS)
+                except queue.Empty:
+                    return {"error": "no answer in time"}
+                if not line and stderr is not None:
+                    return {"error": stderr.read().decode("utf-8", "replace").strip()[-500:]}
+                answer: dict[str, Any] = json.loads(line)
+                if "method" not in answer:  # else the program tells of something itself
+                    return answer
+
+        try:
+            yield ask
+        finally:
+            with suppress(OSError):
+                stdin.close()
+            try:
+                program.wait(10)
+            except subprocess.TimeoutExpired:
+                program.kill()
+
+
+# -- Prove a coding agent's set-up by doing what the agent would do, as its own files say
+#
+# The server is started by the command in the agent's configuration and spoken to as the agent does;
+# the hooks are run with a prompt and the end of a turn.  All of it in a temporary project of the
+# user's own home.  The agent itself is not run: it needs an account.
 
 _VERSION: Final = "2025-11-25"
 _FOUND: Final = (

@@ -1,8 +1,4 @@
-"""Set up coding agents: MemTier as their server of tools and, where they have hooks, as those.
-
-Each agent has files and a format of its own, the user's and not a project's.  What is there beside
-ours stays as it is.
-"""
+"""Set up coding agents: what that needs, MemTier as their server of tools, and their hooks."""
 
 from __future__ import annotations
 
@@ -11,17 +7,61 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.hosts import yaml_edit
-from memtier_plugin.hosts.agent_events import CODING_AGENTS, EVENTS, MATCHERS, agent_of
-from memtier_plugin.hosts.json_comments import parse_json
-from memtier_plugin.hosts.json_files import format_json, open_section, read_json, read_text
+from memtier_plugin.core.errors import SettingsError, Unsupported
+from memtier_plugin.hosts import yaml_settings
+from memtier_plugin.hosts.config_files import (
+    format_json,
+    open_section,
+    parse_json,
+    read_json,
+    read_text,
+)
+from memtier_plugin.hosts.project import CODING_AGENTS, EVENTS, MATCHERS, agent_of
+
+# -- Check what the set-up of a host needs, before anything is written
+
+
+def require_mcp() -> None:
+    """Refuse without the MCP SDK, by which coding agents reach the memory.
+
+    Raises:
+        Unsupported: it is not installed.
+    """
+    if find_spec("mcp") is None or find_spec("mcp_types") is None:  # mcp_types: since SDK 2
+        raise Unsupported(
+            f"`memtier mcp` needs the MCP SDK 2, and {sys.prefix} lacks it: `./install.sh` in "
+            "MemTier's checkout brings it; or pip install 'memtier[mcp]' (there: '.[mcp]')"
+        )
+
+
+def require_writable(paths: Iterable[Path]) -> None:
+    """Refuse where one of these files could not be written.
+
+    Raises:
+        SettingsError: names the folder.
+    """
+    for path in paths:
+        folder = path
+        while not os.path.lexists(folder := folder.parent):
+            pass
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be written; see {folder}: {error}") from None
+
+
+# -- Set up coding agents: MemTier as their server of tools and, where they have hooks, as those
+#
+# Each agent has files and a format of its own, the user's and not a project's.  What is there
+# beside ours stays as it is.
 
 SERVER: Final = "memtier"
 _KEYS: Final = ("mcpServers", "servers", "mcp", "context_servers")  # sections of JSON files
@@ -118,7 +158,7 @@ def plan_files(
     elif files.servers.suffix == ".yaml":
         entry = json.dumps(files.entry(server), ensure_ascii=False)
         before, where = read_text(files.servers) or "", str(files.servers)
-        text = yaml_edit.set_value(before, where, files.key, SERVER, entry)
+        text = yaml_settings.set_value(before, where, files.key, SERVER, entry)
     else:
         config = read_json(files.servers, _BY_HAND)
         open_section(config, files.key, files.servers)[SERVER] = files.entry(server)
@@ -146,7 +186,9 @@ def without_memtier(path: Path, before: str | None) -> str:
         return f"{text}\n{former_table[0]}" if former_table else text
     if path.suffix == ".yaml":
         key = find_files("goose").key
-        return yaml_edit.remove_value(read_text(path) or "", str(path), key, SERVER, before or "")
+        return yaml_settings.remove_value(
+            read_text(path) or "", str(path), key, SERVER, before or ""
+        )
     config, former = read_json(path, _BY_HAND), parse_json(before or "{}")
     for key in _KEYS:
         servers = config.get(key)
@@ -176,7 +218,7 @@ def read_server(host: str) -> list[str]:
     if files.servers.suffix == ".toml":
         server = tomllib.loads(text)["mcp_servers"][SERVER]
     elif files.servers.suffix == ".yaml":
-        server = yaml_edit.read_value(text, str(files.servers), files.key, SERVER) or {}
+        server = yaml_settings.read_value(text, str(files.servers), files.key, SERVER) or {}
     else:
         server = parse_json(text)[files.key][SERVER]
     command = server[files.command]

@@ -1,27 +1,200 @@
-"""Check hosts for misconfigurations that silently keep them from using MemTier.
-
-This reads configurations and starts one command, then asks the hosts that are on the path;
-`memtier install` tests the rest.
-"""
+"""Check hosts and coding agents for what silently keeps them from using MemTier."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.json_text import parse_json_text
-from memtier_plugin.hosts import agent_doctor, hermes_config, host_model, install, ownership
-from memtier_plugin.hosts.command_check import check_command
-from memtier_plugin.hosts.configured import read_json, section
-from memtier_plugin.hosts.json_comments import parse_json
-from memtier_plugin.hosts.silence import find_silent_hosts
-from memtier_plugin.operations.health.finding import HealthFinding
-from memtier_plugin.storage.queued_runs import count_queued_runs
+from memtier_plugin.core.formats import parse_json_text
+from memtier_plugin.hosts import install, ownership, yaml_settings
+from memtier_plugin.hosts.agent_canary import converse
+from memtier_plugin.hosts.coding_agents import find_files, is_ours, read_hooks, read_server
+from memtier_plugin.hosts.config_files import parse_json
+from memtier_plugin.hosts.presence import find_silent_hosts, read_json, section
+from memtier_plugin.hosts.project import CODING_AGENTS, EVENTS, read_installed
+from memtier_plugin.operations.background import HealthFinding, Level
+from memtier_plugin.storage.home_files import count_queued_runs
+
+# -- Check the command by which a host starts this MemTier
+
+COMMAND_SECONDS: Final = 20.0  # limit for `memtier --version` as a host runs it
+
+
+def check_command(
+    plugin_config: Mapping[str, Any], home: Path, where: str, again: str
+) -> Iterator[HealthFinding]:
+    """Yield the reasons why a host would not reach this MemTier."""
+    theirs = Path(str(plugin_config.get("home") or home)).expanduser()
+    if theirs != home:
+        yield HealthFinding(
+            "warn",
+            f"the host writes to the home {theirs}, and this is {home}",
+            where,
+            f"memtier --home {theirs} status shows its memory; or {again}",
+        )
+    command = plugin_config.get("command") or ["memtier"]
+    if not isinstance(command, list) or not all(isinstance(part, str) for part in command):
+        yield HealthFinding(
+            "error", f"the command is {command!r}, not a list of texts", where, again
+        )
+        return
+    if shutil.which(command[0]) is None:
+        yield HealthFinding(
+            "error", f"the host cannot start {command[0]}: it is not there", where, again
+        )
+        return
+    try:
+        done = subprocess.run(
+            [*command, "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=COMMAND_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        yield HealthFinding("error", f"the host cannot start {command[0]}: {error}", where, again)
+        return
+    version = done.stdout.strip()
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        yield HealthFinding(
+            "error", f"{' '.join(command)} ends with {done.returncode}: {last}", where, again
+        )
+    elif version.rpartition(" ")[2] != memtier_plugin.__version__:
+        yield HealthFinding(
+            "error",
+            f"the host starts {version}, and this is {memtier_plugin.__version__}",
+            where,
+            again,
+        )
+
+
+# -- Check the coding agents that `memtier install` set up: their files, and what these start
+
+
+def check_agents(home: Path) -> list[HealthFinding]:
+    """Check the files of each coding agent that has MemTier, or had it installed."""
+    installed = {record.get("host") for record in read_installed(home).values()}
+    findings: list[HealthFinding] = []
+    for host in CODING_AGENTS:
+        if _is_set_up(host) or host in installed:
+            where = str(find_files(host).servers)
+            fine = HealthFinding("ok", f"{host} has MemTier's tools{_and_hooks(host)}", where)
+            findings += [*_check_agent(host, home, where)] or [fine]
+    return findings
+
+
+def try_agents(home: Path) -> list[HealthFinding]:
+    """Let each agent's own files recall and record in a temporary project of this home."""
+    from memtier_plugin.hosts.agent_canary import run_agent_canary  # which only this needs
+
+    findings = []
+    for host in CODING_AGENTS:
+        where = str(find_files(host).servers)
+        if not _is_set_up(host) or any(f.level == "error" for f in _check_agent(host, home, where)):
+            continue
+        proof = run_agent_canary(host, home)
+        remedy = "" if proof.ok else proof.remedy or f"memtier install {host}"
+        level: Level = "ok" if proof.ok else "error"
+        findings.append(HealthFinding(level, f"{host}: {proof.what}", where, remedy))
+        if host == "codex":
+            findings.append(ask_codex())
+    return findings
+
+
+def ask_codex() -> HealthFinding:
+    """Ask Codex whether it trusts our hooks: it leaves out in silence what it does not."""
+    where = str(find_files("codex").hooks)
+    trusting = "enter /hooks in Codex and trust those of memtier"
+    try:
+        with converse([shutil.which("codex") or "codex", "app-server"]) as ask:
+            ask("initialize", {"clientInfo": {"name": "memtier", "version": "1"}})
+            listed = ask("hooks/list", {"cwds": [str(Path.home())]})["result"]["data"]
+        ours = [hook for each in listed for hook in each["hooks"] if is_ours(hook, "codex")]
+        left_out = [
+            hook["eventName"]
+            for hook in ours
+            if not hook["enabled"] or hook["trustStatus"] not in ("trusted", "managed")
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"codex could not be asked whether it trusts the hooks of MemTier ({error!r:.80})"
+        return HealthFinding("warn", message, where, trusting)
+    if left_out or not ours:
+        message = f"codex runs no hook of MemTier at {', '.join(left_out) or 'any event'}"
+        return HealthFinding("error", f"{message}: they are not trusted", where, trusting)
+    return HealthFinding("ok", "codex trusts the hooks of MemTier", where)
+
+
+def _check_agent(host: str, home: Path, where: str) -> Iterator[HealthFinding]:
+    again = f"memtier install {host}"
+    try:
+        server = read_server(host)
+    except (OSError, ValueError, KeyError, TypeError):
+        yield HealthFinding("error", f"{host} has no server of MemTier any more", where, again)
+        return
+    commands = {tuple(_launcher(server)): where}
+    if host in EVENTS:
+        path = str(find_files(host).hooks)
+        try:
+            hooks = read_hooks(host)
+        except (OSError, ValueError, KeyError, TypeError):
+            hooks = {}
+        if missing := [event for event in EVENTS[host] if not hooks.get(event)]:
+            message = f"{host} runs no hook of MemTier at {', '.join(missing)}"
+            yield HealthFinding("error", message, path, again)
+        if many := [event for event, ours in hooks.items() if len(ours) > 1]:
+            message = f"{host} runs several hooks of MemTier at {', '.join(many)}"
+            yield HealthFinding("warn", message, path, again)
+        if hooks and host == "claude-code" and _has_plugin(path):
+            message = "claude-code has MemTier's plugin too: it runs every hook twice"
+            yield HealthFinding("warn", message, path, "claude plugin uninstall memtier")
+        for line in {line for ours in hooks.values() for line in ours}:
+            commands.setdefault(tuple(_launcher(shlex.split(line))), path)
+    for command, file in commands.items():
+        config = {"command": [*command], "home": _value(server, "--home")}
+        yield from check_command(config, home, file, again)
+
+
+def _launcher(command: Sequence[str]) -> Sequence[str]:
+    """Return how a command of ours starts MemTier, without its options."""
+    return command[: command.index("--home")] if "--home" in command else command
+
+
+def _value(command: Sequence[str], option: str) -> str | None:
+    return command[command.index(option) + 1] if option in command[:-1] else None
+
+
+def _is_set_up(host: str) -> bool:
+    try:
+        read_server(host)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
+def _has_plugin(settings: str) -> bool:
+    """Return whether Claude Code's settings enable the plugin that this repository has."""
+    enabled = section(read_json(Path(settings)), "enabledPlugins")
+    return any(on is True and name.startswith("memtier@") for name, on in enabled.items())
+
+
+def _and_hooks(host: str) -> str:
+    return " and hooks" if host in EVENTS else ""
+
+
+# -- Check hosts for misconfigurations that silently keep them from using MemTier
+#
+# This reads configurations and starts one command, then asks the hosts that are on the path;
+# `memtier install` tests the rest.
 
 
 def check_hosts(home: Path) -> list[HealthFinding]:
@@ -29,7 +202,7 @@ def check_hosts(home: Path) -> list[HealthFinding]:
     return [
         *_check_openclaw(home),
         *_check_hermes(home),
-        *agent_doctor.check_agents(home),
+        *check_agents(home),
         *find_silent_hosts(home, datetime.now(UTC)),
         *_check_queue(home),
     ]
@@ -47,7 +220,7 @@ def ask_hosts() -> list[HealthFinding]:
         findings += ownership.ask_openclaw(path)
     path = install.hermes_home() / "config.yaml"
     with suppress(OSError, SettingsError):
-        if hermes_config.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
+        if yaml_settings.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
             findings += ownership.ask_hermes(path.parent)
     return findings
 
@@ -81,7 +254,7 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
         *_check_openclaw_paths(plugins, again),
         *check_command(section(entry, "config"), home, where, again),
     ]
-    yield from host_model.check_openclaw(config, entry, home, where)
+    yield from yaml_settings.check_openclaw(config, entry, home, where)
     yield from findings or [
         HealthFinding("ok", "OpenClaw loads MemTier and lets its hooks run", where)
     ]
@@ -180,7 +353,7 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
     except OSError:
         text = ""
     try:
-        provider = hermes_config.read_provider(text, str(path))
+        provider = yaml_settings.read_provider(text, str(path))
     except SettingsError as error:
         if "memtier" in text or plugin.exists():
             yield _error(str(error), str(path), "correct it")
@@ -214,7 +387,7 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
     else:
         where = str(top / "memtier.json")
         findings += check_command(plugin_config, home, where, again)
-        yield from host_model.check_hermes(plugin_config, home, where)
+        yield from yaml_settings.check_hermes(plugin_config, home, where)
     yield from findings or [HealthFinding("ok", "Hermes has MemTier for its memory", str(path))]
 
 

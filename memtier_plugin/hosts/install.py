@@ -19,15 +19,23 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import make_private_folder, remove_private_file, write_private_file
-from memtier_plugin.hosts import coding_agents, hermes_config, host_model
-from memtier_plugin.hosts.agent_events import CODING_AGENTS
-from memtier_plugin.hosts.json_comments import parse_json
-from memtier_plugin.hosts.json_files import format_json, open_section, read_json, read_text
-from memtier_plugin.hosts.launch import launch_command
-from memtier_plugin.hosts.project import INSTALLED_FILE, read_installed
-from memtier_plugin.hosts.requirements import require_mcp, require_writable
+from memtier_plugin.hosts import coding_agents, yaml_settings
+from memtier_plugin.hosts.coding_agents import require_mcp, require_writable
+from memtier_plugin.hosts.config_files import (
+    format_json,
+    open_section,
+    parse_json,
+    read_json,
+    read_text,
+)
+from memtier_plugin.hosts.project import (
+    CODING_AGENTS,
+    INSTALLED_FILE,
+    launch_command,
+    read_installed,
+)
 
 HOSTS: Final = ("openclaw", "hermes")
 COPY_SUFFIX: Final = ".before-memtier"  # suffix of a copy
@@ -98,13 +106,13 @@ def plan_changes(
         changes = [FileChange(path, text, why) for path, text, why in files]
         return [change for change in changes if change.before != change.text]
     plan = _plan_openclaw if host == "openclaw" else _plan_hermes
-    selected = host_model.is_consented(home, project)
+    selected = yaml_settings.is_consented(home, project)
     if use_host_model is None:
         planned = plan(home, project, selected)
     else:
         planned = plan(home, project, use_host_model)
-        path = host_model.settings_path(home, project)
-        text = host_model.select_model(
+        path = yaml_settings.settings_path(home, project)
+        text = yaml_settings.select_model(
             read_text(path) or "", str(path), use=use_host_model, selected=selected
         )
         if text or read_text(path) is not None:
@@ -244,8 +252,8 @@ def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange
     entry["hooks"].pop("allowPromptInjection", None)
     plugin_config = open_section(entry, "config", path)
     plugin_config |= {"command": launch_command(), "home": str(home), "project": project}
-    models = host_model.openclaw_models(config, str(path)) if consented else None
-    host_model.permit_openclaw(entry, models)
+    models = yaml_settings.openclaw_models(config, str(path)) if consented else None
+    yaml_settings.permit_openclaw(entry, models)
     why = "loads the plugin, selects the memory slot and permits the hooks"
     return [FileChange(path, format_json(config, read_text(path)), why)]
 
@@ -287,7 +295,7 @@ def _plan_hermes(home: Path, project: str, consented: bool) -> list[FileChange]:
         ),
         FileChange(
             settings,
-            hermes_config.set_provider(read_text(settings) or "", str(settings), "memtier"),
+            yaml_settings.set_provider(read_text(settings) or "", str(settings), "memtier"),
             "selects the memory provider",
         ),
     ]
@@ -301,14 +309,14 @@ def _without_memtier(path: Path, text: str) -> str | None:
     if coding_agents.is_config(path):
         return coding_agents.without_memtier(path, read_text(_copy_path(path)))
     if path.name == "project.yaml":
-        return host_model.restore_model(text, str(path), read_text(_copy_path(path)) or "")
+        return yaml_settings.restore_model(text, str(path), read_text(_copy_path(path)) or "")
     if path.name != "openclaw.json" and path != openclaw_config_path():
         if path.name != "config.yaml":
             return None
-        before = hermes_config.read_provider(
+        before = yaml_settings.read_provider(
             read_text(_copy_path(path)) or "", str(_copy_path(path))
         )
-        return hermes_config.restore_provider(text, str(path), before)
+        return yaml_settings.restore_provider(text, str(path), before)
     config = read_json(path, _BY_HAND)
     plugins = config.get("plugins", {})
     before = parse_json(read_text(_copy_path(path)) or "{}").get("plugins", {})

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.hosts.json_comments import parse_json
-from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.hosts.config_files import parse_json
+from memtier_plugin.operations.background import HealthFinding
 
 TOOLS: Final = ("memtier_search", "memtier_get", "memtier_store", "memtier_forget")
 OPENCLAW_HOOKS: Final = (

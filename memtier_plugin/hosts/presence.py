@@ -1,17 +1,73 @@
-"""Find the hosts on this machine, and which of them have MemTier.  Starts none of them."""
+"""Find the hosts on this machine, their projects, and those that went silent."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from memtier_plugin.hosts.agent_events import CODING_AGENTS
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.paths import resolve_home
+from memtier_plugin.hosts import install, yaml_settings
 from memtier_plugin.hosts.coding_agents import find_files
-from memtier_plugin.hosts.configured import DEFAULT_PROJECT
+from memtier_plugin.hosts.config_files import parse_json
 from memtier_plugin.hosts.install import HOSTS, hermes_home, openclaw_config_path, openclaw_state
-from memtier_plugin.hosts.project import read_installed
+from memtier_plugin.hosts.project import CODING_AGENTS, INSTALLED_FILE, read_installed
+from memtier_plugin.operations.background import HealthFinding
+from memtier_plugin.operations.hook_latency import last_calls
+
+# -- Find the project that a host is set up for by its own configuration, before its first turn
+#
+# A host can load the plugin without `memtier install` (`openclaw plugins install`, a folder among
+# Hermes' plugins). Then nothing but its configuration tells which project it will use.
+
+DEFAULT_PROJECT = "default"  # of every host, unless one is named
+
+
+def configured_project(home: Path) -> str | None:
+    """Return the project of the first host whose plugin of MemTier has this home, or None."""
+    for config in _plugin_configs():
+        with suppress(SettingsError):
+            named = config.get("home")
+            if resolve_home(named if isinstance(named, str) else None) == home:
+                project = config.get("project")
+                return project if isinstance(project, str) and project else DEFAULT_PROJECT
+    return None
+
+
+def _plugin_configs() -> Iterator[Mapping[str, Any]]:
+    """Yield the plugin's own configuration in each host that is set up to load it."""
+    plugins = section(read_json(install.openclaw_config_path()), "plugins")
+    entry = section(plugins, "entries", "memtier")
+    if entry.get("enabled") is True:
+        yield section(entry, "config")
+    with suppress(OSError, UnicodeDecodeError, SettingsError):
+        path = install.hermes_home() / "config.yaml"
+        if yaml_settings.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
+            yield section(read_json(path.with_name("memtier.json")))
+
+
+def read_json(path: Path) -> Any:
+    """Return a JSON document, None if it cannot be read."""
+    try:
+        return parse_json(path.read_text("utf-8") or "{}")
+    except (OSError, ValueError):
+        return None
+
+
+def section(config: Any, *names: str) -> Mapping[str, Any]:
+    """Return a nested section, empty if it is missing or not a mapping."""
+    for name in names:
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return config if isinstance(config, Mapping) else {}
+
+
+# -- Find the hosts on this machine, and which of them have MemTier.  Starts none of them
 
 _PROGRAMS: Final = {"claude-code": "claude", "vscode": "code"}  # the others by their own names
 
@@ -47,3 +103,96 @@ def find_places(host: str) -> tuple[Path, list[Path]]:
 def _find_folder(host: str) -> str | None:
     folder, files = find_places(host)
     return next((str(path) for path in (*files, folder) if path.exists()), None)
+
+
+# -- Notice from outside that a host no longer calls MemTier: its own session files go on without
+#
+# A host whose hooks were dropped, by an update or for want of trust, cannot say so.
+
+SILENCE: Final = timedelta(days=1)  # longer than any turn: a host calls when one begins
+_MOST_FILES: Final = 2_000  # of a host that are looked at; those of the newest folders first
+# Below a host's folder, where it keeps its sessions: their folders, and the files in each.
+_SESSIONS: Final = {
+    "claude-code": ("projects/*", "*.jsonl"),
+    "codex": ("sessions/*/*/*", "*.jsonl"),
+    "gemini": ("tmp/*/chats", "*.json*"),
+    "hermes": ("", "state.db"),
+    "openclaw": ("agents/*/agent", "openclaw-agent.sqlite"),
+}
+# When a database last had a turn: the host, or who only reads it, touches its files without one.
+_LAST_TURN: Final = {
+    "hermes": "SELECT max(timestamp) FROM messages",
+    "openclaw": "SELECT max(last_interaction_at) / 1000.0 FROM session_nodes",
+}
+
+
+def describe_silent_hosts(home: Path, now: datetime) -> list[str]:
+    """Describe each silent host in one line."""
+    return [
+        f"{finding.what}; `memtier doctor` looks why, `{finding.remedy}` sets it up again"
+        for finding in find_silent_hosts(home, now)
+    ]
+
+
+def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
+    """Yield each host that has MemTier, and had sessions a day after it last called."""
+    calls = last_calls(home)
+    installed = {record.get("host") for record in read_installed(home).values()}
+    for host in _SESSIONS:
+        called = calls.get(host)
+        since = called or (_installed_at(home) if host in installed else None)
+        if since is None or now - since < SILENCE:
+            continue
+
+        top, configs = find_places(host)
+        if host not in installed and not any(map(_names_memtier, configs)):
+            continue  # it was taken out
+        used = last_use(host)
+        if used and used > since + SILENCE:
+            silent = f"last called MemTier on {called:%Y-%m-%d}" if called else "never called it"
+            message = (
+                f"{host} {silent} and was used on {used:%Y-%m-%d}: nothing of it is remembered"
+            )
+            yield HealthFinding("error", message, str(top), f"memtier install {host}")
+
+
+def _installed_at(home: Path) -> datetime | None:
+    with suppress(OSError):
+        return _time_of(home / INSTALLED_FILE)
+    return None
+
+
+def _names_memtier(path: Path) -> bool:
+    with suppress(OSError):
+        return b"memtier" in path.read_bytes()
+    return False
+
+
+def last_use(host: str) -> datetime | None:
+    """Return when a session of a host was last written to, as far as its own files tell."""
+    folders, files = _SESSIONS[host]
+    top, _ = find_places(host)
+    return max(islice(_times(host, top, folders, files), _MOST_FILES), default=None)
+
+
+def _times(host: str, top: Path, folders: str, files: str) -> Iterator[datetime]:
+    dated = []
+    for folder in top.glob(folders) if folders else [top]:
+        with suppress(OSError):
+            dated.append((_time_of(folder), folder))
+    for _, folder in sorted(dated, reverse=True):
+        for path in folder.glob(files):
+            with suppress(OSError, ValueError, TypeError, OverflowError, sqlite3.Error):
+                yield _read_time(path, _LAST_TURN[host]) if host in _LAST_TURN else _time_of(path)
+
+
+def _read_time(path: Path, query: str) -> datetime:
+    """Ask a database of somebody else's, and leave no file beside it unless it is in use."""
+    used = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro{used}", uri=True)) as database:
+        [seconds] = database.execute(query).fetchone()
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _time_of(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

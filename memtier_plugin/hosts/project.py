@@ -1,12 +1,17 @@
-"""Find the project that the hosts of a home use.  Uses the standard library alone."""
+"""Find the project and the command by which hosts run this MemTier, and their events' names."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.operations.hook_latency import used_projects
+
+# -- Find the project that the hosts of a home use.  Uses the standard library alone
 
 INSTALLED_FILE: Final = "hosts/installed.json"
 
@@ -35,3 +40,62 @@ def hosts_project(home: Path) -> str | None:
     used = used_projects(home)
     among = [project for project in used if project in installed] if installed else used
     return next(iter([*among, *reversed(installed)]), None)
+
+
+# -- Name the command that runs this MemTier.  Uses the standard library alone: hooks import it
+
+
+def launch_command() -> list[str]:
+    """Return the command that runs this `memtier` from any working directory."""
+    beside = Path(sys.executable).with_name("memtier")
+    if beside.is_file() and os.access(beside, os.X_OK):
+        return [str(beside)]
+    return [sys.executable, "-m", "memtier_plugin"]
+
+
+# -- The events of coding agents' hooks, and the name that each agent has
+
+CODING_AGENTS: Final = (
+    *("claude-code", "codex", "cursor", "gemini", "goose", "opencode", "vscode", "windsurf", "zed"),
+)
+# What each event of an agent with hooks means; events that are not named are ignored.
+EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "claude-code": {
+        "SessionStart": "session_start",
+        "UserPromptSubmit": "prompt",
+        "PostToolUse": "tool",
+        "PostToolUseFailure": "tool",
+        "PreCompact": "compaction",
+        "SubagentStop": "subagent_end",
+        "Stop": "turn_end",
+        "SessionEnd": "session_end",
+    },
+    "codex": {
+        "SessionStart": "session_start",
+        "UserPromptSubmit": "prompt",
+        "PostToolUse": "tool",
+        "PreCompact": "compaction",
+        "Stop": "turn_end",
+    },
+    "gemini": {
+        "SessionStart": "session_start",
+        "BeforeAgent": "prompt",
+        "AfterTool": "tool",
+        "PreCompress": "compaction",
+        "AfterAgent": "turn_end",
+        "SessionEnd": "session_end",
+    },
+}
+# What an event is asked for alone.  Gemini CLI calls PreCompress before every request of a turn,
+# whether it compresses or not; only by hand does it mean what it says.
+MATCHERS: Final[Mapping[str, str]] = {
+    "PostToolUse": "*",
+    "PostToolUseFailure": "*",
+    "AfterTool": "*",
+    "PreCompress": "manual",
+}
+
+
+def agent_of(host: str) -> str:
+    """Return the name by which MemTier knows the agent."""
+    return f"{host}.main"

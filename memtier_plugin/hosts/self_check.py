@@ -21,11 +21,11 @@ from typing import Any, Final
 from memtier_plugin import __version__
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.resident_socket import stop_resident
-from memtier_plugin.hosts.conversation import STEP_SECONDS, converse
-from memtier_plugin.hosts.launch import launch_command
+from memtier_plugin.core.residents import stop_resident
+from memtier_plugin.hosts.agent_canary import STEP_SECONDS, converse
+from memtier_plugin.hosts.project import launch_command
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.operations.background import HealthFinding
 from memtier_plugin.storage.engine import describe_engine
 
 PROJECT: Final = "self-check"

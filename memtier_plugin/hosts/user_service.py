@@ -19,7 +19,7 @@ from memtier_plugin.core.paths import (
     remove_private_file,
     write_private_file,
 )
-from memtier_plugin.hosts.launch import launch_command
+from memtier_plugin.hosts.project import launch_command
 
 _UNIT: Final = """\
 [Unit]

@@ -10,9 +10,9 @@ from itertools import chain
 from typing import Any, Final, cast, get_args
 
 from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.formats import from_iso
 from memtier_plugin.core.records import Message, Origin, Role, ToolCall
 from memtier_plugin.core.structs import check_fields
-from memtier_plugin.core.times import from_iso
 from memtier_plugin.ingest.message_objects import chat_messages
 
 ROLE_ALIASES: Final = {

@@ -1,19 +1,35 @@
-"""Give messages their origin, where who hands them over does not say it.
-
-Results that strangers wrote are external.  What MemTier itself showed is the system's word,
-whoever hands it back: its tools' results, blocks and quoted lines prove nothing and are not found.
-"""
+"""Decide the origin of messages when they are recorded: whose words, held lines, confidences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
-from memtier_plugin.core.records import Message, ToolCall
+from memtier_plugin.core.errors import IndexProblem, NotFound
+from memtier_plugin.core.events import ConfideEvent, ForgetEvent
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run, ToolCall
+from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.speech import only_acknowledges
-from memtier_plugin.trust.fence import remove_quotes, says_more
-from memtier_plugin.trust.tool_calls import is_own_tool, unwrap_call
-from memtier_plugin.trust.tool_origins import brings_external_text
+from memtier_plugin.trust.confidences import Confidence, find_confidence
+from memtier_plugin.trust.escaping import remove_quotes, says_more
+from memtier_plugin.trust.external_text import ExternalText
+from memtier_plugin.trust.origins import (
+    brings_external_text,
+    effective_origin,
+    is_own_tool,
+    is_wrapper,
+    shown_lines,
+    unwrap_call,
+)
+
+# -- Give messages their origin, where who hands them over does not say it
+#
+# Results that strangers wrote are external.  What MemTier itself showed is the system's word,
+# whoever hands it back: its tools' results, blocks and quoted lines prove nothing and are not
+# found.
 
 
 def with_origins(messages: Sequence[Message], local: Sequence[str]) -> Sequence[Message]:
@@ -65,3 +81,213 @@ def _spoken(message: Message) -> Message:
 
 def _is_own(call: ToolCall) -> bool:
     return is_own_tool(unwrap_call(call.name, call.arguments)[0])
+
+
+# -- Tell which of an assistant's messages are held, since they carry what strangers wrote
+#
+# A message is held against the external text of its session: pages, mail, results of tools that
+# reach out, external lines that a memory tool showed; of this run and of earlier ones.
+
+_EARLIER: Final = 500  # newest entries of a session that are looked at, and
+_EARLIER_CHARS: Final = 400_000  # characters of them
+
+
+class HeldLines:
+    """Walks through the runs of an agent, as they are recorded."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._sessions: dict[str, ExternalText] = {}
+
+    def positions(self, run: Run, messages: Sequence[Message]) -> frozenset[int]:
+        """Return the positions of a run's messages that are held.
+
+        Args:
+            messages: the run's, in order; the runs of a session come in order too.
+        """
+        session = self._sessions.get(run.session)
+        if session is None:
+            session = ExternalText(self._actor.store.tokenizer.words)
+            if any(message.role == "assistant" for message in messages):
+                for entry in self._earlier(run):
+                    _add(session, entry)
+            self._sessions[run.session] = session
+        for text in run.seen:
+            session.add_external(text)
+        session.begin_run()
+        held = set()
+        for position, message in enumerate(messages):
+            if message.role == "assistant" and _is_held(session, message):
+                held.add(position)
+            else:
+                _add(session, message)
+        return frozenset(held)
+
+    def _earlier(self, run: Run) -> list[Entry]:
+        """Return what was recorded of the session before, the oldest first.
+
+        Whoever's turn it was, the assistant has read it.
+        """
+        store = self._actor.store
+        with suppress(IndexProblem), store.session() as reader:
+            scopes = reader.scopes(run.agent, run.sender, read_all=True)
+            rows = reader.newest_in_session(run.agent, run.session, scopes, _EARLIER)
+            stored = reader.items_by_row(rows)
+            entries, room = [], _EARLIER_CHARS
+            for row in rows:
+                entry = stored[row].item if row in stored else None
+                if isinstance(entry, Entry) and entry.run_id != run.run and room > 0:
+                    entries.append(entry)
+                    room -= len(entry.content)
+            return entries[::-1]
+        return []
+
+
+def _is_held(session: ExternalText, message: Message) -> bool:
+    if message.origin == "external":
+        return True
+    if not session:
+        return False
+    texts = [message.content, *(call.arguments for call in message.tool_calls)]
+    if any(map(session.is_carried_by, texts)):
+        return True
+    return session.read_in_run and not session.is_grounded("\n".join(texts))
+
+
+def _add(session: ExternalText, item: Message | Entry) -> None:
+    """Add what an item brings: external text, or words that are the user's or the machine's."""
+    origin = effective_origin(item) if isinstance(item, Entry) else item.origin or item.role
+    if origin == "external":
+        if item.role != "assistant":
+            session.add_external(item.content)
+    elif _is_shown_by_memory(item):
+        for line, external in shown_lines(item.content):
+            (session.add_external if external else session.add_trusted)(line)
+    elif origin == "user" or not session:
+        session.add_trusted(item.content)
+    # What else is said or printed after external text may have it from there: it proves nothing.
+
+
+def _is_shown_by_memory(item: Message | Entry) -> bool:
+    """Tell whether it is what a memory tool answered, called through a wrapper or not."""
+    name = item.tool.name if item.tool else ""
+    return item.origin == "system" and (is_own_tool(name) or is_wrapper(name))
+
+
+# -- Tell which runs are confidences when they are recorded, and mark what was written before
+
+_LAST: Final = 50  # newest entries of a session among which its last run is looked up
+_MOSTLY: Final = 10  # of which mostly suffice
+
+
+class Confidences:
+    """The confidences of one agent: decided when a run is written, marked when it is later."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
+
+    def is_private(self, run: Run, messages: Sequence[Message]) -> bool:
+        """Tell whether a run is a confidence.
+
+        It is if its host or its own words say so, if its session is marked private, or if the last
+        thing that was said before it announced a confidence.
+        """
+        if run.private or _confidences_in(messages):
+            return True
+        with suppress(IndexProblem), self._store.session() as reader:
+            if self._is_marked(reader, run):
+                return True
+            before = self._last_run(reader, run)
+            return any(confidence.after for confidence in _confidences_in(before))
+        return False
+
+    def mark_earlier(self, run: Run, messages: Sequence[Message]) -> None:
+        """Mark what a recorded run calls a confidence: what was said before it, or all of it.
+
+        Raises:
+            LedgerError, IndexProblem: it is not marked.
+        """
+        confidences = _confidences_in(messages)
+        if any(confidence.whole for confidence in confidences):
+            self.mark_session(run.session, run.sender)
+        elif any(confidence.before for confidence in confidences):
+            with self._store.session() as reader:
+                items = [entry.id for entry in self._last_run(reader, run)]
+            self._mark(items)
+
+    def mark_session(self, session: str, sender: str | None = None) -> tuple[str, ...]:
+        """Make a session a confidence, what is yet to be said in it included; return its entries.
+
+        Facts that rest on them alone are forgotten, and so are the summaries that quote them.
+
+        Args:
+            sender: only what this person says in it.
+
+        Raises:
+            NotFound: the agent has no such session.
+            LedgerError, IndexProblem: it is not marked.
+        """
+        self._store.catch_up_all()
+        with self._store.session() as reader:
+            stored = reader.items(reader.ids_in_session(self._actor.agent, session))
+        items = [i for i, line in stored.items() if _is_of(line.item, sender)]
+        if not items:
+            raise NotFound(f"{self._actor.agent} has no session {session!r}")
+        self._mark(items, session, sender)
+        return tuple(items)
+
+    def _mark(
+        self, items: Collection[str], session: str | None = None, sender: str | None = None
+    ) -> None:
+        if not items:
+            return
+        with self._store.session() as reader:
+            facts = [
+                stored.item.id
+                for stored in reader.items(reader.facts_citing(items)).values()
+                if isinstance(stored.item, Fact) and stored.item.shelf
+            ]
+            facts += [
+                stored.item.id
+                for stored in reader.items(reader.dependent_facts(items)).values()
+                if isinstance(stored.item, Fact) and not stored.item.private_to
+            ]
+        marked = ConfideEvent(items=tuple(items), session=session, sender=sender)
+        events: list[JournalEvent] = [self._actor.event(marked)]
+        if facts:
+            events.append(self._actor.event(ForgetEvent(items=tuple(dict.fromkeys(facts)))))
+        self._store.append_events(events, shared=True)
+
+    def _is_marked(self, reader: Reader, run: Run) -> bool:
+        """Tell whether the session of a run was marked private as a whole."""
+        marks = reader.events(kinds=[ConfideEvent.KIND], agent=run.agent)
+        sessions = map(ConfideEvent.of, marks)
+        return any(
+            mark.session == run.session and mark.sender in (None, run.sender) for mark in sessions
+        )
+
+    def _last_run(self, reader: Reader, run: Run) -> list[Entry]:
+        """Return what was said last in the session of a run before it."""
+        rows = reader.newest_in_session(
+            run.agent, run.session, reader.scopes(run.agent, run.sender), _LAST
+        )
+        last: list[Entry] = []
+        for newest in (rows[:_MOSTLY], rows):
+            stored = reader.items_by_row(newest)
+            entries = [stored[row].item for row in newest if row in stored]
+            earlier = [e for e in entries if isinstance(e, Entry) and e.run_id != run.run]
+            last = [entry for entry in earlier if entry.run_id == earlier[0].run_id]
+            if len(last) < len(earlier):  # or else it may begin before them
+                break
+        return last
+
+
+def _is_of(item: Entry | Fact, sender: str | None) -> bool:
+    return sender is None or (isinstance(item, Entry) and item.sender == sender)
+
+
+def _confidences_in(messages: Sequence[Message | Entry]) -> list[Confidence]:
+    """Return what the people who speak make confidences."""
+    spoken = (m.content for m in messages if m.role == "user" and m.origin in (None, "user"))
+    return [confidence for text in spoken if (confidence := find_confidence(text))]

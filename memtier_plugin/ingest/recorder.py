@@ -10,15 +10,11 @@ from typing import Final
 
 from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.records import Entry, Message, Run
-from memtier_plugin.core.usage_events import LimitEvent
-from memtier_plugin.ingest.confidences import Confidences
-from memtier_plugin.ingest.delivery_keys import Delivery, key_after
-from memtier_plugin.ingest.held_lines import HeldLines
-from memtier_plugin.ingest.origins import with_origins
-from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.core.upkeep_events import LimitEvent
+from memtier_plugin.ingest.origins import Confidences, HeldLines, with_origins
+from memtier_plugin.ingest.sessions import Delivery, Session, key_after
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.new_run import NewRun
-from memtier_plugin.storage.quota import NEAR_SHARE, Quota
+from memtier_plugin.storage.protocol import NEAR_SHARE, NewRun, Quota
 
 _LINE: Final = 600  # bytes of an entry's line beside its content
 _TOGETHER: Final = 1000  # messages of an import that are appended and indexed together

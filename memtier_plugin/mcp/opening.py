@@ -19,8 +19,8 @@ from queue import SimpleQueue
 from typing import IO, Any, Final
 
 from memtier_plugin import __version__
-from memtier_plugin.core.json_text import parse_json_text
-from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.concurrency import Mutex
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.mcp.definitions import INSTRUCTIONS
 
 NAMES: Final = {"name": "memtier", "title": "MemTier", "version": __version__}

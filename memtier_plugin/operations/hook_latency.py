@@ -15,10 +15,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_private_folder, write_private_file
-from memtier_plugin.core.times import from_iso, to_iso
 
 MAX_NOTED: Final = 200  # agents and hooks in a file; the least recent go first
 SLOWEST_DAYS: Final = 30  # for which the slowest call is reported

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerWriteError
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, write_private_file
-from memtier_plugin.core.times import from_iso, to_iso
 
 LOCK_NAME: Final = ".daemon.lock"  # held by the daemon of the project
 STARTUP_GRACE: Final = timedelta(minutes=2)  # for a started daemon to begin

@@ -15,22 +15,21 @@ from itertools import islice
 from typing import Any, Final
 
 from memtier_plugin.core.errors import CapReached, EndpointError, LedgerError, SettingsError
-from memtier_plugin.core.event_payload import EventPayload
+from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import EmbedEvent, new_event
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import count_tokens
+from memtier_plugin.credit.regression import RegressionGate, read_baseline
 from memtier_plugin.providers.embedding.load import UnavailableEmbedder
-from memtier_plugin.providers.embedding.quantise import cosine_similarity, quantise
 from memtier_plugin.providers.embedding.remote import (
     BATCH_TEXTS,
     MAX_TEXT_CHARS,
     PROBE_TEXT,
     EndpointEmbedder,
 )
+from memtier_plugin.providers.embedding.vectors import cosine_similarity, quantise
 from memtier_plugin.providers.pricing import EmbeddingBudget, Meter, format_cost
-from memtier_plugin.regression.baseline import read_baseline
-from memtier_plugin.regression.gate import RegressionGate
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.vector_coverage import VectorCoverage

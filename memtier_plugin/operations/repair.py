@@ -1,7 +1,4 @@
-"""Repair what loses nothing by it, for `doctor --fix`, and report each repair.
-
-What a person has to decide (an unreadable line, a foreign file) stays, and `doctor` reports it.
-"""
+"""Repair what loses nothing by it, for `doctor --fix`; drop recalls beyond their retention."""
 
 from __future__ import annotations
 
@@ -9,17 +6,24 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import IndexProblem, MemTierError
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.paths import socket_path, tighten_mode
+from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.facts.writer import FactWriter
-from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.operations.background import HealthFinding
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.quota import format_bytes
-from memtier_plugin.storage.recovery import find_unfinished, remove_unfinished
+from memtier_plugin.storage.home_files import find_unfinished, remove_unfinished
+from memtier_plugin.storage.protocol import format_bytes
 from memtier_plugin.storage.store import Store
+
+# -- Repair what loses nothing by it, for `doctor --fix`, and report each repair
+#
+# What a person has to decide (an unreadable line, a foreign file) stays, and `doctor` reports it.
 
 Progress = Callable[[int, int], None]
 
@@ -128,3 +132,14 @@ def _index(store: Store, progress: Progress) -> Iterator[Repair]:
         if store.incomplete or behind:
             lines = store.catch_up_all()
             yield Repair(f"read {lines} lines that the index lacked", ", ".join(behind[:3]))
+
+
+# -- Drop recalls from the journal when they are older than the retention
+
+
+def expire_recalls(store: Store, now: datetime) -> int:
+    """Remove recalls from the journal that are older than the retention; return how many."""
+    days = timedelta(days=store.settings.journal.retention_days)
+    dropped = store.expire_events(RecallEvent.KIND, now - days)
+    store.expire_events(DeliverEvent.KIND, now - days)
+    return dropped

@@ -19,16 +19,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import finalize
 
+from memtier_plugin.core.concurrency import Mutex, WorkerPool
 from memtier_plugin.core.errors import (
     ContextTooLong,
     EndpointError,
     EndpointRefused,
     SettingsError,
 )
-from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.settings.schema import ENDPOINT_PREFIX, Endpoint
-from memtier_plugin.core.workers import WorkerPool
 from memtier_plugin.providers.endpoint_errors import to_endpoint_error
 
 if TYPE_CHECKING:

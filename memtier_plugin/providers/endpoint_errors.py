@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from memtier_plugin.core.concurrency import TooManyJobs
 from memtier_plugin.core.errors import AnswerLost, ContextTooLong, EndpointError, EndpointRefused
-from memtier_plugin.core.workers import TooManyJobs
 
 # How servers word that a request exceeds the context of the model, in order: OpenAI and vLLM;
 # llama.cpp (also with status 500) and its Python server; Ollama and LM Studio; Anthropic, Gemini,

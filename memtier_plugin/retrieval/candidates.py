@@ -14,7 +14,7 @@ from heapq import nlargest
 from itertools import chain
 from typing import Final
 
-from memtier_plugin.core import allowance
+from memtier_plugin.core import concurrency
 from memtier_plugin.core.results import Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval import ranking
@@ -94,7 +94,7 @@ class SearchView:
         Raises:
             DeadlineExceeded: the deadline has passed.
         """
-        allowance.require()
+        concurrency.require()
         if self._until is not None and time.monotonic() > self._until:
             raise DeadlineExceeded("the deadline has passed")
 

@@ -9,15 +9,15 @@ from typing import Any
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END
+from memtier_plugin.core.formats import ID_LENGTH, MIN_ID_END
 from memtier_plugin.core.records import JournalEvent, count_tokens
-from memtier_plugin.retrieval.contributions import (
+from memtier_plugin.retrieval.hits import read_hits
+from memtier_plugin.retrieval.ranking import (
     RECOMPUTED,
     credits_of,
     explain_journalled,
     read_in_full,
 )
-from memtier_plugin.retrieval.hits import read_hits
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.why import ItemExplainer
 from memtier_plugin.storage.actor import Actor

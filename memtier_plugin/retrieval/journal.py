@@ -8,16 +8,16 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Final
 
-from memtier_plugin.core.cause_events import DeliverEvent
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.events import RankedItem, RecallEvent
-from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING, JournalEvent
 from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.schema import Weights
-from memtier_plugin.core.times import to_iso
-from memtier_plugin.retrieval.already_shown import AlreadyShown
+from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.retrieval.plan import RecallPlan
+from memtier_plugin.retrieval.session import AlreadyShown
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.protocol import LOCK_SECONDS
 from memtier_plugin.storage.state import is_offer, settle_offers

@@ -1,12 +1,8 @@
-"""Choose the lines worth showing: by the kind of prompt, by currency, by the floor.
-
-Each rule is a module of its own (`prompt_kind`, `replacement`, `non_answers`, `floor`, `standing`,
-`session_lines`); here they meet.  A search shows what does not pass after what does.
-"""
+"""Choose the lines worth showing: by kind of prompt and currency; none that answers nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -15,17 +11,15 @@ from typing import Final
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import FloorLevel, Hit
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.retrieval.already_shown import AlreadyShown
 from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
-from memtier_plugin.retrieval.contradictions import hit_time
-from memtier_plugin.retrieval.evidence import QueryEvidence
-from memtier_plugin.retrieval.floor import Judged, apply_floor, block_bar, mark_nearest, refuse_all
-from memtier_plugin.retrieval.non_answers import (
-    find_non_answers,
-    keep_answering,
-    leave_out_letters,
-    leave_out_restated,
-    let_replies_answer,
+from memtier_plugin.retrieval.duplicates import find_restated, hit_time
+from memtier_plugin.retrieval.floor import (
+    Judged,
+    QueryEvidence,
+    apply_floor,
+    block_bar,
+    mark_nearest,
+    refuse_all,
 )
 from memtier_plugin.retrieval.plan import Candidates, Query, Selection
 from memtier_plugin.retrieval.prompt_kind import SHORT_PROMPT_WORDS, PromptKinds
@@ -37,14 +31,187 @@ from memtier_plugin.retrieval.replacement import (
     mark_replaced,
     newest_first,
     put_current_first,
+    with_evidence_of,
 )
 from memtier_plugin.retrieval.routing import RoutedHits
-from memtier_plugin.retrieval.session_lines import newest_of_session, select_last
+from memtier_plugin.retrieval.session import (
+    NOTE,
+    AlreadyShown,
+    is_left_behind,
+    newest_of_session,
+    read_working,
+    select_last,
+)
 from memtier_plugin.retrieval.standing import read_standing, select_standing
 from memtier_plugin.retrieval.succession import Rarity
-from memtier_plugin.retrieval.working_memory import NOTE, is_left_behind, read_working
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
+from memtier_plugin.text.phrases import is_standing_instruction
+from memtier_plugin.text.speech import only_asks
+from memtier_plugin.text.tokenizer import distinct_tokens, ngrams, plain_words
+from memtier_plugin.trust.external_text import missing_statement
+
+# -- Leave out of a block what answers nothing, and what repeats another line.  Pure
+#
+# An earlier question shares more words with a prompt than the statement that answers it.  As a
+# weight on all questions that would hurt, as many instructions are put as questions; in a block a
+# question loses its line only where it repeats the prompt and a statement competes for the line.
+
+_JUDGED: Final = 40  # hits that are looked at: more never come into a block
+_LEAST_COSINE: Final = 0.25  # below it meaning is no evidence
+_REPEATED: Final = 0.6  # of a question's words that the prompt has, for it to repeat the prompt
+_SIMILAR: Final = 0.65  # of the n-grams of two words (Dice), for one to be a form of the other
+_MIN_LETTERS: Final = 5  # of a word that others are compared with
+
+Split = Callable[[str], Sequence[str]]
+
+
+def find_non_answers(
+    hits: Sequence[Hit],
+    terms: Collection[str],
+    words: Split,
+    *,
+    rivals: Sequence[Hit] = (),
+    all_questions: bool = False,
+) -> dict[str, str]:
+    """Return, by id, why a hit answers nothing.
+
+    Args:
+        terms: the words of the query.
+        words: how a text is taken apart into such words.
+        rivals: all that was found, with what the conversation shows already.
+        all_questions: whether no question answers anything, whatever competes.
+    """
+    reasons: dict[str, str] = {}
+    questions: list[Hit] = []
+    for hit in hits[:_JUDGED]:
+        missing = missing_statement(hit.item)
+        if missing == "receipt":
+            reasons[hit.id] = missing
+        elif missing == "question":
+            questions.append(hit)
+    repeated = (h for h in questions if all_questions or _repeats(h.text, terms, words))
+    if questions and (all_questions or any(map(_competes, (*hits, *rivals)[: 2 * _JUDGED]))):
+        reasons.update((hit.id, "question") for hit in repeated)
+    return reasons
+
+
+def _competes(hit: Hit) -> bool:
+    """Return whether a hit is a statement that may answer what an earlier question asks."""
+    answers = hit.evidence is None or _has_own_evidence(hit)
+    return answers and not missing_statement(hit.item)
+
+
+def let_replies_answer(hits: Sequence[Hit], no_answers: Sequence[Hit]) -> tuple[Hit, ...]:
+    """Return hits in which the turn after a question has the question's evidence, too.
+
+    Args:
+        no_answers: the hits that answer nothing, questions among them.
+    """
+    questions = {
+        (hit.item.session_id, hit.item.turn): hit
+        for hit in no_answers
+        if isinstance(hit.item, Entry) and only_asks(hit.text)
+    }
+
+    def question(hit: Hit) -> Sequence[Hit]:
+        item = hit.item
+        before = (item.session_id, item.turn - 1) if isinstance(item, Entry) else ("", 0)
+        return [questions[before]] if before in questions else []
+
+    return tuple(with_evidence_of(hit, question(hit)) for hit in hits)
+
+
+def keep_answering(judged: Judged) -> Judged:
+    """Return what was judged with no lines but those that share words or meaning with the query."""
+    weak = {
+        hit.id: "weak"
+        for hit in judged.hits
+        if hit.evidence is not None and not _has_own_evidence(hit)
+    }
+    hits = tuple(hit for hit in judged.hits if hit.id not in weak)
+    silent = judged.silent or ("" if hits or not weak else "nothing found answers the question")
+    return replace(judged, hits=hits, left_out={**judged.left_out, **weak}, silent=silent)
+
+
+def leave_out_letters(judged: Judged, terms: Collection[str], words: Split) -> Judged:
+    """Return what was judged without the hits that share no more than letters with the query.
+
+    Not so a hit that has a form of one of its words: a typo, an inflection, a compound.
+    """
+    weak = [hit for hit in judged.hits[:_JUDGED] if _lacks_evidence(hit)]
+    left_out = {hit.id: "letters" for hit in weak if not _resembles(hit.text, terms, words)}
+    if not left_out:
+        return judged
+    hits = tuple(hit for hit in judged.hits if hit.id not in left_out)
+    silent = judged.silent or ("" if hits else "nothing found shares a word with the prompt")
+    return replace(judged, hits=hits, left_out={**judged.left_out, **left_out}, silent=silent)
+
+
+def leave_out_restated(judged: Judged, words: Split) -> Judged:
+    """Return what was judged with nothing said twice; what stays has the better of both places."""
+    restated = find_restated(judged.hits[:_JUDGED], words)
+    if not restated:
+        return judged
+    by_id = {hit.id: hit for hit in judged.hits}
+    hits = {restated.get(hit.id, hit.id): None for hit in judged.hits}
+    left_out = {**judged.left_out, **dict.fromkeys(restated, "restated")}
+    return replace(judged, hits=tuple(by_id[item] for item in hits), left_out=left_out)
+
+
+def _repeats(question: str, terms: Collection[str], words: Split) -> bool:
+    """Return whether an earlier question asks about what the prompt is about."""
+    wanted = {*words(question)}
+    return bool(wanted) and len(wanted.intersection(terms)) >= _REPEATED * len(wanted)
+
+
+def _has_own_evidence(hit: Hit) -> bool:
+    evidence = hit.evidence
+    return evidence is not None and (evidence.own_coverage > 0 or evidence.cosine >= _LEAST_COSINE)
+
+
+def _lacks_evidence(hit: Hit) -> bool:
+    """Return whether nothing speaks for a hit but letters that it shares with the query."""
+    evidence, item = hit.evidence, hit.item
+    is_page = isinstance(item, Fact) and bool(item.shelf)
+    if evidence is None or is_page or is_standing_instruction(hit.text):
+        return False
+    return not (
+        evidence.coverage
+        or evidence.time
+        or evidence.speaker
+        or evidence.cosine >= _LEAST_COSINE
+        or hit.signals.get("source")
+    )
+
+
+def _resembles(text: str, terms: Collection[str], words: Split) -> bool:
+    """Return whether a text has a word that is a form of one of the query's.
+
+    A typo, an inflection or a compound: most of their n-grams agree, or one ends or begins with
+    the other.
+    """
+    text = distinct_tokens(text)
+    theirs = {word for word in (*words(text), *plain_words(text)) if len(word) >= _MIN_LETTERS}
+    return any(
+        is_similar(term, word) for term in terms if len(term) >= _MIN_LETTERS for word in theirs
+    )
+
+
+def is_similar(first: str, second: str) -> bool:
+    """Return whether two words, each of some length, are spelt alike."""
+    short, long = sorted((first, second), key=len)
+    if long.startswith(short) or long.endswith(short):
+        return True
+    of_first, of_second = ngrams(first), ngrams(second)
+    shared = len(of_first & of_second)
+    return 2 * shared >= _SIMILAR * (len(of_first) + len(of_second))
+
+
+# -- Choose the lines worth showing: by the kind of prompt, by currency, by the floor
+#
+# Each rule is a module of its own (`prompt_kind`, `replacement`, `non_answers`, `floor`,
+# `standing`, `session_lines`); here they meet.  A search shows what does not pass after what does.
 
 ASKED_LEVEL: Final[FloorLevel] = (
     "quiet"  # of what answers a question: a wrong answer is worse than none

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from memtier_plugin.core.records import FOR_PROMPTS
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Route, Step
 from memtier_plugin.retrieval.block import BlockPlan, keep_injectable
-from memtier_plugin.retrieval.contradictions import StatedValue
+from memtier_plugin.retrieval.duplicates import StatedValue
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
 from memtier_plugin.retrieval.query import Viewer

@@ -8,8 +8,7 @@ from functools import cache
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.text.grammar import common_words
-from memtier_plugin.text.lexicon import LANGUAGES, Lexicon, lexicon, words_of
+from memtier_plugin.text.lexicon import LANGUAGES, Lexicon, common_words, lexicon, words_of
 
 _WORD: Final = regex.compile(r"[\w]+")
 _UNSPACED: Final = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")

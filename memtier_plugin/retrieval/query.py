@@ -1,28 +1,229 @@
-"""A query: who asks, how much each of its words counts, which times it names, what it asks for.
-
-Pure.
-"""
+"""A query: who asks, which words say its topic, which times and projects it names."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.retrieval.project_names import weigh_names, without_names
-from memtier_plugin.retrieval.topic_words import query_language, ranking_terms, topic_terms
+from memtier_plugin.retrieval.prompt_words import (
+    likeliest_language,
+    split_words,
+    tokenize,
+    vocabulary,
+)
 from memtier_plugin.retrieval.visibility import Asker, is_visible
 from memtier_plugin.text.dates.spans import TimeSpan, find_time_spans
-from memtier_plugin.text.lexicon import LANGUAGES
+from memtier_plugin.text.lexicon import LANGUAGES, lexicon, words_of
 from memtier_plugin.text.phrases import Words
 from memtier_plugin.text.tokenizer import Tokenizer
-from memtier_plugin.trust.fence import remove_blocks
+from memtier_plugin.trust.escaping import remove_blocks
+
+if TYPE_CHECKING:
+    from memtier_plugin.storage.readers import Reader
+
+
+# -- Find the words that say what a text is about, in its language.  Pure
+#
+# The index leaves out the function words of English alone.  The idf does not keep those of other
+# languages low everywhere: the "你" of a question is rare among lines about others.  As evidence
+# that a line fits, "der", "ist" and "的" count nothing, nor does the "many" of "how many".
+
+
+def query_language(text: str) -> str:
+    """Return the language that a query is most likely in."""
+    return likeliest_language(text, split_words(text))
+
+
+def topic_terms(
+    text: str, terms: Collection[str], language: str, tokenizer: Tokenizer
+) -> Collection[str]:
+    """Return the index words of a query that say what it is about; all where none does.
+
+    Args:
+        terms: the words of the text, as the tokenizer makes them.
+    """
+    if lexicon(language).unspaced:
+        between = _terms_between(text, language, tokenizer)
+        topic = {term for term in terms if term in between or term.isascii()}
+    else:
+        empty = _empty_terms(language, tokenizer.language)
+        topic = {term for term in terms if term not in empty}
+    return topic or terms
+
+
+def ranking_terms(topic: Collection[str]) -> set[str]:
+    """Return the index words that count in full in a ranking: a topic's, and their characters."""
+    return {*topic, *(character for term in topic if not term.isascii() for character in term)}
+
+
+def count_content(text: str) -> tuple[int, list[str]]:
+    """Return how many words of content a text has, and those words.
+
+    None of a closed class is one, nor a noun that only points into the conversation ("thing").
+    Where words are not separated, two letters count as a word.
+    """
+    units = split_words(text)
+    language = likeliest_language(text, units)
+    classes = lexicon(language)
+    empty = _empty_words(language) | classes.abstract_subjects
+    units = [*"".join(units)] if classes.unspaced else units
+    tokens = tokenize(units, vocabulary(language))
+    content = [word for word, of in tokens if not of and word not in empty]
+    return (len(content) + 1) // 2 if classes.unspaced else len(content), content
+
+
+@cache
+def _empty_words(language: str) -> frozenset[str]:
+    words = lexicon(language)
+    if language == "english":  # the index has hardly any others
+        return words.query_words
+    return words.function_words.union(
+        words.query_words,
+        words.negations,
+        words.first_person,
+        words.first_possessive,
+        words.second_person,
+        words.third_person,
+        words.contrasts,
+    )
+
+
+@cache
+def _empty_terms(language: str, stemmed_as: str) -> frozenset[str]:
+    words = Tokenizer(stemmed_as).words
+    return frozenset(term for word in _empty_words(language) for term in words(word))
+
+
+def _terms_between(text: str, language: str, tokenizer: Tokenizer) -> set[str]:
+    """Return the index words between function words, where words are not separated.
+
+    A character by itself counts only where it stands alone: two together are most of a word.
+    """
+    empty = _empty_words(language)
+    longest = max(map(len, empty))
+    folded = text.casefold()
+    terms: set[str] = set()
+    start = position = 0
+
+    def take(run: str) -> None:
+        words = tokenizer.words(run)
+        pairs = [word for word in words if len(word) > 1]
+        terms.update(pairs or words)
+
+    while position < len(folded):
+        ahead = folded[position : position + longest]
+        size = next((n for n in range(len(ahead), 0, -1) if ahead[:n] in empty), 0)
+        if size:
+            take(folded[start:position])
+            start = position = position + size
+        else:
+            position += 1
+    take(folded[start:])
+    return terms
+
+
+# -- Names of a project in a query: "ecommerce-api" says which project, and little of what is asked
+#
+# Every line of a project may have its name, or a part of it ("api"), so that its parts would
+# outweigh the topic.  Together they count as one word, and n-grams and vectors leave the name out.
+# Not every word with a hyphen is a name: one is known if it is the project's or the agent's, or if
+# what is stored calls it so ("the ecommerce-api project", "ecommerce-api/").  Pure.
+
+MAX_LINES: Final = 24  # that are read for whether they call it a project
+# Possessive, and only from the start of a word: linear in texts without a space.
+_IDENTIFIER: Final = regex.compile(r"(?<![\p{L}\p{N}])[\p{L}\p{N}]++(?:[-_.][\p{L}\p{N}]++)++")
+_MAX_IDENTIFIERS: Final = 4  # of a query that are looked up
+_MAX_CHARS: Final = 64  # of an identifier
+
+
+def find_identifiers(text: str) -> list[str]:
+    """Return the words of several parts that may be names, in lower case."""
+    matches = (match[0].casefold() for match in _IDENTIFIER.finditer(text))
+    names = (name for name in matches if len(name) <= _MAX_CHARS and _has_letters(name))
+    return [*dict.fromkeys(names)][:_MAX_IDENTIFIERS]
+
+
+def _has_letters(identifier: str) -> bool:
+    return identifier[0].isalpha() and identifier[-1].isalpha()
+
+
+def find_project_names(
+    text: str, known: Collection[str], lines_with: Callable[[str], Iterable[str]]
+) -> tuple[str, ...]:
+    """Return the identifiers of a query that name the project.
+
+    Args:
+        known: the names of the project and its agent.
+        lines_with: returns some stored texts that have an identifier.
+    """
+    known = {name.casefold() for name in known}
+    return tuple(
+        identifier
+        for identifier in find_identifiers(text)
+        if identifier in known or is_called_project(identifier, lines_with(identifier))
+    )
+
+
+def read_project_names(
+    reader: Reader, scopes: Sequence[int], text: str, known: Collection[str]
+) -> tuple[str, ...]:
+    """Return the same, by what is stored."""
+    if not find_identifiers(text):
+        return ()
+
+    def lines_with(word: str) -> list[str]:
+        rows = [*reader.match_words(scopes, {word: 1.0}, MAX_LINES).rows.get(word, ())]
+        return [stored.item.text for stored in reader.items_by_row(rows[:MAX_LINES]).values()]
+
+    return find_project_names(text, known, lines_with)
+
+
+def is_called_project(identifier: str, texts: Iterable[str]) -> bool:
+    """Return whether a text calls an identifier a project, or shows it as a folder."""
+    pattern = _naming(identifier)
+    return any(pattern.search(text) for text in texts)
+
+
+@cache
+def _naming(identifier: str) -> regex.Pattern[str]:
+    name = rf"(?<![\w./-])[`'\"“«]?{regex.escape(identifier)}[`'\"”»]?"
+    nouns = "|".join(sorted(map(regex.escape, words_of("project_nouns"))))
+    folder = rf"(?m:(?<![\w.-]){regex.escape(identifier)}/(?:\s|$))"
+    return regex.compile(
+        rf"(?i){name}[\s-]+(?:{nouns})\b|\b(?:{nouns})(?:\s+\w+)?[\s:]+{name}(?![\w/-])|{folder}"
+    )
+
+
+def weigh_names(
+    weights: Mapping[str, float], names: Collection[str], words: Callable[[str], list[str]]
+) -> dict[str, float]:
+    """Return the weights of a query's words where those of each name share that of one word."""
+    weighed = dict(weights)
+    for name in names:
+        parts = [word for word in dict.fromkeys(words(name)) if word in weighed]
+        for part in parts:
+            weighed[part] = min(weighed[part], 1 / len(parts))
+    return weighed
+
+
+def without_names(text: str, names: Collection[str]) -> str:
+    """Return a text without these names; the same text if it has little else."""
+    if not names:
+        return text
+    rest = _IDENTIFIER.sub(lambda match: "" if match[0].casefold() in names else match[0], text)
+    return rest if regex.search(r"\p{L}{3}", rest) else text
+
+
+# -- A query: who asks, how much each of its words counts, which times it names, what it asks for
+#
+# Pure.
 
 MAX_QUERY_CHARS: Final = 20_000  # of a query that are looked at
 _MOST_QUESTIONS: Final = 5  # of a prompt that are looked at one by one

@@ -15,36 +15,37 @@ from functools import cached_property, partial
 from typing import Final
 
 from memtier_plugin.core import plugins
+from memtier_plugin.core.concurrency import delayed_collection
 from memtier_plugin.core.errors import RerankUnavailable
-from memtier_plugin.core.garbage import delayed_collection
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
 from memtier_plugin.core.settings.schema import AgentRights, Settings
-from memtier_plugin.core.times import aware
 from memtier_plugin.retrieval import routing
-from memtier_plugin.retrieval.already_shown import AlreadyShown
 from memtier_plugin.retrieval.block import BlockPlan, passage_size
 from memtier_plugin.retrieval.candidates import Expansion
-from memtier_plugin.retrieval.contradictions import (
+from memtier_plugin.retrieval.duplicates import (
     StatedValue,
+    collapse_duplicates,
+    find_copies,
     mark_ended,
     mark_namesakes,
     rank_newest_first,
     stated_values,
 )
-from memtier_plugin.retrieval.duplicates import collapse_duplicates, find_copies
 from memtier_plugin.retrieval.floor import Judged
-from memtier_plugin.retrieval.follow_up import FollowUp, follow_up
-from memtier_plugin.retrieval.hits import read_hits, with_added
+from memtier_plugin.retrieval.hits import PageReader, read_hits, with_added
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
 from memtier_plugin.retrieval.judgement import Judge
-from memtier_plugin.retrieval.pages import PageReader
 from memtier_plugin.retrieval.plan import Candidates, Query, RecallPlan, Routed, Selection
-from memtier_plugin.retrieval.project_names import read_project_names, without_names
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
-from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, Viewer, clean_query
-from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
+from memtier_plugin.retrieval.query import (
+    MAX_QUERY_CHARS,
+    Viewer,
+    clean_query,
+    read_project_names,
+    without_names,
+)
 from memtier_plugin.retrieval.replacement import mark_replaced
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
@@ -52,13 +53,16 @@ from memtier_plugin.retrieval.search import (
     Ranker,
     Search,
     SearchResult,
+    add_unindexed,
+    embed_newest,
+    embed_query,
     find_ranker,
     plugin_signals,
+    read_unindexed,
 )
-from memtier_plugin.retrieval.session_lines import refresh_for
+from memtier_plugin.retrieval.session import AlreadyShown, FollowUp, follow_up, refresh_for
 from memtier_plugin.retrieval.standing import own_orders
 from memtier_plugin.retrieval.subject import SubjectFinder
-from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Evidence, Hit
-from memtier_plugin.retrieval.contradictions import hit_time
+from memtier_plugin.retrieval.duplicates import hit_time
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.retrieval.statements import Statement, Word, statements
 from memtier_plugin.retrieval.succession import (

@@ -19,8 +19,8 @@ from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
     from memtier_plugin.providers.reranking import Reranker
-    from memtier_plugin.retrieval.pages import PageReader
-    from memtier_plugin.storage.index.pages import Page
+    from memtier_plugin.retrieval.hits import PageReader
+    from memtier_plugin.storage.index.overviews import Page
 
 SHARE: Final = 0.7  # of the time left; choosing and packing lines needs the rest
 NOT_RERANKED: Final = "not reranked"  # in the label of a recall that kept the first order

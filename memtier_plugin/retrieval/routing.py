@@ -21,7 +21,7 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Action, Depth, Hit, Route
 from memtier_plugin.core.settings.schema import RouterDoubts
-from memtier_plugin.retrieval.contradictions import StatedValue
+from memtier_plugin.retrieval.duplicates import StatedValue
 from memtier_plugin.text.lexicon import lexicon
 
 SCORE_RANGE: Final = 0.475  # part of the range of scores, from the best down, that is worth a line

@@ -1,29 +1,50 @@
-"""From a query to ranked rows, by the profile of the settings, within a deadline.
-
-`recall_first` gathers candidates (`candidates`), scores them by a table of signals (`signals`) and
-adds these up by weight (`ranking`).  Other profiles are rankers of plugins (`Ranker`).
-"""
+"""From a query to ranked rows within a deadline: its vector, its ranker, lines not indexed yet."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.results import Evidence, Signal, Step
+from memtier_plugin.core.errors import EmbeddingUnavailable, LedgerError
+from memtier_plugin.core.events import ForgetEvent, WithdrawEvent, payload_of
+from memtier_plugin.core.paths import PROJECT_JOURNAL
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.results import Evidence, Hit, Signal, Step
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.providers.embedding.load import UnavailableEmbedder
+from memtier_plugin.providers.embedding.vectors import (
+    RemoteEmbedder,
+    SlowEmbedder,
+    encode_query,
+    quantise,
+)
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.candidates import Expansion, PoolBuilder, SearchView
-from memtier_plugin.retrieval.evidence import QueryEvidence, gather_evidence
+from memtier_plugin.retrieval.floor import QueryEvidence, gather_evidence
 from memtier_plugin.retrieval.model_weights import ranking_weights
-from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, Viewer, parse_query
+from memtier_plugin.retrieval.prompt_kind import words_beside_time
+from memtier_plugin.retrieval.query import (
+    MAX_QUERY_CHARS,
+    ParsedQuery,
+    QueryVector,
+    Viewer,
+    parse_query,
+)
 from memtier_plugin.retrieval.signals import score_signals
-from memtier_plugin.retrieval.time_questions import words_beside_time
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.candidate_reader import Candidate
+from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import Tokenizer
+
+# -- From a query to ranked rows, by the profile of the settings, within a deadline
+#
+# `recall_first` gathers candidates (`candidates`), scores them by a table of signals (`signals`)
+# and adds these up by weight (`ranking`).  Other profiles are rankers of plugins (`Ranker`).
 
 PluginSignals = Callable[[str, Sequence[int]], Sequence[Signal]]
 RankedRow = tuple[int, float, Mapping[str, float]]  # row, score, signals
@@ -283,3 +304,110 @@ def find_ranker(settings: Settings) -> Ranker:
     name = settings.retrieval.ranker
     ranker: Ranker = RECALL_FIRST if name is None else plugins.find_ranker(name)
     return ranker
+
+
+# -- The query as a vector, and vectors for the newest items that have none
+
+_MAX_EMBEDDED: Final = 64  # items embedded before a recall; the daemon does the rest
+_MAX_ENCODED: Final = 4  # the same where each takes milliseconds
+_NEWEST: Final = 256  # items looked at for that
+
+
+def embed_query(
+    actor: Actor, text: str, viewer: Viewer, until: float | None, degradations: list[str]
+) -> QueryVector | None:
+    """Return a query as a vector, or None where there is none to compare with.
+
+    Args:
+        until: when an endpoint must have answered, a moment of ``time.monotonic()``.
+        degradations: gets the reason why there is none.
+    """
+    store, embedder = actor.store, actor.store.embedder
+    if embedder is None:
+        return None
+    text = text[:MAX_QUERY_CHARS]
+    if isinstance(embedder, RemoteEmbedder):
+        # Nothing is sent before there is something to compare it with, and never a secret.
+        reader = store.reader()
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+        scopes += reader.shared_scopes(viewer.people)
+        if not reader.vectors.is_covered(embedder.name, scopes):
+            degradations.append("not embedded yet")
+            return None
+        text = actor.redactor.redact(text).text
+    try:
+        [vector] = quantise([encode_query(embedder, text, until)])
+    except EmbeddingUnavailable as error:
+        degradations.append(f"embedding: {error}")
+        return None
+    return QueryVector(embedder.name, vector) if any(vector) else None
+
+
+def embed_newest(store: Store) -> None:
+    """Embed some new items that have no vector of the current model.
+
+    A static model embeds what is written at once; this is for encoders and the models of
+    plugins.  The rest, and what was written under another model, is left to `operations.reembed`.
+    """
+    embedder = store.embedder
+    if embedder is None or isinstance(embedder, RemoteEmbedder | UnavailableEmbedder):
+        return
+    limit = _MAX_ENCODED if isinstance(embedder, SlowEmbedder) else _MAX_EMBEDDED
+    missing = store.reader().rows_without_vector(embedder.name, limit, _NEWEST)
+    if missing:
+        store.put_vectors(embedder.name, embed_texts(embedder, missing))
+
+
+# -- Read ledger lines that are not indexed yet, for a recall that cannot wait for the index
+
+_log = logging.getLogger("memtier")
+
+
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """The viewer's entries that the index lacks, and the ids of what was forgotten meanwhile."""
+
+    entries: Sequence[Entry] = ()
+    forgotten: frozenset[str] = frozenset()
+
+
+def read_unindexed(store: Store, agent: str, viewer: Viewer) -> Unindexed:
+    """Read what the index could not take in yet: an agent's own entries, and what was forgotten."""
+    try:
+        events = store.unindexed_events(PROJECT_JOURNAL)
+        entries = store.unindexed_entries(agent)
+    except LedgerError as error:  # the label says that the index is behind
+        _log.warning("%s: %s", agent, error)
+        return Unindexed()
+    return Unindexed(
+        [
+            entry
+            for entry in entries
+            if entry.retrievable
+            and (viewer.read_all or (entry.sender or "") == (viewer.sender or ""))
+        ],
+        frozenset(
+            item
+            for event in events
+            if isinstance(payload := payload_of(event), ForgetEvent | WithdrawEvent)
+            for item in payload.items
+        ),
+    )
+
+
+def add_unindexed(store: Store, query: str, unindexed: Unindexed, hits: Sequence[Hit]) -> list[Hit]:
+    """Add the entries that share words with a query to the hits; drop what was forgotten."""
+    reader, words = store.reader(), store.tokenizer.words
+    merged = [hit for hit in hits if hit.id not in unindexed.forgotten]
+    seen = {*unindexed.forgotten, *(hit.id for hit in merged)}
+    terms = set(words(query))
+    for entry in unindexed.entries:
+        shared = terms.intersection(words(entry.content))
+        if shared and entry.id not in seen and not reader.state(entry.id).forgotten:
+            share = len(shared) / len(terms)
+            signals, sources = {"words": share}, (entry.source,)
+            evidence = Evidence(coverage=share, own_coverage=share)
+            merged.append(
+                Hit(item=entry, score=share, signals=signals, sources=sources, evidence=evidence)
+            )
+    return sorted(merged, key=lambda hit: (-hit.score, hit.id))

@@ -19,9 +19,9 @@ from typing import Final
 from memtier_plugin.core.settings.schema import Retrieval
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.query import ParsedQuery
-from memtier_plugin.storage.index.bm25 import idf, saturation
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
-from memtier_plugin.storage.index.neighbours import RowLengths
+from memtier_plugin.storage.index.postings import idf, saturation
+from memtier_plugin.storage.index.records import RowLengths
 from memtier_plugin.text.dates.spans import best_nearness
 
 _MIN_SESSIONS: Final = 12  # up to so many sessions, which one it is says nothing

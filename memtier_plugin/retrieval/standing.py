@@ -22,8 +22,8 @@ from memtier_plugin.retrieval.prompt_words import split_words
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.lexicon import Words, lexicons, words_of
+from memtier_plugin.text.phrases import find_orders, is_standing_instruction
 from memtier_plugin.text.tokenizer import Tokenizer
-from memtier_plugin.text.traits import find_orders, is_standing_instruction
 
 MAX_LINES: Final = 8  # of standing instructions in a block
 _PARTS: Final = 3  # of a block's tokens, of which they have one

@@ -12,13 +12,19 @@ from functools import cache, cached_property, lru_cache
 from itertools import takewhile
 from typing import Final, Literal, NamedTuple
 
-from memtier_plugin.text.grammar import common_words, irregular_verbs
 from memtier_plugin.text.languages import detect_language
-from memtier_plugin.text.lexicon import LANGUAGES, Words, lexicon, lexicons, words_of
+from memtier_plugin.text.lexicon import (
+    LANGUAGES,
+    Words,
+    common_words,
+    irregular_verbs,
+    lexicon,
+    lexicons,
+    words_of,
+)
 from memtier_plugin.text.phrases import Words as Phrases
-from memtier_plugin.text.phrases import phrase_end
+from memtier_plugin.text.phrases import opens_imperative, phrase_end
 from memtier_plugin.text.tokenizer import Tokenizer
-from memtier_plugin.text.traits import opens_imperative
 
 SHORT_CHARS: Final = 140  # characters up to which a message is one statement
 _MAX_SENTENCE: Final = 400  # characters; longer ones are code, tables and lists

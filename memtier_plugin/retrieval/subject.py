@@ -22,9 +22,8 @@ from memtier_plugin.retrieval.prompt_words import (
     split_words,
     vocabulary,
 )
-from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.session_lines import newest_of_session, refresh_for
-from memtier_plugin.retrieval.topic_words import count_content
+from memtier_plugin.retrieval.query import Viewer, count_content
+from memtier_plugin.retrieval.session import newest_of_session, refresh_for
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.lexicon import lexicon

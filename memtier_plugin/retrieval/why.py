@@ -13,25 +13,19 @@ from typing import Any, Final
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.events import ProposeForgetEvent, RecallEvent
+from memtier_plugin.core.formats import from_iso, to_iso
 from memtier_plugin.core.records import FOR_PROMPTS, Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.retrieval.block import keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
-from memtier_plugin.retrieval.contributions import (
-    find_journalled,
-    measure_hit,
-    position_of,
-    report_lead,
-)
 from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
 from memtier_plugin.retrieval.journal import LATE
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
-from memtier_plugin.retrieval.query_vector import embed_query
+from memtier_plugin.retrieval.ranking import find_journalled, measure_hit, position_of, report_lead
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
-from memtier_plugin.retrieval.search import find_ranker
+from memtier_plugin.retrieval.search import embed_query, find_ranker
 from memtier_plugin.retrieval.visibility import is_withheld
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored

@@ -1,24 +1,219 @@
-"""What a client of `memtier serve --tcp` may ask: its requests, narrowed to what its token reaches.
-
-Isolation is kept here, never by what the client says: a request may name a home, a workspace or a
-folder, but not with effect; the project, the agent and the sender are checked twice, in the request
-and in the context that the host's payload translates to.
-"""
+"""The tokens of `memtier serve --tcp`, and what a client may ask with one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import hmac
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.errors import NotGranted
-from memtier_plugin.core.host import RunContext
-from memtier_plugin.server.parameters import BadParams
-from memtier_plugin.server.tokens import Grant
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.marker import shared_name
+from memtier_plugin.core.concurrency import Mutex
+from memtier_plugin.core.errors import NotFound, NotGranted, SettingsError
+from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
+from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.paths import make_home, write_private_file
+from memtier_plugin.core.results import RunContext
+from memtier_plugin.server.requests import BadParams
+from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.shared.membership import shared_name
+
+# -- The tokens by which clients of `memtier serve --tcp` are known, and what each of them may reach
+#
+# A token is 256 random bits, so that its SHA-256 can be stored as it is: there is nothing to guess.
+
+FILE: Final = "tokens.json"
+PREFIX: Final = "mt"
+MAX_TOKEN_CHARS: Final = 200
+_LOCK_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the holder of a token may reach.
+
+    Attributes:
+        projects: names; one that ends with `*` means all that begin so.
+        agent: the only agent that it may speak for, and those whose names go on from it by a dot.
+        sender: the only person that it may speak for.
+        expires: when it ends, in ISO 8601; never when None.
+    """
+
+    id: str
+    name: str
+    projects: tuple[str, ...]
+    agent: str | None = None
+    sender: str | None = None
+    created: str = ""
+    expires: str | None = None
+
+    def reaches(self, project: str) -> bool:
+        """Return whether a project is granted."""
+        return any(
+            project.startswith(name[:-1]) if name.endswith("*") else project == name
+            for name in self.projects
+        )
+
+    def covers(self, agent: str) -> bool:
+        """Return whether an agent may be spoken for."""
+        return self.agent is None or agent == self.agent or agent.startswith(f"{self.agent}.")
+
+    def is_over(self, now: datetime) -> bool:
+        """Return whether it has expired."""
+        return self.expires is not None and now >= from_iso(self.expires)
+
+    def only_project(self) -> str | None:
+        """Return the project that is meant where none is named: the only one."""
+        name = self.projects[0]
+        return name if len(self.projects) == 1 and not name.endswith("*") else None
+
+    def check(self, run: RunContext) -> RunContext:
+        """Return the context of a call, of the granted sender if there is one.
+
+        Raises:
+            NotGranted: the project, the agent or the sender is not granted.
+        """
+        if run.project is None or not self.reaches(run.project):
+            raise NotGranted(f"this token does not reach the project {run.project!r}")
+        if not self.covers(run.agent_id):
+            raise NotGranted(f"this token is bound to agent {self.agent!r}, not {run.agent_id!r}")
+        if self.sender is None:
+            return run
+        if run.sender not in (None, self.sender):
+            raise NotGranted(f"this token is bound to sender {self.sender!r}, not {run.sender!r}")
+        return replace(run, sender=self.sender)
+
+
+class Tokens:
+    """The tokens of a home, in `tokens.json`: hashes, and what each may reach."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.path = home / FILE
+        self._lock = Mutex()
+        self._read: tuple[int, int, int] | None = None  # of the file that was read last
+        self._hashes: dict[str, tuple[bytes, Grant]] = {}
+
+    def new(
+        self,
+        projects: Sequence[str],
+        *,
+        name: str = "",
+        agent: str | None = None,
+        sender: str | None = None,
+        expires: datetime | None = None,
+    ) -> tuple[str, Grant]:
+        """Make a token; return it, as it cannot be had again, and what it may reach.
+
+        Raises:
+            LedgerError: the home cannot be written.
+            SettingsError: the tokens that are there cannot be read.
+        """
+        secret, now = secrets.token_urlsafe(32), datetime.now(UTC)
+        until = to_iso(expires) if expires else None
+        grant = Grant(
+            secrets.token_hex(4), name, tuple(projects), agent, sender, to_iso(now), until
+        )
+        make_home(self._home)
+        with hold_lock(self._home / f".{FILE}.lock", _LOCK_SECONDS):
+            self._write({**self._load(), grant.id: (_hash(secret), grant)})
+        return f"{PREFIX}_{grant.id}_{secret}", grant
+
+    def revoke(self, key: str) -> Grant:
+        """Remove a token, by its id or name; connections that brought it end with their next call.
+
+        Raises:
+            NotFound: there is no such token, or several have the name.
+            LedgerError, SettingsError: as `new`.
+        """
+        make_home(self._home)
+        with hold_lock(self._home / f".{FILE}.lock", _LOCK_SECONDS):
+            tokens = self._load()
+            meant = [grant for _, grant in tokens.values() if key in (grant.id, grant.name)]
+            if len(meant) != 1:
+                many = f"{len(meant)} tokens have the name" if meant else "there is no token"
+                raise NotFound(f"{many} {key!r}; `memtier token list` shows their ids")
+            del tokens[meant[0].id]
+            self._write(tokens)
+        return meant[0]
+
+    def grants(self) -> list[Grant]:
+        """Return what there is, the oldest first.
+
+        Raises:
+            SettingsError: the file cannot be read.
+        """
+        return [grant for _, grant in self._current().values()]
+
+    def check(self, token: object) -> Grant | None:
+        """Return what a token may reach; None if it is none, was revoked or has expired.
+
+        Raises:
+            SettingsError: the file cannot be read.
+        """
+        text = token if isinstance(token, str) and len(token) <= MAX_TOKEN_CHARS else ""
+        prefix, _, rest = text.partition("_")
+        key, _, secret = rest.partition("_")
+        expected, grant = self._current().get(key, (_hash(""), None))
+        same = hmac.compare_digest(_hash(secret), expected)  # for an unknown id, too
+        if not (same and prefix == PREFIX and grant) or grant.is_over(datetime.now(UTC)):
+            return None
+        return grant
+
+    def _current(self) -> dict[str, tuple[bytes, Grant]]:
+        """Return the tokens, read again if the file was replaced."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return {}
+        read = (status.st_ino, status.st_mtime_ns, status.st_size)
+        with self._lock:
+            if read != self._read:
+                self._hashes, self._read = self._load(), read
+            return self._hashes
+
+    def _load(self) -> dict[str, tuple[bytes, Grant]]:
+        try:
+            document = parse_json_text(self.path.read_text("utf-8"))
+            return {record["id"]: _parse(record) for record in document["tokens"]}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SettingsError(
+                f"{self.path} cannot be read: {error}; restore it from a backup, or delete it and "
+                "make new tokens with `memtier token new`"
+            ) from error
+
+    def _write(self, tokens: dict[str, tuple[bytes, Grant]]) -> None:
+        records = [{**asdict(grant), "sha256": key.hex()} for key, grant in tokens.values()]
+        write_private_file(self.path, json.dumps({"tokens": records}, indent=1), durable=True)
+
+
+def _parse(record: dict[str, Any]) -> tuple[bytes, Grant]:
+    fields = {**record, "projects": tuple(map(str, record["projects"]))}
+    key = bytes.fromhex(fields.pop("sha256"))
+    grant = Grant(**fields)
+    if not grant.projects or len(key) != sha256().digest_size:
+        raise ValueError(f"the token {grant.id} is damaged")
+    if grant.expires is not None:
+        from_iso(grant.expires)
+    return key, grant
+
+
+def _hash(secret: str) -> bytes:
+    return sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+# -- What a client of `memtier serve --tcp` may ask: its requests, narrowed to what its token
+# reaches
+#
+# Isolation is kept here, never by what the client says: a request may name a home, a workspace or a
+# folder, but not with effect; the project, the agent and the sender are checked twice, in the
+# request and in the context that the host's payload translates to.
 
 # Not `offers` and `complete`, which are for this home's own jobs.
 METHODS: Final = frozenset(

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import (
     AnswerLost,
     ContextTooLong,
@@ -18,7 +19,6 @@ from memtier_plugin.core.errors import (
     HostAway,
     HostLeft,
 )
-from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.providers.endpoint_errors import is_too_long
 
 MAX_OFFERS: Final = 16  # of one connection

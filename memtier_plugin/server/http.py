@@ -25,7 +25,7 @@ from uvicorn.server import ServerState
 
 from memtier_plugin.core.errors import NotGranted, SettingsError, Unsupported
 from memtier_plugin.core.residents import Address, is_loopback
-from memtier_plugin.server.access import Access
+from memtier_plugin.server.access import Access, Grant, Tokens
 from memtier_plugin.server.dispatch import MAX_WAITING_CALLS, Dispatcher, encode
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.requests import (
@@ -39,7 +39,6 @@ from memtier_plugin.server.requests import (
     only_reads,
     parse_body,
 )
-from memtier_plugin.server.tokens import Grant, Tokens
 
 MAX_CONNECTIONS: Final = 512
 MAX_SILENT: Final = 128  # connections without a token; the oldest ends for one more

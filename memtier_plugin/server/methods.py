@@ -16,21 +16,26 @@ from pathlib import Path
 from typing import Any, Final, TypedDict, Unpack
 
 from memtier_plugin import __version__
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import EndpointRefused, MemTierError, MessageError
-from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.core.plugins import manager, watch_failures
-from memtier_plugin.core.results import RecallOptions
+from memtier_plugin.core.results import (
+    PromptAddition,
+    PromptEvent,
+    RecallOptions,
+    RunContext,
+    RunEvent,
+)
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.ingest.messages import parse_messages, unknown_keys
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health.hook_marks import describe_silence
+from memtier_plugin.operations.hook_marks import describe_silence
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.providers.host_model import HOST_MODEL
+from memtier_plugin.providers.chat import HOST_MODEL
 from memtier_plugin.server.access import Access
 from memtier_plugin.server.host_models import HostModels
-from memtier_plugin.server.parameters import BadParams, check_fields, fill, parse_time, to_jsonable
+from memtier_plugin.server.requests import BadParams, check_fields, fill, parse_time, to_jsonable
 
 METHODS: Final = (
     *("hook", "tool", "command", "recall", "ask", "explain", "record", "end_run", "remember"),

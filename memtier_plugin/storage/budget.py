@@ -6,11 +6,16 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
 
-from memtier_plugin.core.event_payload import EventPayload
+from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import ChatEvent, new_event
 from memtier_plugin.core.paths import PROJECT_JOURNAL
-from memtier_plugin.providers.chat import ChatModel, Estimate, tariff_of
-from memtier_plugin.providers.host_model import HOST_MODEL, HostModelClient
+from memtier_plugin.providers.chat import (
+    HOST_MODEL,
+    ChatModel,
+    Estimate,
+    HostModelClient,
+    tariff_of,
+)
 from memtier_plugin.providers.pricing import (
     DailyChatBudget,
     Meter,

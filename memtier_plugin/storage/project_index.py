@@ -14,8 +14,8 @@ from memtier_plugin.core.paths import decode_file_name, owned_folder_exists, own
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.providers.embedding.load import configured_embedder
 from memtier_plugin.storage.index.connection import index_problem
-from memtier_plugin.storage.index.files import BUILD_LOCK, NEW_INDEX, remove_index
 from memtier_plugin.storage.index.renewal import INCOMPLETE, is_incomplete
+from memtier_plugin.storage.index.sqlite import BUILD_LOCK, NEW_INDEX, remove_index
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import (
     IndexWriter,
@@ -24,9 +24,8 @@ from memtier_plugin.storage.index.writer import (
     set_metadata,
 )
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.protocol import LOCK_SECONDS
+from memtier_plugin.storage.ledger.log import LedgerFile, ledger_files
+from memtier_plugin.storage.protocol import LOCK_SECONDS, ProjectFolder
 from memtier_plugin.storage.sessions import REFRESH_BYTES, IndexSessions
 from memtier_plugin.text.tokenizer import Tokenizer
 

@@ -19,10 +19,9 @@ from memtier_plugin.storage.index.connection import (
     connect,
     index_problem,
 )
-from memtier_plugin.storage.index.files import broken_indexes, is_own_index
-from memtier_plugin.storage.index.plugin_tables import follow_plugins
-from memtier_plugin.storage.index.renewal import INCOMPLETE, mark_incomplete
-from memtier_plugin.storage.index.scrub import truncate_wal
+from memtier_plugin.storage.index.event_tables import follow_plugins
+from memtier_plugin.storage.index.renewal import INCOMPLETE, mark_incomplete, truncate_wal
+from memtier_plugin.storage.index.sqlite import broken_indexes, is_own_index
 from memtier_plugin.storage.index.writer import read_metadata, set_metadata
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import Tokenizer

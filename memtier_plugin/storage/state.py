@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from memtier_plugin.core.cause_events import DeliverEvent, UpliftEvent
-from memtier_plugin.core.event_payload import EventPayload, StateEvent
+from memtier_plugin.core.event_lines import EventPayload, StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ConfideEvent,
@@ -35,8 +34,9 @@ from memtier_plugin.core.events import (
     WithdrawEvent,
     payload_of,
 )
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.upkeep_events import DeliverEvent, UpliftEvent
 
 # The kinds that undo a recorded run, in this order.
 UNDO_KINDS: Final[Mapping[str, type[UndoEvent]]] = {

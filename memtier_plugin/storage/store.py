@@ -29,12 +29,15 @@ from memtier_plugin.storage.index.writer import (
 )
 from memtier_plugin.storage.ledger import jsonl, transaction
 from memtier_plugin.storage.ledger.group_sync import sync_file
-from memtier_plugin.storage.ledger.log import FileLog
-from memtier_plugin.storage.ledger.segments import LATER, LedgerFile, parse_entries
-from memtier_plugin.storage.new_run import NewRun
+from memtier_plugin.storage.ledger.log import LATER, FileLog, LedgerFile, parse_entries
 from memtier_plugin.storage.project_index import ProjectIndex
-from memtier_plugin.storage.protocol import LOCK_SECONDS, MendedFile
-from memtier_plugin.storage.quota import DiskUsage, measure_usage
+from memtier_plugin.storage.protocol import (
+    LOCK_SECONDS,
+    DiskUsage,
+    MendedFile,
+    NewRun,
+    measure_usage,
+)
 from memtier_plugin.storage.sessions import REFRESH_BYTES
 
 if TYPE_CHECKING:

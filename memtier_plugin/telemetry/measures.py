@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from memtier_plugin.core.event_payload import StateEvent
+from memtier_plugin.core.event_lines import StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ChatEvent,

@@ -27,7 +27,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from memtier_plugin import __version__
 from memtier_plugin.core.settings.schema import Telemetry
-from memtier_plugin.storage.queued_runs import count_queued_runs
+from memtier_plugin.storage.home_files import count_queued_runs
 from memtier_plugin.telemetry.measures import (
     AGENT,
     DROPPED,

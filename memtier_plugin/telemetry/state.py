@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.json_text import parse_json_text
-from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.formats import parse_json_text, to_iso
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
-from memtier_plugin.core.times import to_iso
 
 STATE_FILE: Final = "telemetry.json"
 _NOTE_SECONDS: Final = 60.0  # between two notes of the same outcome

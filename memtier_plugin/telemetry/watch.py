@@ -17,8 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.hookspecs import hookimpl
-from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.schema import Settings, Telemetry
 from memtier_plugin.telemetry.state import ExportState, WrittenRecords

@@ -1,4 +1,4 @@
-"""Detect the language of a text, and the bounds of its sentences.  Pure."""
+"""Detect the language and scripts of a text, and the bounds of its sentences.  Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from functools import cache, lru_cache
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.text.claim_lexicon import FOREIGN_NEGATIONS
-from memtier_plugin.text.grammar import common_words, irregular_verbs
-from memtier_plugin.text.lexicon import LANGUAGES, Words, lexicon, words_of
+from memtier_plugin.text.lexicon import (
+    FOREIGN_NEGATIONS,
+    LANGUAGES,
+    Words,
+    common_words,
+    irregular_verbs,
+    lexicon,
+    words_of,
+)
+
+# -- Detect the language of a text, and the bounds of its sentences.  Pure
 
 SENTENCE_REACH: Final = 1_000  # characters searched on each side of a span for sentence bounds
 _MIN_HITS: Final = 2  # one common word may belong to many languages
@@ -193,3 +201,29 @@ def _ends_sentence(text: str, stop: regex.Match[str]) -> bool:
         if word.isdigit() and _NEXT_WORD.match(text, stop.end())[0].casefold() in _month_names():
             return False  # "12. Mai"
     return True
+
+
+# -- Tell in which scripts a text is written.  Pure
+
+MAX_FOREIGN: Final = 0.2  # of a text's letters, from which it is not written in some scripts
+_ANY_LETTER: Final = regex.compile(r"\p{L}")
+
+
+def is_written_in(text: str, scripts: Sequence[str]) -> bool:
+    """Return whether nearly all letters of a text belong to some of these scripts.
+
+    A term of another script in a sentence does not count, nor does what is no letter.
+
+    Args:
+        scripts: Unicode names of scripts ("Latin", "Han", ...).
+    """
+    if text.isascii() and "Latin" in scripts:  # most texts, at once
+        return True
+    foreign = len(_foreign_letters(tuple(scripts)).findall(text))
+    return foreign == 0 or foreign < MAX_FOREIGN * len(_ANY_LETTER.findall(text))
+
+
+@cache
+def _foreign_letters(scripts: tuple[str, ...]) -> regex.Pattern[str]:
+    known = "".join(rf"\p{{{script}}}" for script in scripts)
+    return regex.compile(rf"[\p{{L}}--[{known}]]", regex.V1)

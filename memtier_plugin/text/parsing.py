@@ -11,9 +11,17 @@ from functools import cache, lru_cache
 from typing import Final, Literal, NamedTuple
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.text.claim_lexicon import CONCORD_NEGATIONS, POLAR
-from memtier_plugin.text.grammar import common_words, irregular_verbs, synonym_key
-from memtier_plugin.text.lexicon import Lexicon, lexicon, lexicons, words_of
+from memtier_plugin.text.lexicon import (
+    CONCORD_NEGATIONS,
+    POLAR,
+    Lexicon,
+    common_words,
+    irregular_verbs,
+    lexicon,
+    lexicons,
+    synonym_key,
+    words_of,
+)
 from memtier_plugin.text.tokenizer import Tokenizer
 
 Kind = Literal["word", "light", "no", "me", "my", "you", "third", "turn", "number"]

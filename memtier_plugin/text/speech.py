@@ -1,16 +1,23 @@
-"""Recognise talk that states nothing: acknowledgements, and texts that only ask.  Pure."""
+"""Recognise talk that states nothing; profile how somebody writes; collect shared words.  Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from hashlib import md5
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
+from memtier_plugin.core.records import Entry
 from memtier_plugin.text.languages import iter_sentences
 from memtier_plugin.text.lexicon import Words, lexicons, small_talk, words_of
-from memtier_plugin.text.tokenizer import first_plain_words
+from memtier_plugin.text.phrases import is_quotable
+from memtier_plugin.text.tokenizer import first_plain_words, normalise
+
+# -- Recognise talk that states nothing: acknowledgements, and texts that only ask.  Pure
 
 _MAX_RECEIPT: Final = 120  # characters of a text that does no more than acknowledge
 MAX_ASKED: Final = 1_000  # characters of a text that does no more than ask
@@ -170,3 +177,120 @@ def _request_verbs() -> tuple[tuple[Words, bool], ...]:
     """Return the verbs of requests of each language, and whether they need no "you"."""
     spaced = [words for words in lexicons() if not words.unspaced]
     return tuple((words.requesting, words.pro_drop) for words in spaced)
+
+
+# -- How somebody writes, as the counts of their character n-grams.  Pure
+#
+# After True Memory (speaker style vectors): character 3-, 4- and 5-grams of the lower-case text,
+# each hashed into one of 256 buckets, and the unit vectors of a speaker's lines averaged.  Sums and
+# counts are kept and the mean is taken on reading, as a mean that is updated on its normalised
+# value drifts.
+
+BUCKETS: Final = 256
+_SIZES: Final = (3, 4, 5)
+_MAX_CHARS: Final = 2_000  # of a line that are looked at
+
+Vector = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StyleVector:
+    """The style of some lines: the sum of their unit vectors, and how many they are."""
+
+    sums: Vector = (0.0,) * BUCKETS
+    lines: int = 0
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> StyleVector:
+        """Add up the vectors of lines; one shorter than three characters says nothing."""
+        vectors = [vector for text in texts if any(vector := text_vector(text))]
+        sums = tuple(math.fsum(column) for column in zip(*vectors, strict=True))
+        return cls(sums or cls().sums, len(vectors))
+
+    @property
+    def mean(self) -> Vector:
+        """The unit vector of the lines; all 0 where there are none."""
+        return _unit(self.sums)
+
+    def likeness(self, text: str) -> float:
+        """Return the cosine of a text to these lines, 0 to 1."""
+        return cosine(text_vector(text), self.mean)
+
+
+def text_vector(text: str) -> Vector:
+    """Return the unit vector (`BUCKETS`) of a text's n-grams; all 0 for one too short for any."""
+    [flat] = normalise(text[:_MAX_CHARS])
+    counts = [0.0] * BUCKETS
+    for size in _SIZES:
+        for start in range(len(flat) - size + 1):
+            counts[_bucket(flat[start : start + size])] += 1.0
+    return _unit(counts)
+
+
+def cosine(vector: Vector, other: Vector) -> float:
+    """Return the cosine of two unit vectors."""
+    return math.fsum(map(float.__mul__, vector, other))
+
+
+def _unit(values: Sequence[float]) -> Vector:
+    length = math.sqrt(math.fsum(value * value for value in values))
+    return tuple(value / length for value in values) if length else tuple(values)
+
+
+@lru_cache(maxsize=50_000)
+def _bucket(gram: str) -> int:
+    digest = md5(gram.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "little") % BUCKETS
+
+
+# -- Collect the words that a project shares: a vocabulary for its own embedding model
+#
+# The vocabulary of a model can be read by whoever has the model's files, so a word must not betray
+# what one person said once: it counts only if it recurs in several sessions and, where the project
+# has several people or agents, is used by at least two of them.
+
+MIN_SESSIONS: Final = 3
+MIN_PEOPLE: Final = 2  # pairs of agent and sender, if the project has as many
+MAX_WORDS: Final = 5_000
+
+# Letters alone: no number, key or identifier. Scripts that do not separate words are left out.
+_WORD: Final = regex.compile(
+    r"(?<![\p{L}\p{M}\p{N}_])[[\p{L}\p{M}]--[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}]]{3,30}"
+    r"(?![\p{L}\p{M}\p{N}_])",
+    regex.V1,
+)
+
+
+@dataclass(slots=True)
+class _Usage:
+    sessions: set[tuple[str, str]] = field(default_factory=set)
+    people: set[tuple[str, str | None]] = field(default_factory=set)
+    forms: Counter[str] = field(default_factory=Counter)
+
+
+def collect_shared_words(entries: Iterable[Entry]) -> list[str]:
+    """Return the words used in at least three sessions and by two people, most frequent first.
+
+    A person is a pair of agent and sender; in a project of only one, that one suffices. Only what
+    users and assistants said themselves counts: no tool output, nothing tainted by it.
+    """
+    usages: defaultdict[str, _Usage] = defaultdict(_Usage)
+    people: set[tuple[str, str | None]] = set()
+    for entry in entries:
+        if not is_quotable(entry):
+            continue
+        person = (entry.agent_id, entry.sender)
+        people.add(person)
+        for word in _WORD.findall(entry.content):
+            usage = usages[word.casefold()]
+            usage.sessions.add((entry.agent_id, entry.session_id))
+            usage.people.add(person)
+            usage.forms[word] += 1
+    enough = min(MIN_PEOPLE, len(people))
+    shared = [
+        usage
+        for usage in usages.values()
+        if len(usage.sessions) >= MIN_SESSIONS and len(usage.people) >= enough
+    ]
+    shared.sort(key=lambda usage: (-usage.forms.total(), min(usage.forms)))
+    return [usage.forms.most_common(1)[0][0] for usage in shared[:MAX_WORDS]]

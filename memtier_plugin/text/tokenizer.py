@@ -1,11 +1,4 @@
-"""Split text into words and n-grams, alike for the index, the query and the attribution.
-
-Words are Unicode words with their marks, NFKC and casefolded, without the language's function
-words, reduced by Snowball; identifiers are kept whole and in parts; Han, Kana and Hangul, which
-do not separate words, give overlapping pairs of one script, and each Han character by itself.
-N-grams are trigrams of each word with its edges marked and diacritics folded, so that a typo, an
-inflection or a part of a compound still matches.
-"""
+"""Normalise text, and split it into words and n-grams for index, query and attribution."""
 
 from __future__ import annotations
 
@@ -21,6 +14,14 @@ from typing import Any, Final
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import lexicon
+
+# -- Split text into words and n-grams, alike for the index, the query and the attribution
+#
+# Words are Unicode words with their marks, NFKC and casefolded, without the language's function
+# words, reduced by Snowball; identifiers are kept whole and in parts; Han, Kana and Hangul, which
+# do not separate words, give overlapping pairs of one script, and each Han character by itself.
+# N-grams are trigrams of each word with its edges marked and diacritics folded, so that a typo, an
+# inflection or a part of a compound still matches.
 
 # Raise this when the same text would give other words: existing indexes are then rebuilt.
 TOKENIZER_VERSION: Final = 2
@@ -304,3 +305,11 @@ def _words_within(part: str, script: str | None) -> Iterator[str]:
         yield part[index : index + 2]
     if script == "han":
         yield part[-1]
+
+
+# -- Normalise texts so that equal ones compare equal
+
+
+def normalise(*parts: str) -> tuple[str, ...]:
+    """Return subject, relation or value as facts are compared: casefolded, one space."""
+    return tuple(" ".join(part.casefold().split()) for part in parts)

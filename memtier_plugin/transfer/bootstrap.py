@@ -14,7 +14,8 @@ from typing import Final
 
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import LEDGERS
-from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.home_files import FrozenFile
+from memtier_plugin.storage.protocol import ProjectFolder
 from memtier_plugin.storage.shared.bootstrap import (
     INDEX,
     adopt,
@@ -24,10 +25,9 @@ from memtier_plugin.storage.shared.bootstrap import (
     marks_to_json,
     staging_folder,
 )
-from memtier_plugin.storage.shared.marker import shared_name
+from memtier_plugin.storage.shared.membership import shared_name
 from memtier_plugin.storage.shared.protocol import SharedLedger
 from memtier_plugin.storage.shared.sharing import Sharing
-from memtier_plugin.storage.snapshot import FrozenFile
 from memtier_plugin.storage.store import Store
 from memtier_plugin.transfer.archive import ArchiveKind, Progress, read_archive, write_archive
 

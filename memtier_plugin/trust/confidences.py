@@ -1,21 +1,144 @@
-"""Recognise what is told in confidence, and what is sensitive by its kind.  Pure.
-
-A message that asks that others do not hear, say or keep something is a confidence as a whole,
-whatever it tells: "between us, the port is 8443" is not to be published because of the port. By
-what it points at, it makes one of what was said before, of what follows, or of all of a session.
-
-Where `discretion` is not sure, nobody but its speaker decides: its facts wait for review.
-"""
+"""Recognise confidences, sensitive statements, and requests to forget.  Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from array import array
+from base64 import b85decode
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import pairwise
+from pathlib import Path
 from typing import Final
+from zlib import crc32
 
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
-from memtier_plugin.trust.discretion import score
+from memtier_plugin.text.lexicon import lexicons
+
+# -- Judge by logistic models whether a text is told in confidence, and whether it is sensitive
+#
+# The features of a sentence are its words, their meanings (`Lexicon.discretion`: to tell, to know,
+# other people, illness) and which of them stand close together.  A text scores as high as its
+# highest sentence.  `scripts/fit_discretion.py` fits the models.
+
+MODEL: Final = Path(__file__).parent / "data" / "discretion.json"
+POINTING: Final = ("before", "after", "whole")
+LEAST_NORM: Final = 8  # features: in a shorter sentence each does not count for more
+
+_BEGINNING: Final = 5  # letters of a word that tell it from others
+_REACH: Final = 4  # words between two that belong together
+_LONGEST: Final = 6  # letters of a word in a script without spaces
+_SENTENCE: Final = regex.compile(r"(?:[^.:!?。：！？;；\n]|:(?!\s))+[?？]?")
+_UNSPACED: Final = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
+_WORD: Final = regex.compile(  # an address, a path, a name with dots: its parts are no words
+    rf"(?P<name>(?<![\w-])[\w-]++(?:://|[./@\\])[\w./@:\\-]*\w)|(?P<unspaced>{_UNSPACED}+)|\p{{N}}+|[?？:：,，€$£%]|[\p{{L}}\p{{M}}--{_UNSPACED}]+",
+    regex.VERSION1,
+)
+
+
+def score(kind: str, text: str) -> float:
+    """Return the odds, as a logarithm, that a text is of a kind.
+
+    Args:
+        kind: ``confided``; ``before``, ``after`` or ``whole``: what a confidence points at besides
+            itself; ``sensitive``.
+    """
+    weights, bias = _model()[kind]
+    best = 0.0
+    for number, part in enumerate(parts(kind, text)):
+        names = features(part)
+        total = sum(weights.get(name, 0.0) for name in names)
+        total /= max(len(names), LEAST_NORM) ** 0.5
+        best = max(best, total) if number else total
+    return best + bias
+
+
+def parts(kind: str, text: str) -> list[str]:
+    """Return what is judged by itself, in lower case: a sentence, or all, so that others count."""
+    if kind in POINTING:
+        return [text.casefold()]
+    return [part for part in _SENTENCE.findall(text.casefold()) if not part.isspace()]
+
+
+@lru_cache(64)  # each model asks for the same
+def features(sentence: str) -> frozenset[int]:
+    """Return the features of a sentence, as numbers of 24 bits."""
+    return frozenset(crc32(name.encode()) >> 8 for name in _names([*_words(sentence)]))
+
+
+def _words(sentence: str) -> Iterator[str]:
+    for match in _WORD.finditer(sentence):
+        word = match[0]
+        if match["unspaced"]:
+            yield from _split(word)
+        else:
+            yield "/" if match["name"] else "0" if word.isdecimal() else word
+
+
+def _split(run: str) -> Iterator[str]:
+    """Yield the longest known words of a script without spaces, and letters between them."""
+    start = 0
+    while start < len(run):
+        sizes = range(min(_LONGEST, len(run) - start), 1, -1)
+        size = next((n for n in sizes if _meanings(run[start : start + n])), 1)
+        yield run[start : start + size]
+        start += size
+
+
+def _names(words: Sequence[str]) -> Iterator[str]:
+    yield from words
+    starts = ["^", *(word[:_BEGINNING] for word in words), "$"]
+    yield from (f"{start}*" for start in starts)
+    yield from (f"{start} {later}" for start, later in pairwise(starts))
+    meanings = [("^",), *map(_meanings, words), ("$",)]
+    for here, firsts in enumerate(meanings):
+        for first in firsts:
+            yield f"#{first}"
+            for later in meanings[here + 1 : here + 1 + _REACH]:
+                yield from (f"#{first} {second}" for second in later)
+
+
+@lru_cache(8192)
+def _meanings(word: str) -> tuple[str, ...]:
+    """Return the meanings of a word in the languages that have it."""
+    beginnings = (f"{word[:size]}*" for size in range(1, len(word) + 1))
+    table = _table()
+    return tuple(
+        sorted({meaning for name in (word, *beginnings) for meaning in table.get(name, ())})
+    )
+
+
+@cache
+def _table() -> dict[str, tuple[str, ...]]:
+    table: dict[str, tuple[str, ...]] = {}
+    for language in lexicons():
+        for meaning, words in language.discretion.items():
+            for word in words:
+                table[word] = (*table.get(word, ()), meaning)
+    return table
+
+
+@cache
+def _model() -> dict[str, tuple[dict[int, float], float]]:
+    """Return the weights of each kind's features, and its bias."""
+    model: dict[str, tuple[dict[int, float], float]] = {}
+    for kind, fitted in json.loads(MODEL.read_bytes()).items():
+        names, weights = b85decode(fitted["features"]), array("b", b85decode(fitted["weights"]))
+        numbers = (int.from_bytes(names[at : at + 3], "big") for at in range(0, len(names), 3))
+        pairs = zip(numbers, weights, strict=True)
+        model[kind] = {n: weight * fitted["scale"] for n, weight in pairs}, fitted["bias"]
+    return model
+
+
+# -- Recognise what is told in confidence, and what is sensitive by its kind.  Pure
+#
+# A message that asks that others do not hear, say or keep something is a confidence as a whole,
+# whatever it tells: "between us, the port is 8443" is not to be published because of the port. By
+# what it points at, it makes one of what was said before, of what follows, or of all of a session.
+#
+# Where `discretion` is not sure, nobody but its speaker decides: its facts wait for review.
 
 SENSITIVE: Final = "is sensitive"  # the reason why a fact waits for review
 DOUBTFUL: Final = "may be a confidence"  # another
@@ -112,3 +235,22 @@ def confided_entries(entries: Sequence[Entry]) -> set[str]:
 
 def _is_spoken(entry: Entry) -> bool:
     return entry.role == "user" and entry.origin == "user"
+
+
+# -- Recognize prompts that ask to forget something.  Pure
+
+_ASKS: Final = regex.compile(
+    r"""(?xi)\b(?:forget|unlearn|delet(?:e|ing)|remov(?:e|ing)|eras(?:e|ing)|hide|wipe|clear|drop|discard
+    |(?:do\s+not|don['’]?t|stop|no\s+longer)\s+(?:remember|keep|store)\w*
+    |vergiss|vergesst|vergessen|lösch\w*|entfern\w*|streich\w*
+    |oubli\w*|supprim\w*|efface\w*|retire[rz]?
+    |olvid\w*|borr\w*|elimin\w*|quit[ae]\w*|dimentic\w*|cancell\w*|rimuov\w*
+    |esque[cç]\w*|apag\w*|remov[ae]\w*|vergeet|verwijder\w*|wis
+    |забудь\w*|забыть|удали\w*|сотри\w*)\b
+    |忘记|忘掉|忘了|删除|刪除|删掉|忘れ|削除|消して|잊어|잊으|삭제|지워"""
+)
+
+
+def asks_to_forget(prompt: str) -> bool:
+    """Return whether a prompt has a word by which people ask to forget, in any language known."""
+    return bool(_ASKS.search(prompt))

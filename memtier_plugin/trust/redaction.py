@@ -1,12 +1,4 @@
-r"""Replace secrets by ``[redacted:kind]`` before anything is written.
-
-Kinds of evidence, each with a module: the formats of services' keys and tokens and structures that
-hold a secret (`secret_formats`), names that announce one (`secret_names`), settings of files
-(`secret_settings`), what people say (`secret_statements`), codes of doors and cards
-(`secret_codes`) and the words of wallets (`wallets`).  All look at the text as it is read:
-full-width characters count as plain ones, those that are not seen as none, and a token goes on
-behind the end of a line (`text_views`).
-"""
+"""Replace secrets, and by choice personal numbers, by ``[redacted:kind]`` before writing."""
 
 from __future__ import annotations
 
@@ -18,15 +10,66 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final
 
-from memtier_plugin.core import allowance
-from memtier_plugin.trust.personal_numbers import find_personal_numbers
-from memtier_plugin.trust.secret_codes import ACCESS_CODE, find_codes
-from memtier_plugin.trust.secret_formats import Span, find_formats
-from memtier_plugin.trust.secret_names import find_assigned
-from memtier_plugin.trust.secret_settings import find_settings
+from memtier_plugin.core import concurrency
+from memtier_plugin.trust.secret_codes import ACCESS_CODE, find_codes, find_seed_phrases
+from memtier_plugin.trust.secret_formats import (
+    Span,
+    find_formats,
+    fold_wide,
+    without_breaks,
+    without_unseen,
+)
+from memtier_plugin.trust.secret_settings import find_assigned, find_settings
 from memtier_plugin.trust.secret_statements import find_statements
-from memtier_plugin.trust.text_views import fold_wide, without_breaks, without_unseen
-from memtier_plugin.trust.wallets import find_seed_phrases
+
+# -- Find numbers of accounts and of persons, by their form and their check digits.  Pure
+#
+# They are no secrets to everybody, so they are masked by choice alone
+# (`redaction.personal_numbers`).
+
+_IBAN: Final = re.compile(r"\b[A-Z]{2}\d\d(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?\b")
+_SSN: Final = re.compile(r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\w-])")
+_NIR: Final = re.compile(  # France
+    r"(?<!\w)[12][ ]?\d\d[ ]?(?:0[1-9]|1[0-2])[ ]?(?:\d\d|2[AB])[ ]?\d{3}[ ]?\d{3}[ ]?\d\d(?!\w)"
+)
+_DNI: Final = re.compile(r"(?<!\w)[XYZ\d]\d{7}-?[A-HJ-NP-TV-Z](?!\w)")  # Spain
+_DNI_LETTERS: Final = "TRWAGMYFPDXBNJZSQVHLCKE"
+
+
+def find_personal_numbers(text: str) -> Iterator[Span]:
+    """Yield IBANs, and the insurance or identity numbers of the US, France and Spain."""
+    for match in _IBAN.finditer(text):
+        if end := _iban_end(match[0]):
+            yield match.start(), match.start() + end, "iban"
+    for match in _SSN.finditer(text):
+        yield *match.span(), "personal-number"
+    for match in _NIR.finditer(text):
+        digits = match[0].replace(" ", "").replace("2A", "19").replace("2B", "18")
+        if 97 - int(digits[:-2]) % 97 == int(digits[-2:]):
+            yield *match.span(), "personal-number"
+    for match in _DNI.finditer(text):
+        number = match[0][:-1].rstrip("-").translate(str.maketrans("XYZ", "012"))
+        if _DNI_LETTERS[int(number) % 23] == match[0][-1]:
+            yield *match.span(), "personal-number"
+
+
+def _iban_end(text: str) -> int:
+    """Return how many characters of a text are an IBAN; words in capitals may follow it."""
+    while len(plain := text.replace(" ", "")) >= 15:
+        if int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1:
+            return len(text)
+        text = text.rpartition(" ")[0]
+    return 0
+
+
+# -- Replace secrets by ``[redacted:kind]`` before anything is written
+#
+# Kinds of evidence, each with a module: the formats of services' keys and tokens and structures
+# that hold a secret (`secret_formats`), names that announce one (`secret_names`), settings of files
+# (`secret_settings`), what people say (`secret_statements`), codes of doors and cards
+# (`secret_codes`) and the words of wallets (`wallets`).  All look at the text as it is read:
+# full-width characters count as plain ones, those that are not seen as none, and a token goes on
+# behind the end of a line (`text_views`).
 
 _MARKER: Final = re.compile(r"(\[redacted:[a-z0-9-]+\])")
 _SHORTEST_NAME: Final = 8  # of a name that may hold a secret
@@ -74,7 +117,7 @@ class Redactor:
         kinds: dict[str, None] = {}
         changed = self._enabled
         while changed:
-            allowance.require()
+            concurrency.require()
             # Text between markers only ever shrinks, so this ends; nearly always in round two.
             pieces = _MARKER.split(text)
             changed = False

@@ -28,16 +28,13 @@ from textual.widgets import (
 from textual.widgets.option_list import Option
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.facts.review import ReviewOutcome
-from memtier_plugin.facts.review_queue import ReviewItem
+from memtier_plugin.facts.review import ReviewItem, ReviewOutcome
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.trust.escaping import escape_controls
-from memtier_plugin.views.history import LineHistory
-from memtier_plugin.views.log import LogLine, list_days, summarise
+from memtier_plugin.views.history import LineHistory, bar, signed_sparkline, sparkline
+from memtier_plugin.views.journal import LogLine, RankedRow, RecallView, list_days, summarise
 from memtier_plugin.views.reading import read_line_history, read_log_lines, read_recall
-from memtier_plugin.views.recalls import RankedRow, RecallView
-from memtier_plugin.views.sparklines import bar, signed_sparkline, sparkline
 
 _REST: Final = 0.1  # seconds at a line before what became of it is read
 _BAR: Final = 16  # columns of a signal's bar

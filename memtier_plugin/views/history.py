@@ -1,18 +1,19 @@
-"""The history of one line: its weight over time, the recalls it was in, its credits.  Pure."""
+"""Views of a line's history and of a subject's timeline, and the bars that draw them.  Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
-from typing import Final
+from itertools import groupby, islice
+from typing import Any, Final
 
-from memtier_plugin.core.cause_events import UpliftEvent
+from memtier_plugin.core.event_lines import MISS_CHARS
 from memtier_plugin.core.events import CreditEvent, RecallEvent
-from memtier_plugin.core.recall_lines import MISS_CHARS
+from memtier_plugin.core.formats import from_iso, to_iso
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.structs import Record
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.upkeep_events import UpliftEvent
+from memtier_plugin.facts.views import FactView
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import (
     UNDO_KINDS,
@@ -21,6 +22,8 @@ from memtier_plugin.storage.state import (
     last_attempts,
     undone_runs,
 )
+
+# -- The history of one line: its weight over time, the recalls it was in, its credits.  Pure
 
 _MOST_POINTS: Final = 200  # of the curve, the newest: each is a fold of its own
 _MOST_RECALLS: Final = 200  # of a line, the newest
@@ -185,3 +188,141 @@ def recalls_of(item_id: str, events: Iterable[JournalEvent]) -> Iterable[LineRec
 
 def _time_of(item: Entry | Fact) -> datetime:
     return item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
+
+
+# -- The timeline of a subject's facts: what held from when to when, on one line of time.  Pure
+
+
+class Held(Record, frozen=True):
+    """A fact on the line of time, where 0 is the first start and 1 is now.
+
+    Attributes:
+        until: None while it holds, and where nobody said when it ended.
+        state: of the fact; "ended" where by its own words it does not hold any more.
+        by: the fact that superseded it.
+    """
+
+    id: str
+    text: str
+    value: str
+    since: str
+    until: str | None
+    state: str
+    start: float
+    end: float
+    by: str | None = None
+
+
+class Relation(Record, frozen=True):
+    """The facts of one relation of a subject, oldest first."""
+
+    name: str
+    facts: tuple[Held, ...]
+
+
+class Timeline(Record, frozen=True):
+    """All that holds or once held of a subject, by relation."""
+
+    subject: str
+    first: str
+    last: str
+    relations: tuple[Relation, ...]
+
+
+def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> Timeline:
+    """Return the timeline of a subject.
+
+    Args:
+        facts: what holds or once held of it, by relation and start (`FactService.timeline`).
+    """
+    starts = [_since(view) for view in facts]
+    ends = [view.fact.valid_to or now for view in facts]
+    first, last = min(starts, default=now), max([now, *starts, *ends])
+    seconds = (last - first).total_seconds() or 1.0
+
+    def share(moment: datetime) -> float:
+        return round((moment - first).total_seconds() / seconds, 6)
+
+    def hold(view: FactView) -> Held:
+        fact, since = view.fact, _since(view)
+        return Held(
+            id=fact.id,
+            text=fact.text,
+            value=fact.value,
+            since=to_iso(since),
+            until=to_iso(fact.valid_to) if fact.valid_to else None,
+            state=state_now(view.state, fact.valid_to, now),
+            start=share(since),
+            end=max(share(since), share(fact.valid_to or last)),
+            by=view.superseded_by,
+        )
+
+    grouped = groupby(facts, key=lambda view: view.fact.relation)
+    relations = tuple(Relation(name, tuple(map(hold, views))) for name, views in grouped)
+    return Timeline(subject, to_iso(first), to_iso(last), relations)
+
+
+def state_now(state: str, valid_to: datetime | None, now: datetime) -> str:
+    """Return a fact's state; "ended" for one that by its own words does not hold any more."""
+    over = valid_to is not None and valid_to <= now
+    return "ended" if over and state == "active" else state
+
+
+def state_of(fact: Mapping[str, Any], now: datetime) -> str:
+    """Return the state of a fact in JSON form; see `state_now`."""
+    until = fact["valid_to"]
+    return state_now(str(fact["state"]), from_iso(until) if until else None, now)
+
+
+def _since(view: FactView) -> datetime:
+    return view.fact.valid_from or view.fact.timestamp
+
+
+# -- Draw numbers as characters: a sparkline of a series, a bar of a share, a span of time.  Pure
+
+_LEVELS: Final = "▁▂▃▄▅▆▇█"
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+MOST_COLUMNS: Final = 24  # of a sparkline beside a text
+
+
+def sparkline(
+    values: Sequence[float],
+    low: float | None = None,
+    high: float | None = None,
+    columns: int = MOST_COLUMNS,
+) -> str:
+    """Return one block character for each value, the newest ``columns`` of them.
+
+    Args:
+        low: the value at the bottom, the least of the series when None; ``high`` likewise.
+    """
+    shown = values[-columns:]
+    if not shown:
+        return ""
+    bottom = min(shown) if low is None else low
+    top = max(shown) if high is None else high
+    if top <= bottom:  # a series that never moves stands at the bottom
+        return _LEVELS[0] * len(shown)
+    steps = len(_LEVELS) - 1
+    shares = ((value - bottom) / (top - bottom) for value in shown)
+    return "".join(_LEVELS[round(max(0.0, min(1.0, share)) * steps)] for share in shares)
+
+
+def signed_sparkline(values: Sequence[float], columns: int = MOST_COLUMNS) -> str:
+    """Return the sparkline of a series around 0, which stands at half the height."""
+    most = max(map(abs, values), default=0.0)
+    return sparkline(values, -most, most, columns) if most else _LEVELS[4] * len(values[-columns:])
+
+
+def bar(share: float, columns: int) -> str:
+    """Return a horizontal bar: a share of so many columns, to an eighth of one."""
+    eighths = round(max(0.0, min(1.0, share)) * columns * 8)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def span(start: float, end: float, columns: int) -> str:
+    """Return the part of a line of time that something holds, from 0 to 1; one column at least."""
+    first = min(columns - 1, max(0, int(start * columns)))
+    last = max(first + 1, min(columns, round(end * columns)))
+    return "·" * first + "━" * (last - first) + "·" * (columns - last)

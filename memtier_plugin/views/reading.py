@@ -11,15 +11,27 @@ from typing import Final
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.views import read_entries_said
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.explain import Explainer
-from memtier_plugin.views.history import LineHistory, line_history, weight_points
-from memtier_plugin.views.log import LogLine, by_id, by_time_said, entry_line, event_line
-from memtier_plugin.views.recalls import RecallView, recall_view
-from memtier_plugin.views.timelines import Timeline, fact_timeline
+from memtier_plugin.views.history import (
+    LineHistory,
+    Timeline,
+    fact_timeline,
+    line_history,
+    weight_points,
+)
+from memtier_plugin.views.journal import (
+    LogLine,
+    RecallView,
+    by_id,
+    by_time_said,
+    entry_line,
+    event_line,
+    recall_view,
+)
 
 _MOST_RECALLS: Final = 5000  # the newest, that are looked through for a line
 _LOOK_SECONDS: Final = 0.5  # between two looks for new lines

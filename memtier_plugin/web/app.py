@@ -1,9 +1,13 @@
-"""The application: its routes, and what an error looks like."""
+"""The web application: its routes, its errors, and the server on a loopback port."""
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -19,17 +23,14 @@ from memtier_plugin.core.errors import (
     NotFound,
     Paused,
 )
+from memtier_plugin.core.residents import LOOPBACK, listen_on_loopback
 from memtier_plugin.memory import MemTier
-from memtier_plugin.web.deciding import DecisionPages
-from memtier_plugin.web.fact_pages import FactPages
-from memtier_plugin.web.guard import Guard
-from memtier_plugin.web.health_pages import HealthPages
-from memtier_plugin.web.insight_pages import InsightPages
-from memtier_plugin.web.line_pages import LinePages
-from memtier_plugin.web.live import Watch
-from memtier_plugin.web.log_pages import LogPages
-from memtier_plugin.web.recall_pages import RecallPages
+from memtier_plugin.web.guard import TOKEN_PARAMETER, Guard, Watch
+from memtier_plugin.web.pages import FactPages, HealthPages, InsightPages, LinePages, LogPages
+from memtier_plugin.web.recall_pages import DecisionPages, RecallPages
 from memtier_plugin.web.rendering import Pages
+
+# -- The application: its routes, and what an error looks like
 
 _PARTS: Final = (
     LogPages,
@@ -74,3 +75,34 @@ def build_pages(memory: MemTier, pages: Pages, watch: Watch) -> ASGIApp:
         ],
         exception_handlers={MemTierError: explain, OSError: explain, HTTPException: answer_http},
     )
+
+
+# -- Serve the web view on a loopback port until a signal
+
+
+def serve(memory: MemTier, port: int, announce: Callable[[str], None]) -> None:
+    """Serve a project's view.
+
+    Args:
+        port: 0 for any that is free.
+        announce: called with the address, this start's token included, once the port is open.
+
+    Raises:
+        Unsupported: the port cannot be opened.
+    """
+    listener = listen_on_loopback(port)
+    port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
+    with listener:
+        server = build_server(memory, token, port)
+        announce(f"http://{LOOPBACK}:{port}/?{TOKEN_PARAMETER}={token}")
+        with suppress(KeyboardInterrupt):  # the way to end it, which uvicorn passes on
+            server.run(sockets=[listener])
+
+
+def build_server(memory: MemTier, token: str, port: int) -> uvicorn.Server:
+    """Return the server of a project's view, which ends the live pages when it is to end."""
+    watch = Watch(memory, lambda: server.should_exit)
+    app = build_app(memory, watch, token=token, port=port)
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
+    server = uvicorn.Server(config)
+    return server

@@ -1,21 +1,85 @@
-"""Let nobody but the user's own browser in: token, Host, Origin, and the headers of every answer.
-
-A page on the web cannot read the view, as its name for 127.0.0.1 is no Host of ours (DNS rebinding)
-and it has no cookie; nor write, as its Origin and ``Sec-Fetch-Site`` give it away.  The latter hold
-for other servers on this machine, too: to a browser every port of 127.0.0.1 is the same site.
-"""
+"""Let nobody but the user's own browser in, and tell its pages what was written."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.memory import MemTier
+
+# -- Tell open pages that something was written, by server-sent events
+
+LOOK_SECONDS: Final = 1.0  # between two looks, whatever the number of pages
+_HEARTBEAT_SECONDS: Final = 15.0
+
+
+def ledger_sizes(memory: MemTier) -> object:
+    """Return what is other than before once a project's ledgers changed; None without any."""
+    try:
+        usage = memory.store.measure_usage(datetime.now(UTC))
+    except (MemTierError, OSError):
+        return None
+    return (usage.tiers, usage.files)
+
+
+class Watch:
+    """Knows when a project's ledgers last changed, by their sizes."""
+
+    def __init__(self, memory: MemTier, is_ending: Callable[[], bool] = lambda: False) -> None:
+        self._memory = memory
+        self._is_ending = is_ending
+        self._sizes: object = None
+        self._looked_at = -LOOK_SECONDS
+        self._lock = asyncio.Lock()
+        self.version = 0
+
+    async def look(self) -> int:
+        """Return a number that grows with each change; looks once a second, however many ask."""
+        async with self._lock:
+            if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+                sizes = await asyncio.to_thread(ledger_sizes, self._memory)
+                self.version += sizes != self._sizes
+                self._sizes, self._looked_at = sizes, time.monotonic()
+        return self.version
+
+    async def stream(self, _request: Request) -> StreamingResponse:
+        """Send the event ``changed`` after each change, as long as the page is open."""
+        return StreamingResponse(
+            self._events(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+        )
+
+    async def _events(self) -> AsyncIterator[str]:
+        seen, sent = await self.look(), time.monotonic()
+        yield "retry: 3000\n: open\n\n"
+        while not self._is_ending():  # or it is cancelled, when the page is closed
+            await asyncio.sleep(LOOK_SECONDS)
+            if (version := await self.look()) != seen:
+                seen, sent = version, time.monotonic()
+                yield f"event: changed\ndata: {version}\n\n"
+            elif time.monotonic() - sent > _HEARTBEAT_SECONDS:
+                sent = time.monotonic()
+                yield ": still here\n\n"
+
+
+# -- Let nobody but the user's own browser in: token, Host, Origin, and the headers of every answer
+#
+# A page on the web cannot read the view, as its name for 127.0.0.1 is no Host of ours (DNS
+# rebinding) and it has no cookie; nor write, as its Origin and ``Sec-Fetch-Site`` give it away.
+# The latter hold for other servers on this machine, too: to a browser every port of 127.0.0.1 is
+# the same site.
 
 TOKEN_PARAMETER: Final = "token"
 COOKIE: Final = "memtier"

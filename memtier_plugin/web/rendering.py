@@ -1,4 +1,4 @@
-"""Render pages: every value is escaped, and what no eye would see is shown."""
+"""Render pages with every value escaped, and read the forms that they send."""
 
 from __future__ import annotations
 
@@ -7,18 +7,66 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from memtier_plugin import __version__
-from memtier_plugin.core.times import from_iso
+from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.formats import from_iso
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
-from memtier_plugin.storage.quota import format_bytes
+from memtier_plugin.storage.protocol import format_bytes
 from memtier_plugin.trust.escaping import reveal_hidden
+
+# -- Forms as browsers send them, without multipart
+
+MAX_FORM_BYTES: Final = 256 * 1024
+_MOST_FIELDS: Final = 2_000
+_TARGET: Final = ("id", "agent", "session", "text")
+
+
+class Form(dict[str, str]):
+    """The last value of each field, and all of those that may come several times."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        super().__init__(pairs)
+        self._pairs = pairs
+
+    def text(self, name: str) -> str:
+        """Return a field without spaces around it, "" where it is missing."""
+        return self.get(name, "").strip()
+
+    def target(self) -> list[tuple[str, str]]:
+        """Return the fields that say what is meant, to be asked for once more."""
+        return [pair for pair in self._pairs if pair[0] in _TARGET and pair[1]]
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """Return every value of a field that has one."""
+        return tuple(value.strip() for key, value in self._pairs if key == name and value.strip())
+
+
+async def read_form(request: Request) -> Form:
+    """Read the form of a request.
+
+    Raises:
+        MessageError: it is too large, or none.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FORM_BYTES:
+            raise MessageError(f"a form of more than {MAX_FORM_BYTES // 1024} kB is not read")
+    try:
+        pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise MessageError(f"this is not a form: {error}") from None
+    return Form(pairs)
+
+
+# -- Render pages: every value is escaped, and what no eye would see is shown
 
 NAVIGATION: Final = (
     ("/", "Log"),

@@ -21,7 +21,7 @@ from starlette.types import Message
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.app import build_pages
-from memtier_plugin.web.live import Watch
+from memtier_plugin.web.guard import Watch
 from memtier_plugin.web.rendering import NAVIGATION, Pages
 
 START: Final = ("/", "/facts", "/facts?state=all", "/recalls", "/health")

@@ -16,10 +16,10 @@ from memtier_papers.memtier import ppo
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.records import JournalEvent, ToolCall
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.credit.attribution import affinity, compute_reward, normalise_shares
+from memtier_plugin.credit.outcomes import affinity, compute_reward, normalise_shares
 from memtier_plugin.retrieval.block import pack
 from memtier_plugin.retrieval.ranking import decay
-from memtier_plugin.storage.index import bm25
+from memtier_plugin.storage.index import postings
 from memtier_plugin.storage.state import fold, update_weight
 from memtier_plugin.text.tokenizer import plain_words
 
@@ -89,13 +89,14 @@ def okapi(inputs: Inputs) -> dict[str, Any]:
     query = inputs["query"].split()
     total = len(documents)
     average = sum(map(len, documents)) / total
-    package = BM25Okapi(documents, k1=bm25.K1, b=bm25.B)
+    package = BM25Okapi(documents, k1=postings.K1, b=postings.B)
     df = {term: sum(term in document for document in documents) for term in query}
 
     def scores(idf: Callable[[int, int], float]) -> list[float]:
         return [
             sum(
-                idf(total, df[term]) * bm25.saturation(document.count(term), len(document), average)
+                idf(total, df[term])
+                * postings.saturation(document.count(term), len(document), average)
                 for term in query
             )
             for document in documents
@@ -103,15 +104,17 @@ def okapi(inputs: Inputs) -> dict[str, Any]:
 
     by_library = {
         "rank_bm25": paper_scorer.okapi_scores(documents, query),
-        "robertson": scores(bm25.robertson_idf),
-        "lucene_plus1": scores(bm25.idf),
+        "robertson": scores(postings.robertson_idf),
+        "lucene_plus1": scores(postings.idf),
     }
     return {
         "avgdl": average,
         "average_idf": package.average_idf,
         "idf_okapi": {term: package.idf[term] for term in query if df[term]},
-        "idf_robertson": {term: bm25.robertson_idf(total, df[term]) for term in query if df[term]},
-        "idf_lucene": {term: bm25.idf(total, df[term]) for term in query if df[term]},
+        "idf_robertson": {
+            term: postings.robertson_idf(total, df[term]) for term in query if df[term]
+        },
+        "idf_lucene": {term: postings.idf(total, df[term]) for term in query if df[term]},
         **{f"scores_{name}": values for name, values in by_library.items()},
         "clears_2.0": {
             name: [clears(value) for value in values] for name, values in by_library.items()
@@ -138,8 +141,8 @@ def pool_dependence(inputs: Inputs) -> dict[str, list[float]]:
 
 def rare_term(inputs: Inputs) -> dict[str, Any]:
     """Score one rare term in an entry of average length."""
-    idf = bm25.robertson_idf(inputs["N"], inputs["df"])
-    score = idf * bm25.saturation(inputs["tf"], inputs["doc_len"], inputs["avgdl"])
+    idf = postings.robertson_idf(inputs["N"], inputs["df"])
+    score = idf * postings.saturation(inputs["tf"], inputs["doc_len"], inputs["avgdl"])
     return {"idf": idf, "score": score, "bypass": clears(score)}
 
 

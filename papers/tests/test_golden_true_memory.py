@@ -13,7 +13,7 @@ from memtier_papers.true_memory.surprise import fingerprints, line_surprise, sur
 from memtier_plugin.core.events import SupersedeEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.text.dates.spans import find_time_spans
-from memtier_plugin.text.style import cosine, text_vector
+from memtier_plugin.text.speech import cosine, text_vector
 from tests.builders import user_message
 
 FILE = Path(__file__).parent / "golden" / "true_memory.json"

@@ -15,8 +15,8 @@ from memtier_papers.memtier.weights import Trained
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import LedgerError, Unsupported
 from memtier_plugin.core.settings.load import load_settings
-from memtier_plugin.regression.gate import no_progress
-from memtier_plugin.regression.intervals import Difference
+from memtier_plugin.credit.regression import no_progress
+from memtier_plugin.credit.verdict import Difference
 from tests.processes import run_memtier
 from tests.regression.conftest import NO_VECTORS, NOW, Opened, use
 

@@ -29,7 +29,7 @@ from memtier_papers.mem_t.planning import (
 )
 from memtier_papers.mem_t.tool_calls import FINISH
 from memtier_plugin import MemTier
-from memtier_plugin.core import checksum, fault_injection
+from memtier_plugin.core import fault_injection, formats
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.text.tokenizer import Tokenizer
@@ -108,9 +108,9 @@ def test_a_bad_file_is_refused_and_ask_goes_on(
     elif harm == "changed":
         path.write_bytes(path.read_bytes().replace(b"0.0", b"9.0", 1))
     elif harm == "version":
-        path.write_bytes(checksum.seal({**record, "version": 99}))
+        path.write_bytes(formats.seal({**record, "version": 99}))
     elif harm == "sizes":
-        path.write_bytes(checksum.seal({**record, "weights": [[1.0]]}))
+        path.write_bytes(formats.seal({**record, "weights": [[1.0]]}))
     else:
         path.write_text("no policy")
     with pytest.raises(SettingsError, match=r"p\.json"):

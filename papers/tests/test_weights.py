@@ -15,7 +15,7 @@ from memtier_papers.memtier.weights import (
     Problem,
     train,
 )
-from memtier_plugin.regression.gate import no_progress
+from memtier_plugin.credit.regression import no_progress
 
 NAMES = ("words", "noise", "same", "good")
 

@@ -21,12 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core import allowance
+from memtier_plugin.core import concurrency
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.server.dispatch import MAX_PROCESSOR_SECONDS
 from memtier_plugin.server.methods import Methods
-from memtier_plugin.server.parameters import MAX_TEXT_CHARS, BadParams, check_arguments
+from memtier_plugin.server.requests import MAX_TEXT_CHARS, BadParams, check_arguments
 from tests.attacks.shapes import SHAPES
 from tests.builders import write_config
 from tests.server.tcp import CONFIG, Client, Resident, request
@@ -40,7 +40,7 @@ SCOPE: Final = {"project": "p", "agent": "host.main"}
 def ask(methods: Methods, method: str, **params: Any) -> None:
     """Make a call as the server makes it, with what one request may take of the processor."""
     function = getattr(methods, method)
-    with suppress(BadParams, MemTierError), allowance.allow(MAX_PROCESSOR_SECONDS, lambda: True):
+    with suppress(BadParams, MemTierError), concurrency.allow(MAX_PROCESSOR_SECONDS, lambda: True):
         function(**check_arguments(function, params))
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.host import HookCall, RunContext, RunEvent
 from memtier_plugin.core.records import Entry
+from memtier_plugin.core.results import HookCall, RunContext, RunEvent
 from memtier_plugin.hooks import tools
 from memtier_plugin.hooks.translators import open_translator
 from memtier_plugin.pool import memory_pool

@@ -20,8 +20,8 @@ import yaml
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.hookspecs import hookimpl
-from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.records import Entry, FactDraft
+from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
 from memtier_plugin.hooks import tools
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier

@@ -17,8 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from memtier_plugin import __version__
-from memtier_plugin.cli.lazy import Lazy
-from memtier_plugin.cli.main import COMMANDS, main
+from memtier_plugin.cli.main import COMMANDS, Lazy, main
 from memtier_plugin.cli.views import escape_controls
 from memtier_plugin.core import plugins
 from memtier_plugin.core.hookspecs import CommandSpec

@@ -17,9 +17,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from memtier_plugin import MemTier
 from memtier_plugin.cli.main import main
-from memtier_plugin.providers.embedding import distill
+from memtier_plugin.providers.embedding import conversion
 from memtier_plugin.providers.embedding.load import load_embedder
-from memtier_plugin.storage.export_register import list_exports
+from memtier_plugin.storage.home_files import list_exports
 
 Run = Callable[..., Result]
 EXTRA = all(find_spec(package) for package in ("torch", "transformers", "skeletoken", "sklearn"))
@@ -72,7 +72,7 @@ def test_model_is_written_and_loads(
     run: Run, birds: MemTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder is an ordinary model with the shared words alone, and a purge knows of it."""
-    monkeypatch.setattr(distill, "_distill", small_model)
+    monkeypatch.setattr(conversion, "_distill", small_model)
     result = run("--json", "distill", "any", "own", "--vocabulary", "project", "--dims", "8")
     document = json.loads(result.stdout)
     assert document["added_words"] == 1
@@ -90,7 +90,7 @@ def test_model_is_written_and_loads(
 
 def test_without_the_projects_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """By default no word of the project is used, and no project is needed."""
-    monkeypatch.setattr(distill, "_distill", small_model)
+    monkeypatch.setattr(conversion, "_distill", small_model)
     document = json.loads(run("--json", "distill", "any", "own", "--dims", "8").stdout)
     assert document["added_words"] == 0
     assert "config.yaml" in document["next"]
@@ -115,7 +115,7 @@ def test_an_interruption_leaves_nothing(
         (path / "model.safetensors").write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(distill, "_distill", small_model)
+    monkeypatch.setattr(conversion, "_distill", small_model)
     monkeypatch.setattr(StaticModel, "save_pretrained", half_written)
     run("distill", "any", "own", code=1)
     monkeypatch.setattr(

@@ -11,7 +11,7 @@ import pytest
 
 from memtier_plugin.cli.main import COMMANDS
 from memtier_plugin.memory import MemTier
-from memtier_plugin.text.dates.typed import read_typed_time
+from memtier_plugin.text.dates.spans import read_typed_time
 from tests.builders import say
 from tests.processes import run_memtier
 

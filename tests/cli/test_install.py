@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from memtier_plugin.hosts.canary_model import CanaryModel, CanaryReply
+from memtier_plugin.hosts.canary import CanaryModel, CanaryReply
 from memtier_plugin.hosts.install import openclaw_plugin_folder
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_latency import HookWait, note_waits

@@ -12,7 +12,7 @@ import pytest
 
 from memtier_plugin.cli.facts import CHANGE_SIGNS
 from memtier_plugin.cli.views import short_id
-from memtier_plugin.facts.changes import EVENT_CHANGES
+from memtier_plugin.facts.views import EVENT_CHANGES
 from tests.builders import write_config
 from tests.processes import run_memtier
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from memtier_plugin import MemTier
 from memtier_plugin.cli.main import main
-from memtier_plugin.mcp.calls import Binding, MemoryCalls
 from memtier_plugin.mcp.definitions import TOOLS
+from memtier_plugin.mcp.server import Binding, MemoryCalls
 from memtier_plugin.server.dispatch import Dispatcher
 from tests.builders import user_message
 from tests.proofs.checks import show

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.garbage import delayed_collection
+from memtier_plugin.core.concurrency import delayed_collection
 from memtier_plugin.memory import MemTier
 
 

@@ -24,8 +24,6 @@ from memtier_papers.learn_log import LearnLog
 from memtier_papers.memtier.logprob_credit import LogprobCreditor
 from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin import MemTier
-from memtier_plugin.core.cause_events import UpliftEvent
-from memtier_plugin.core.checksum import is_intact
 from memtier_plugin.core.events import (
     PAYLOADS,
     PurgeReachedEvent,
@@ -34,6 +32,7 @@ from memtier_plugin.core.events import (
     new_event,
     plugin_payload,
 )
+from memtier_plugin.core.formats import is_intact
 from memtier_plugin.core.plugins import find_event_kinds
 from memtier_plugin.core.records import (
     Entry,
@@ -45,8 +44,8 @@ from memtier_plugin.core.records import (
     decode_event,
     decode_fact,
 )
-from memtier_plugin.core.usage_events import UsageEvent
-from memtier_plugin.facts.forget_proposals import propose_forget
+from memtier_plugin.core.upkeep_events import UpliftEvent, UsageEvent
+from memtier_plugin.facts.forgetting import propose_forget
 from memtier_plugin.facts.recall_check import Regression
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.providers import endpoint

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from memtier_plugin.core.mutex import Mutex
+from memtier_plugin.core.concurrency import Mutex
 from tests.processes import run_in_fork
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +15,7 @@ LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
 # Made by a call and held by nobody else, or of threads that no child of a fork has.
 EXEMPT = {
     "daemon/scheduler.py": {"Lock", "Condition"},  # its thread, and APScheduler's locks, are gone
-    "memtier_plugin/server/fair_queue.py": {"Condition"},  # its threads are gone with it
+    "memtier_plugin/server/dispatch.py": {"Condition"},  # its threads are gone with it
     "memtier_plugin/server/rpc.py": {
         "Lock",  # of one connection, within the call that attends it
     },

@@ -48,7 +48,7 @@ SHADES = """
 RUN = """
     import json
     from memtier_plugin.core.plugins import load_errors, manager
-    from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
+    from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
     from memtier_plugin.core.records import Message
 
     hook = manager().hook

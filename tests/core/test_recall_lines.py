@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
+from memtier_plugin.core.event_lines import MISS_CHARS, STEPS, unpack
 from memtier_plugin.core.events import RankedItem, RecallEvent, new_event, payload_of
-from memtier_plugin.core.recall_lines import MISS_CHARS, STEPS, unpack
 from memtier_plugin.core.records import decode_event
 from memtier_plugin.storage.ledger import jsonl
 from tests.builders import say

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
-from memtier_plugin.core import checksum
+from memtier_plugin.core import formats
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.events import PAYLOADS
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import from_iso, new_id, to_iso
 from memtier_plugin.core.records import (
     Entry,
     Fact,
@@ -29,7 +29,6 @@ from memtier_plugin.core.records import (
     count_tokens,
 )
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.times import from_iso, to_iso
 
 TEXT = st.text(st.characters())
 NUMBER = st.integers(0, 2**40)
@@ -111,9 +110,9 @@ def test_round_trip(record: Any) -> None:
 def test_the_payload_of_any_event(payload: Any) -> None:
     """Its line is read into an equal one, which is written as the same bytes, in the same order."""
     data = payload.to_data()
-    line = checksum.seal({"kind": payload.KIND, **data})
+    line = formats.seal({"kind": payload.KIND, **data})
     assert type(payload).from_json(json.loads(line)) == payload
-    assert checksum.seal({"kind": payload.KIND, **type(payload).from_json(data).to_data()}) == line
+    assert formats.seal({"kind": payload.KIND, **type(payload).from_json(data).to_data()}) == line
     names = [each.name for each in fields(payload)]
     assert [*data] == [name for name in names if name in data]
     assert {*names} - {*data} == {n for n in names if getattr(payload, n) is None} - payload.NULLS

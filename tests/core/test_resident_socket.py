@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin import __version__
-from memtier_plugin.core.resident_socket import Owner, claim_socket, find_owner, wait_for_claim
-from memtier_plugin.server.unix_socket import SocketListener
+from memtier_plugin.core.residents import Owner, claim_socket, find_owner, wait_for_claim
+from memtier_plugin.server.rpc import SocketListener
 from tests.processes import wait_until
 
 

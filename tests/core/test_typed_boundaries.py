@@ -27,7 +27,7 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import Closed, MessageError, SettingsError, UnsafePath
 from memtier_plugin.core.paths import make_ledger_folder
 from memtier_plugin.server.methods import Methods
-from memtier_plugin.server.parameters import BadParams
+from memtier_plugin.server.requests import BadParams
 from tests.processes import run_memtier
 
 USER = {"role": "user", "content": "The pump runs at 40 psi."}

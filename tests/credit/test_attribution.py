@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Message, ToolCall
-from memtier_plugin.credit.attribution import (
-    affinity,
-    answer_words,
-    compute_reward,
-    normalise_shares,
-)
+from memtier_plugin.credit.outcomes import affinity, answer_words, compute_reward, normalise_shares
 
 WORDS = st.lists(st.sampled_from("abcdefg"), max_size=6)
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Message, ToolCall
-from memtier_plugin.credit.attribution import compute_reward
-from memtier_plugin.credit.tool_outcomes import judge_calls, judge_outcome
+from memtier_plugin.credit.outcomes import compute_reward, judge_calls, judge_outcome
 from memtier_plugin.ingest.messages import parse_messages
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 4'

@@ -35,7 +35,7 @@ from tests.processes import (
 PROJECT = "house"
 AGENT = "test.main"
 
-lock = import_module("memtier_plugin.daemon.lock")
+lock = import_module("memtier_plugin.daemon.child")
 
 
 @pytest.fixture

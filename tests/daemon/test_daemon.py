@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
 from tests.builders import say_in, write_config
@@ -32,7 +32,7 @@ from tests.processes import (
 )
 
 child = import_module("memtier_plugin.daemon.child")
-lock = import_module("memtier_plugin.daemon.lock")
+lock = import_module("memtier_plugin.daemon.child")
 scheduler = import_module("memtier_plugin.daemon.scheduler")
 
 
@@ -329,7 +329,7 @@ def test_a_symlinked_lock_is_refused(home: Path, tmp_path: Path) -> None:
 
 HOST = """
 import os, sys
-from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.core.plugins import manager
 os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
 context = RunContext(agent_id="test.main", project="house", session_id="s")

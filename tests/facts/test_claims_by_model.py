@@ -9,7 +9,7 @@ from typing import Any
 from memtier_plugin.core.records import FactDraft
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.extraction.llm import ChatExtractor
-from memtier_plugin.facts.verification.second_look import SecondLook, is_liftable, lift
+from memtier_plugin.facts.model_judgement import SecondLook, is_liftable, lift
 from memtier_plugin.facts.verification.verify import Provenance, verify_claim
 from memtier_plugin.providers.chat import ChatModel
 from tests.facts import claims, claims_fresh, claims_held_out

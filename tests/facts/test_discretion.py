@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.hooks.chat_commands import answer_command
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.confidences import is_sensitive

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.facts.filters import apply_filters, is_code_or_dump, is_question, is_small_talk
-from memtier_plugin.retrieval.contradictions import DENIES
+from memtier_plugin.retrieval.duplicates import DENIES
 from tests.facts.claims import conversation
 
 

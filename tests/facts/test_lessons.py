@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.facts.extraction.experiences import KINDS, extract_experiences
-from memtier_plugin.facts.extraction.lessons import extract_lessons
+from memtier_plugin.facts.extraction.experiences import KINDS, extract_experiences, extract_lessons
 from memtier_plugin.memory import MemTier
 from tests.builders import make_entry, user_message
 from tests.facts.test_experiences import active, entries, steps

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.records import FactDraft
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.hooks.tools import call_tool
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool

@@ -19,7 +19,7 @@ from memtier_plugin.core.results import Recall
 from memtier_plugin.facts.summaries.profiles import step_of
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.text.style import StyleVector, text_vector
+from memtier_plugin.text.speech import StyleVector, text_vector
 from tests.builders import MOMENT, Clock, write_config
 from tests.proofs.checks import assert_equal_to_rebuild
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.records import Entry, FactDraft
+from memtier_plugin.credit import questions as making
+from memtier_plugin.credit.verdict import judge
 from memtier_plugin.facts.extraction import rules
 from memtier_plugin.facts.extraction.rules import Extraction
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression import probes as making
-from memtier_plugin.regression.verdict import judge
 
 Day = Callable[..., datetime]
 Recorded = Callable[..., MemTier]

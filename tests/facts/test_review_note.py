@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.host import Message, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.results import Message, PromptEvent, RunContext, RunEvent
+from memtier_plugin.facts.review import note_waiting
 from memtier_plugin.facts.review_note import FILE, Audience, take_reminder
-from memtier_plugin.facts.review_queue import note_waiting
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.trust.fence import remove_blocks
+from memtier_plugin.trust.escaping import remove_blocks
 from tests.processes import PATIENCE
 
 MONDAY = datetime(2026, 11, 23, 9, tzinfo=UTC)

@@ -17,8 +17,8 @@ from memtier_plugin.facts.summaries.selection import (
     select_sentences,
 )
 from memtier_plugin.retrieval.query import asks_overview
+from memtier_plugin.text.phrases import is_quotable
 from memtier_plugin.text.tokenizer import Tokenizer
-from memtier_plugin.text.traits import is_quotable
 from tests.builders import make_entry
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memtier_plugin.core.records import Fact, Source
-from memtier_plugin.facts.summaries.timelines import (
+from memtier_plugin.facts.summaries.selection import (
     MAX_VALUES,
     PastValue,
     Timeline,

@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Entry, FactDraft
-from memtier_plugin.facts.verification.quotes import find_quote, find_quotes, normalise_quote
+from memtier_plugin.facts.verification.passages import find_quote, find_quotes, normalise_quote
 from memtier_plugin.facts.verification.verify import (
     Claim,
     Provenance,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.facts.extraction.frames import read_words
+from memtier_plugin.facts.extraction.sentences import read_words
 from memtier_plugin.retrieval import worth
 from tests.facts.test_statements import drafts_of
 

@@ -14,7 +14,7 @@ from memtier_plugin.core.events import RetractEvent
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.operations.background import HealthFinding
 from memtier_plugin.storage.ledger import jsonl
 from tests.faults.workload import AGENT, BESIDE, COPY, LONG, PROJECT, REMEMBERED, START, VAULT
 from tests.proofs.checks import assert_equal_to_rebuild, bad_lines

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.records import Entry
+from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
 from memtier_plugin.daemon import jobs, scheduler
 from memtier_plugin.hooks import agent_end, before_prompt_build, guard
 from memtier_plugin.hooks.resident import ResidentClient
@@ -29,9 +29,9 @@ from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_latency import HookWait
 from memtier_plugin.server.methods import Methods
-from memtier_plugin.server.parameters import BadParams
-from memtier_plugin.storage.queued_runs import count_queued_runs
-from memtier_plugin.transfer import backup
+from memtier_plugin.server.requests import BadParams
+from memtier_plugin.storage.home_files import count_queued_runs
+from memtier_plugin.transfer import archive as backup
 from tests.builders import write_config
 from tests.loopback import Loopback
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.records import Message
-from memtier_plugin.credit.tool_outcomes import judge_outcome
+from memtier_plugin.credit.outcomes import judge_outcome
 from memtier_plugin.ingest.messages import parse_messages
 
 PAYLOADS: Final = Path(__file__).parents[1] / "payloads" / "frameworks"

@@ -12,7 +12,7 @@ from memtier_plugin import MemTier
 from memtier_plugin.core import plugins
 from memtier_plugin.frameworks.conversations import Conversations, OpenRun, Turn, prepend, user_text
 from memtier_plugin.hooks import guard
-from memtier_plugin.trust.fence import FENCE
+from memtier_plugin.trust.escaping import FENCE
 from tests.builders import assistant_message, user_message, write_config
 from tests.processes import PATIENCE
 

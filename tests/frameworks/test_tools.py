@@ -14,7 +14,7 @@ import pytest
 from memtier_plugin import MemTier
 from memtier_plugin.core.events import CreditEvent
 from memtier_plugin.hooks import guard
-from memtier_plugin.trust.fence import FENCE
+from memtier_plugin.trust.escaping import FENCE
 from tests.frameworks.models import MODELS
 from tests.loopback import Loopback
 from tests.processes import PATIENCE

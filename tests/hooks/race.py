@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.resident_socket import find_owner, stop_resident
+from memtier_plugin.core.residents import find_owner, stop_resident
 from memtier_plugin.memory import MemTier
 from tests.processes import child_environment, running, start_python, wait_until
 

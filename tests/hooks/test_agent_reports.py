@@ -15,7 +15,7 @@ import pytest
 from memtier_plugin.core.records import Entry
 from memtier_plugin.hooks.coding_agents import AgentHooks, Turn
 from memtier_plugin.memory import MemTier
-from memtier_plugin.trust.fence import FENCE, remove_blocks
+from memtier_plugin.trust.escaping import FENCE, remove_blocks
 from tests.hooks.test_coding_agents import ResidentHere, event
 
 ENDED = {  # a command of Codex as the file of its session has it, by what the hook got of it

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.paths import is_on_network, socket_path
-from memtier_plugin.core.resident_socket import claim_socket, find_owner
+from memtier_plugin.core.residents import claim_socket, find_owner
 from tests.processes import child_environment, run_command
 
 ROOT = Path(__file__).parents[2]

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.resident_socket import claim_socket
+from memtier_plugin.core.residents import claim_socket
+from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
 from memtier_plugin.hooks import coding_agents
 from memtier_plugin.hooks.coding_agent_payloads import CodingAgentTranslator
 from memtier_plugin.hooks.coding_agents import ABANDONED_SECONDS, AgentHooks, Turn
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ResidentUnreachable
-from memtier_plugin.hosts.agent_events import EVENTS
+from memtier_plugin.hosts.project import EVENTS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.methods import Methods
 from tests.builders import write_config

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.host import HookCall, PromptAddition, RunContext
+from memtier_plugin.core.results import HookCall, PromptAddition, RunContext
 from memtier_plugin.hooks import guard
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator

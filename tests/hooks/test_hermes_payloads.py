@@ -24,13 +24,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.plugins import manager
-from memtier_plugin.hooks import hermes, hermes_commands, hermes_host, hermes_settings
+from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.hooks import hermes, hermes_commands, hermes_settings
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator, merge_turn
 from memtier_plugin.memory import MemTier
-from memtier_plugin.trust.fence import remove_blocks
+from memtier_plugin.trust.escaping import remove_blocks
 
 ROOT = Path(__file__).parents[2]
 SAMPLES: dict[str, Any] = json.loads(
@@ -624,20 +624,20 @@ def test_hermes_environment_needs_nothing_of_ours(tmp_path: Path) -> None:
 @pytest.fixture
 def attached() -> Iterator[Callable[..., hermes.Provider]]:
     """Return what makes the provider of a session, which Hermes tells of calls and commands."""
-    before, kept = list(hermes_host._attached), []
+    before, kept = list(hermes_settings._attached), []
 
     def attach(session: str, **chat: str) -> hermes.Provider:
         made = hermes.Provider()
         made.initialize(session, **chat)
-        hermes_host._attached.append(weakref.ref(made))  # Hermes is not here
+        hermes_settings._attached.append(weakref.ref(made))  # Hermes is not here
         kept.append(made)
         return made
 
-    hermes_host._attached.clear()
+    hermes_settings._attached.clear()
     yield attach
     for made in kept:
         made.shutdown()
-    hermes_host._attached[:] = before
+    hermes_settings._attached[:] = before
 
 
 def test_each_provider_is_told_of_its_own_calls(
@@ -647,7 +647,7 @@ def test_each_provider_is_told_of_its_own_calls(
     details = SAMPLES["post_tool_call:terminal:ok"]
     made = [attached(session) for session in ("a", "b", "b")]
     for session in ("a", "b", "a sub-agent's"):
-        hermes_host._on_tool_call(**details | {"session_id": session})
+        hermes_settings._on_tool_call(**details | {"session_id": session})
     assert [len(each._tool_calls) for each in made] == [1, 0, 1]
     del made
     assert provider._tool_calls == []
@@ -677,14 +677,14 @@ def test_whose_command_it_is(
     cleo = {"chat_type": "dm", "chat_id": "cleo", "user_id": "cleo", "user_name": "Cleo"}
 
     def ask(**source: str) -> Any:
-        hermes_host._on_message(event=message(**source))
-        assert hermes_host._answer_command("review") == "done"
+        hermes_settings._on_message(event=message(**source))
+        assert hermes_settings._answer_command("review") == "done"
         context = commands(wire)[-1]["context"]
         sender = HermesTranslator(home).context(context, RunContext(agent_id="")).sender
         return sender, context.get("session_id"), context["agent_identity"]
 
     def run() -> None:
-        assert hermes_host._answer_command("review").startswith("MemTier cannot tell who asks")
+        assert hermes_settings._answer_command("review").startswith("MemTier cannot tell who asks")
         assert ask(**people["ann"]) == ("telegram:ann", "a", "work")
         assert ask(**people["bob"]) == ("telegram:bob", "b", "work")
         assert ask(**cleo) == ("telegram:cleo", None, "work")
@@ -696,10 +696,10 @@ def test_a_command_at_a_terminal(
     provider: hermes.Provider, wire: Wire, attached: Callable[..., hermes.Provider]
 ) -> None:
     """At a terminal `/memtier` is the owner's; before the first message there is no session."""
-    assert hermes_host._answer_command().startswith("MemTier begins with the first message")
+    assert hermes_settings._answer_command().startswith("MemTier begins with the first message")
     attached("t", platform="cli")
     wire.answer = {"text": "done", "ok": True}
-    assert hermes_host._answer_command("") == "done"
+    assert hermes_settings._answer_command("") == "done"
     assert commands(wire)[-1]["context"]["session_id"] == "t"
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.records import Message
+from memtier_plugin.core.results import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health.hook_marks import MAX_UNSTORED_TURNS, describe_silence
+from memtier_plugin.operations.hook_marks import MAX_UNSTORED_TURNS, describe_silence
 from memtier_plugin.pool import memory_pool
 from tests.builders import write_config
 from tests.processes import PATIENCE, child_environment, held_ledger, run_python, wait_until
@@ -243,7 +243,7 @@ def test_session_start_consolidates_what_is_overdue(home: Path) -> None:
             return not memory.status()["consolidation"]["due"]
 
     wait_until(consolidated)
-    lock = import_module("memtier_plugin.daemon.lock")
+    lock = import_module("memtier_plugin.daemon.child")
     wait_until(lambda: not lock.is_held(home, "p"))
     assert (home / "logs" / "daemon.log").stat().st_mode & 0o777 == 0o600
 
@@ -253,7 +253,7 @@ def test_hooks_work_in_a_forked_child(home: Path) -> None:
     script = """
         import os, sys
         from memtier_plugin.core.plugins import manager
-        from memtier_plugin.core.host import RunContext, RunEvent
+        from memtier_plugin.core.results import RunContext, RunEvent
         from memtier_plugin.core.records import Message
 
         def end(text):

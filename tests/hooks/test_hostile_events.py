@@ -13,7 +13,7 @@ import pytest
 
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.hooks.coding_agents import AgentHooks, read_event
-from memtier_plugin.hosts.agent_events import EVENTS
+from memtier_plugin.hosts.project import EVENTS
 from memtier_plugin.memory import MemTier
 from tests.builders import user_message
 from tests.hooks.test_coding_agents import ResidentHere

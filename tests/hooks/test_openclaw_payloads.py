@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.host import HookCall, PromptEvent, RunContext
+from memtier_plugin.core.results import HookCall, PromptEvent, RunContext
 from memtier_plugin.hooks import openclaw_payloads
 from memtier_plugin.hooks.openclaw_payloads import SESSION_IDLE, Conversations, OpenClawTranslator
 from tests.hooks.test_hermes_payloads import run_of

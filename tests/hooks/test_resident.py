@@ -22,7 +22,7 @@ import pytest
 
 from memtier_plugin.core.locks import is_process_alive
 from memtier_plugin.core.paths import socket_path
-from memtier_plugin.core.resident_socket import find_owner
+from memtier_plugin.core.residents import find_owner
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import (
     MAX_REQUEST_BYTES,

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from memtier_plugin.answering.store_search import MAX_STEPS
-from memtier_plugin.core.host import PromptEvent, RunContext
 from memtier_plugin.core.records import FactDraft, Source
-from memtier_plugin.hooks import hermes, search_steps, tools
+from memtier_plugin.core.results import PromptEvent, RunContext
+from memtier_plugin.hooks import hermes, tools
 from memtier_plugin.hooks.before_prompt_build import before_prompt_build
 from memtier_plugin.mcp.definitions import TOOLS as MCP_TOOLS
 from memtier_plugin.memory import MemTier
-from memtier_plugin.trust.fence import remove_blocks
+from memtier_plugin.trust.escaping import remove_blocks
 from tests.hooks.test_bridge import SHIM, node, run
 from tests.processes import PATIENCE, ROOT
 
@@ -34,7 +34,7 @@ TALK = [
 def planted(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Record a talk and a fact that rests on its first line; begin without runs."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    search_steps._runs.clear()
+    tools._runs.clear()
     with MemTier.open(home, "p", AGENT) as memory:
         entries = [
             memory.record([{"role": "user", "content": text}], session_id="pets")[0]
@@ -107,7 +107,7 @@ def test_without_prompts_or_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     for run_id in ("r1", "r2"):
         assert TALK[2] in search("turns", "ferry", run_id=run_id)["text"]
     assert TALK[2] not in search("turns", "ferry")["text"]
-    monkeypatch.setattr(search_steps, "_SILENCE", 0.0)
+    monkeypatch.setattr(tools, "_SILENCE", 0.0)
     assert TALK[2] in search("turns", "ferry")["text"]
     for _ in range(MAX_STEPS + 1):
         assert TALK[2] in search("turns", "ferry", session_id=None)["text"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.host import HookCall, RunContext, RunEvent
+from memtier_plugin.core.results import HookCall, RunContext, RunEvent
 from memtier_plugin.hooks.hermes import Provider
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator
-from memtier_plugin.hooks.synthetic import user_words
+from memtier_plugin.hooks.payloads import user_words
 
 BASE = RunContext(agent_id="", project="p")
 # As the hosts themselves write them: OpenClaw 2026.9.6 and Hermes 0.19.

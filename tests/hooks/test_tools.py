@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.hooks import chat_commands, tools
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_latency import HookWait, note_waits

@@ -17,11 +17,9 @@ import memtier_plugin
 from memtier_plugin.cli.install import _next_step
 from memtier_plugin.core.errors import LedgerWriteError, SettingsError, Unsupported
 from memtier_plugin.hosts import coding_agents, install
-from memtier_plugin.hosts.agent_canary import run_agent_canary
-from memtier_plugin.hosts.agent_doctor import ask_codex, check_agents, try_agents
-from memtier_plugin.hosts.agent_events import EVENTS
-from memtier_plugin.hosts.conversation import converse
-from memtier_plugin.hosts.launch import launch_command
+from memtier_plugin.hosts.agent_canary import converse, run_agent_canary
+from memtier_plugin.hosts.doctor import ask_codex, check_agents, try_agents
+from memtier_plugin.hosts.project import EVENTS, launch_command
 from memtier_plugin.memory import MemTier
 from tests.processes import ROOT, run_memtier
 
@@ -153,7 +151,7 @@ def test_what_is_missing_is_said_first(
 ) -> None:
     """Without the MCP SDK nothing is written, and the refusal says what brings it."""
     before = put(folder)
-    monkeypatch.setattr("memtier_plugin.hosts.requirements.find_spec", lambda name: None)
+    monkeypatch.setattr("memtier_plugin.hosts.coding_agents.find_spec", lambda name: None)
     for arguments in (("claude-code",), ("claude-code", "--dry-run")):
         refused = run_memtier("--home", home, "install", *arguments, code=1).output
         assert "needs the MCP SDK" in refused and "./install.sh" in refused

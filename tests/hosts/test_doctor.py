@@ -12,12 +12,12 @@ import pytest
 
 import memtier_plugin
 from memtier_plugin.hosts import install
-from memtier_plugin.hosts.agent_events import CODING_AGENTS, EVENTS
 from memtier_plugin.hosts.coding_agents import find_files, plan_files
 from memtier_plugin.hosts.doctor import check_hosts
-from memtier_plugin.hosts.host_model import settings_path
+from memtier_plugin.hosts.project import CODING_AGENTS, EVENTS
+from memtier_plugin.hosts.yaml_settings import settings_path
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health.hook_marks import (
+from memtier_plugin.operations.hook_marks import (
     MAX_UNRECALLED_RUNS,
     MAX_UNSTORED_TURNS,
     describe_silence,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.core.settings.load import load_settings
-from memtier_plugin.hosts import doctor, host_model, install
-from memtier_plugin.hosts.json_comments import parse_json
-from memtier_plugin.hosts.launch import launch_command
+from memtier_plugin.hosts import doctor, install, yaml_settings
+from memtier_plugin.hosts.config_files import parse_json
+from memtier_plugin.hosts.project import launch_command
 from tests.builders import write_config
 
 OPENCLAW = {
@@ -475,7 +475,7 @@ def test_hermes_model_is_permitted(hosts: Path, home: Path) -> None:
 def test_consent_comes_back(hosts: Path, home: Path, host: str, settings: str | None) -> None:
     """Uninstalling gives the same bytes again, of the hosts and of the project's settings."""
     put_models(hosts)
-    path = host_model.settings_path(home, "p")
+    path = yaml_settings.settings_path(home, "p")
     if settings is not None:
         path.parent.mkdir(mode=0o700, parents=True)
         home.chmod(0o700)
@@ -514,7 +514,7 @@ def test_settings_changed_since_lose_only_the_model(hosts: Path, home: Path) -> 
     """What the user wrote into the project's settings after the installation stays."""
     put_models(hosts)
     install.install_host("hermes", home, "p", use_host_model=True)
-    path = host_model.settings_path(home, "p")
+    path = yaml_settings.settings_path(home, "p")
     path.write_text(path.read_text() + "  batch: 9\n")
     install.uninstall_host("hermes", home)
     assert path.read_text() == "consolidation:\n  batch: 9\n"
@@ -533,7 +533,7 @@ def test_an_endpoint_is_not_replaced(hosts: Path, home: Path) -> None:
     """A project whose facts an endpoint finds keeps it until its user takes it out."""
     put_models(hosts)
     install.install_host("hermes", home, "p", use_host_model=True)
-    path = host_model.settings_path(home, "p")
+    path = yaml_settings.settings_path(home, "p")
     path.write_text("consolidation: {model: 'endpoint:local/m'}\n")
     with pytest.raises(SettingsError, match="endpoint:local/m"):
         install.install_host("hermes", home, "p", use_host_model=True)

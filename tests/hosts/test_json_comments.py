@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.hosts.json_comments import edit_json, parse_json
+from memtier_plugin.hosts.config_files import edit_json, parse_json
 
 MINE = """\
 // my gateway

@@ -12,8 +12,8 @@ import pytest
 
 from memtier_plugin.hosts import install
 from memtier_plugin.hosts.doctor import check_hosts
+from memtier_plugin.hosts.presence import describe_silent_hosts, last_use
 from memtier_plugin.hosts.project import INSTALLED_FILE
-from memtier_plugin.hosts.silence import describe_silent_hosts, last_use
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_latency import HookWait, note_waits
 from tests.processes import run_memtier

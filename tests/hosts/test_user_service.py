@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.resident_socket import find_owner
+from memtier_plugin.core.residents import find_owner
 from memtier_plugin.hosts.user_service import describe_service
 from tests.processes import child_environment, run_command, run_memtier, running, wait_until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.hooks import tools
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.sessions import Session, Turn

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.trust.fence import remove_quotes
+from memtier_plugin.trust.escaping import remove_quotes
 from tests.builders import user_message
 
 TOLD = "Invoices of the boatyard are filed under heron-12 every Friday."

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.core.results import Recall
-from memtier_plugin.facts.dependents import Forgotten
+from memtier_plugin.facts.forgetting import Forgotten
 from memtier_plugin.memory import MemTier
 from tests.builders import MOMENT, Clock, costly_examples, say
 from tests.processes import run_memtier

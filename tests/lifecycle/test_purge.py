@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import MessageError, NotFound
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.records import FactDraft, Source
-from memtier_plugin.lifecycle.purge import rewrite
+from memtier_plugin.lifecycle.purge import files as rewrite
 from memtier_plugin.lifecycle.purge.plan import PurgePlan
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage import export_register
+from memtier_plugin.storage import home_files
 from tests.builders import costly_examples, make_fact, write_config
 
 SECRET = "-".join(("heron", "4471", "Quail"))  # made here, so that no filter takes it for one
@@ -192,15 +192,15 @@ def test_exports(home: Path, tmp_path: Path) -> None:
     for name, kind in (("out.jsonl", "jsonl"), ("mine.md", "markdown"), ("all.tar", "backup")):
         path = tmp_path / name
         path.write_text(json.dumps({"text": f"say {SECRET}!"}) + "\n")
-        export_register.register_export(memory.folder, path, kind, content=path)
+        home_files.register_export(memory.folder, path, kind, content=path)
     (tmp_path / "mine.md").write_text(f"I changed it: {SECRET}\n")
-    export_register.register_export(memory.folder, tmp_path / "gone.md", "markdown")
+    home_files.register_export(memory.folder, tmp_path / "gone.md", "markdown")
     receipt = memory.purge(SECRET)
     what = {Path(e["path"]).name: e["what"] for e in receipt.copies.exports}
     assert what["out.jsonl"] == "rewritten" and what["mine.md"] == what["all.tar"] == "left"
     assert "moved" in what["gone.md"]
     assert SECRET not in (tmp_path / "out.jsonl").read_text()
-    assert export_register.list_exports(memory.folder)[0].path.name != "out.jsonl"  # noted anew
+    assert home_files.list_exports(memory.folder)[0].path.name != "out.jsonl"  # noted anew
     assert not receipt.gone and any("mine.md" in line for line in receipt.beyond)
     memory.purge(SECRET, delete_exports=True)
     assert not (tmp_path / "all.tar").exists() and (tmp_path / "mine.md").exists()

@@ -18,8 +18,8 @@ import pytest
 from memtier_plugin.lifecycle.purge.encoded import NOT_LOOKED_FOR, EncodedFinder
 from memtier_plugin.lifecycle.purge.plan import PURGED_MARK, TextFinder
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage import export_register
-from memtier_plugin.transfer.backup import write_backup
+from memtier_plugin.storage import home_files
+from memtier_plugin.transfer.archive import write_backup
 
 SECRET = "Café vault 7731 öffnet am Südtor"
 
@@ -111,7 +111,7 @@ def planted(home: Path, outside: Path) -> MemTier:
             (home / "queue" / f"{number}.json").write_text(json.dumps(spooled))
             export.write(f"a line\nexported {copy} here\n")
     other.close()
-    export_register.register_export(memory.folder, outside, "markdown", content=outside)
+    home_files.register_export(memory.folder, outside, "markdown", content=outside)
     return memory
 
 

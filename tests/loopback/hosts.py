@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from memtier_plugin.hosts.canary_model import CanaryModel, CanaryReply
-from memtier_plugin.trust.fence import remove_blocks
+from memtier_plugin.hosts.canary import CanaryModel, CanaryReply
+from memtier_plugin.trust.escaping import remove_blocks
 from tests.loopback.wires import WireHandler
 
 SHELLS = ("exec", "terminal", "Bash", "exec_command", "run_shell_command")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from memtier_plugin.hosts.canary_model import CanaryReply, _CanaryHandler
+from memtier_plugin.hosts.canary import CanaryReply, _CanaryHandler
 
 _numbers = count(1)
 Request = dict[str, Any]

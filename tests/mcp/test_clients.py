@@ -25,7 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.hooks.resident import ResidentClient
-from memtier_plugin.hosts.launch import launch_command
+from memtier_plugin.hosts.project import launch_command
 from memtier_plugin.mcp.definitions import TOOLS
 from memtier_plugin.mcp.server import MAX_BODY_BYTES, TOKEN_FILE
 from memtier_plugin.memory import MemTier

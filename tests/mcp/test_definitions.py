@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from memtier_plugin.hooks import tools
-from memtier_plugin.mcp.calls import Binding, MemoryCalls, check_arguments
 from memtier_plugin.mcp.definitions import INSTRUCTIONS, MAX_QUERY_CHARS, TOOLS
-from memtier_plugin.mcp.server import build_server, read_token
+from memtier_plugin.mcp.server import (
+    Binding,
+    MemoryCalls,
+    build_server,
+    check_arguments,
+    read_token,
+)
 from tests.processes import run_memtier
 
 NAMES = ("search", "get", "store", "forget", "explain", "status")
@@ -123,7 +128,7 @@ def test_the_command_refuses(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "--project NAME" in run_memtier("--home", home, "mcp", code=1).output
     relative = run_memtier("--home", "here", "--project", "p", "mcp", code=1).output
     assert "relative" in relative
-    monkeypatch.setattr("memtier_plugin.hosts.requirements.find_spec", lambda name: None)
+    monkeypatch.setattr("memtier_plugin.hosts.coding_agents.find_spec", lambda name: None)
     missing = run_memtier("--home", home, "--project", "p", "mcp", code=1).output
     assert missing.count("\n") == 1 and "pip install 'memtier[mcp]'" in missing
 

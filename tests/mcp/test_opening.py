@@ -13,10 +13,9 @@ from typing import IO, Any
 
 import pytest
 
-from memtier_plugin.hosts.launch import launch_command
-from memtier_plugin.mcp.calls import Binding
+from memtier_plugin.hosts.project import launch_command
 from memtier_plugin.mcp.opening import MODERN_VERSIONS, VERSIONS, Opening
-from memtier_plugin.mcp.server import serve_stdio
+from memtier_plugin.mcp.server import Binding, serve_stdio
 from tests.mcp.test_clients import arguments
 from tests.processes import PATIENCE, child_environment, end_residents, running, wait_until
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from memtier_plugin.cli.main import main
-from memtier_plugin.core.host import PromptEvent, RunContext
+from memtier_plugin.core.results import PromptEvent, RunContext
 from memtier_plugin.hooks import before_prompt_build, guard
 from memtier_plugin.hooks.hermes import Provider
 from memtier_plugin.hooks.resident import ResidentClient

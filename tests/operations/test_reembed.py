@@ -554,7 +554,7 @@ def test_a_session_starts_the_daemon(
 ) -> None:
     """The first session after the model was changed starts a detached daemon."""
     from memtier_plugin.core import plugins
-    from memtier_plugin.core.host import RunContext
+    from memtier_plugin.core.results import RunContext
 
     folder = rotated_model(tmp_path / "turned")
     jobs = {"consolidation": {"enabled": False}, **NO_SUMMARIES}
@@ -564,7 +564,7 @@ def test_a_session_starts_the_daemon(
     with MemTier.open(filled, "p") as memory:
         wait_until(lambda: not state(memory).due)
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]
-        lock = import_module("memtier_plugin.daemon.lock")
+        lock = import_module("memtier_plugin.daemon.child")
         wait_until(lambda: not lock.is_held(filled, "p"))
 
 
@@ -573,7 +573,7 @@ def test_a_session_warms_the_endpoint_up(
 ) -> None:
     """A session's start loads the client, and a key that is missing does not break it."""
     from memtier_plugin.core import plugins
-    from memtier_plugin.core.host import RunContext
+    from memtier_plugin.core.results import RunContext
     from memtier_plugin.pool import memory_pool
 
     with_endpoint(key_env="BREAD_KEY", price_per_million_tokens=PRICE)

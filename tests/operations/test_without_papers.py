@@ -16,7 +16,7 @@ from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.events import payload_of, plugin_payload
 from memtier_plugin.core.records import decode_event
 from memtier_plugin.providers.prompt import load_prompt
-from memtier_plugin.views.log import describe_event
+from memtier_plugin.views.journal import describe_event
 from tests.loopback import Loopback
 
 LINES = (Path(__file__).parents[1] / "golden/ledger_lines.jsonl").read_bytes().splitlines()

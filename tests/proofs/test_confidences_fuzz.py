@@ -22,7 +22,7 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.server.methods import Methods
-from memtier_plugin.server.parameters import to_jsonable
+from memtier_plugin.server.requests import to_jsonable
 from tests.builders import turns, write_config
 
 KEEPER, ASKERS = "host.keeper", ("host.other", "host.boss")

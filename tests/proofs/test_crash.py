@@ -12,7 +12,7 @@ import pytest
 
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage import recovery
+from memtier_plugin.storage import home_files
 from memtier_plugin.storage.ledger import jsonl
 from tests.proofs.checks import assert_equal_to_rebuild, bad_lines, child, outputs, show
 from tests.proofs.processes import PROJECT, exchange
@@ -61,7 +61,7 @@ def test_killed_writers(home: Path, point: str, kills: int) -> None:
         memory.catch_up()
         stored = list(memory.entries())
         fact_ids = {fact.id for fact in memory.facts(include_superseded=True)}
-        recovery.remove_unfinished(memory.store)  # as the daily sweep does
+        home_files.remove_unfinished(memory.store)  # as the daily sweep does
         reported = memory.store.reader().bad_lines(limit=1000)
         findings = [finding for finding in memory.doctor() if finding.level != "ok"]
         warnings = [warning for warning in memory.status()["warnings"] if "edited" in warning]

@@ -18,9 +18,9 @@ from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.core.fault_injection import Fault
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage import recovery
+from memtier_plugin.storage import home_files
 from memtier_plugin.storage.index.connection import Index
-from memtier_plugin.storage.index.files import NEW_INDEX
+from memtier_plugin.storage.index.sqlite import NEW_INDEX
 from memtier_plugin.storage.ledger import jsonl, transaction
 from tests.proofs.checks import PACKAGE
 
@@ -282,7 +282,7 @@ def test_leftovers(home: Path) -> None:
         noted = home / "hosts" / f".hermes.waits.json.{ended.pid}.1.new"
         for path in (dead, alive, mine, built, queued, noted):
             path.write_text("secret")
-        assert sorted(recovery.remove_unfinished(memory.store)) == sorted(
+        assert sorted(home_files.remove_unfinished(memory.store)) == sorted(
             (dead, built, queued, noted)
         )
         assert not queued.exists()

@@ -30,7 +30,7 @@ from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.server.methods import Methods
-from memtier_plugin.server.parameters import to_jsonable
+from memtier_plugin.server.requests import to_jsonable
 from tests.processes import PATIENCE
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)

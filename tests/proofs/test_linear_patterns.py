@@ -34,11 +34,10 @@ ATOMS: Final = 'aA1 \n.-_@/:"()=的é,?!`[]<>#\\*|{\t%+&$' + "'"
 # Patterns that may take longer, since what they read is short; by module and name.
 BOUNDED: Final = {
     "memtier_plugin.facts.filters": "a draft of at most MAX_CHARS",
-    "memtier_plugin.trust.secret_values": "one value, only matched where it begins",
     "memtier_plugin.trust.secret_statements": "one value, only matched where it begins",
     "memtier_plugin.lifecycle.purge.encoded": "what the person at the machine purges",
     "memtier_plugin.providers.embedding.load": "a name in the settings",
-    "memtier_plugin.storage.recovery": "a file's name",
+    "memtier_plugin.storage.home_files": "a file's name",
     "memtier_plugin.hosts.self_check": "a package's own metadata",
 }
 _COLLECT: Final = """

@@ -22,17 +22,16 @@ import yaml
 
 from memtier_plugin.async_memory import AsyncMemTier
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.results import RunContext
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.hooks.chat_commands import COMMANDS, answer_command
 from memtier_plugin.hooks.tools import CLIENT_TOOLS, TOOLS, call_tool
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.server.access import METHODS as TCP_METHODS
-from memtier_plugin.server.access import Access
+from memtier_plugin.server.access import Access, Grant
 from memtier_plugin.server.methods import HOOKS, METHODS, Methods
-from memtier_plugin.server.parameters import check_arguments, to_jsonable
-from memtier_plugin.server.tokens import Grant
+from memtier_plugin.server.requests import check_arguments, to_jsonable
 from tests.builders import turns
 
 AGENT: Final = "web"

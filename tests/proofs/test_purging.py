@@ -21,9 +21,9 @@ import pytest
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.facts.summaries.job import Summariser
-from memtier_plugin.lifecycle.purge import rewrite
+from memtier_plugin.lifecycle.purge import files
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage import export_register
+from memtier_plugin.storage import home_files
 from tests.proofs.checks import (
     CHILD,
     PACKAGE,
@@ -100,7 +100,7 @@ def planted(home: Path, outside: Path) -> Iterator[MemTier]:
         memory.record(talk(SECRET), session_id="talk", run_id="talk")
         path = outside / "export.jsonl"
         path.write_text("".join(json.dumps(e.to_json()) + "\n" for e in memory.entries()))
-        export_register.register_export(memory.folder, path, "jsonl", content=path)
+        home_files.register_export(memory.folder, path, "jsonl", content=path)
         yield memory
 
 
@@ -188,7 +188,7 @@ def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> Non
             assert code == -signal.SIGKILL, f"{point}:{number} ended with {code}"
             deaths += 1
             with MemTier.open(home, PROJECT, "one") as memory:
-                begun = rewrite.is_in_progress(memory.folder)
+                begun = files.is_in_progress(memory.folder)
                 if begun:  # who comes next does not know the words
                     resumed += 1
                     assert memory.purger.complete(), f"{point}:{number}"
@@ -209,7 +209,7 @@ def killed_from_outside(home: Path, after: float) -> bool:
     """Kill a process so long after its purge's plan is on the disk; tell whether it lived then."""
     path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, str(CHILD), "purge", str(home), *PARTS]
-    plan = home / "projects" / PROJECT / rewrite.PLAN_FILE
+    plan = home / "projects" / PROJECT / files.PLAN_FILE
     with subprocess.Popen(
         command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL
     ) as process:
@@ -233,7 +233,7 @@ def test_killed_from_outside(world: MemTier, home: Path, tmp_path: Path) -> None
         shutil.copy(backup, export)
         deaths += killed_from_outside(home, rng.random() * 0.4)
         with MemTier.open(home, PROJECT, "one") as memory:
-            begun = rewrite.is_in_progress(memory.folder)
+            begun = files.is_in_progress(memory.folder)
             resumed += begun
             assert memory.purger.complete() or not begun
             assert any("pump runs on diesel" in entry.content for entry in memory.entries())

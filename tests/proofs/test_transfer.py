@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.transfer import backup as archives
-from memtier_plugin.transfer.backup import restore_backup, verify_backup, write_backup
-from memtier_plugin.transfer.export import export_jsonl
+from memtier_plugin.transfer import archive as archives
+from memtier_plugin.transfer.archive import restore_backup, verify_backup, write_backup
+from memtier_plugin.transfer.memtier_export import export_jsonl
 from tests.processes import run_memtier
 from tests.proofs.checks import CHILD, PACKAGE, assert_equal_to_rebuild, bad_lines, show
 from tests.proofs.processes import PROJECT

@@ -22,7 +22,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.providers.embedding.load import load_embedder
-from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import (
     SHIPPED_MODEL,
     Model2VecEmbedder,
@@ -31,7 +30,8 @@ from memtier_plugin.providers.embedding.static import (
     fingerprint_model,
 )
 from memtier_plugin.providers.embedding.token_cache import TokenCache
-from memtier_plugin.text.scripts import is_written_in
+from memtier_plugin.providers.embedding.vectors import quantise
+from memtier_plugin.text.languages import is_written_in
 from tests.processes import child_environment, run_python
 
 ROOT = Path(__file__).parents[2]

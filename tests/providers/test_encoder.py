@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.embedding import bert_graph
+from memtier_plugin.providers.embedding import conversion
 from memtier_plugin.providers.embedding import encoder as encoders
 from memtier_plugin.providers.embedding.encoder import EncoderEmbedder, find_minilm
 from memtier_plugin.providers.embedding.load import configured_embedder, load_embedder
@@ -152,7 +152,7 @@ class TestGraph:
         """The graph is kept in the user's cache, and gives the same vectors from there."""
         pytest.importorskip("onnxruntime")
         first = rows(load_embedder(str(folder)), TEXTS)
-        monkeypatch.setattr(bert_graph, "build_bert", None)
+        monkeypatch.setattr(conversion, "build_bert", None)
         assert np.array_equal(rows(load_embedder(str(folder)), TEXTS), first)
 
     def test_long_and_odd_texts(self, folder: Path) -> None:

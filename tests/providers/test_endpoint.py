@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from memtier_plugin.core.concurrency import WorkerPool
 from memtier_plugin.core.errors import (
     AnswerLost,
     ContextTooLong,
@@ -18,7 +19,6 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.core.workers import WorkerPool
 from memtier_plugin.providers import endpoint as module
 from memtier_plugin.providers.endpoint import EndpointClient, resolve_model
 from tests.loopback import TOO_LONG, Loopback, tokens_of, vectors_of

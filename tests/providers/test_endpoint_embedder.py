@@ -23,13 +23,13 @@ from memtier_plugin.providers.embedding.load import (
     configured_embedder,
     load_embedder,
 )
-from memtier_plugin.providers.embedding.query import encode_query
 from memtier_plugin.providers.embedding.remote import (
     BATCH_TEXTS,
     MAX_TEXT_CHARS,
     PROBE_TEXT,
     EndpointEmbedder,
 )
+from memtier_plugin.providers.embedding.vectors import encode_query
 from tests.loopback import Loopback, vectors_of
 
 TEXTS = [f"the cat number {number} sat on the mat" for number in range(70)]

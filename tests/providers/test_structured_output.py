@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import BadAnswer
-from memtier_plugin.providers.structured_output import (
+from memtier_plugin.providers.prompting import (
     EMPTY_ANSWER,
     NO_JSON,
     WRONG_SHAPE,

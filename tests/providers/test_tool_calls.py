@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import BadAnswer
-from memtier_plugin.providers.structured_output import INTEGER, STRING, object_of
-from memtier_plugin.providers.tool_calls import CalledTools, ToolCall, parse_tool_calls
+from memtier_plugin.providers.prompting import (
+    INTEGER,
+    STRING,
+    CalledTools,
+    ToolCall,
+    object_of,
+    parse_tool_calls,
+)
 
 TOOLS = {"add": object_of(text=STRING), "drop": object_of(id=INTEGER)}
 ADD: dict[str, Any] = {"name": "add", "arguments": {"text": "a"}}

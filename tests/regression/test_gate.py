@@ -13,10 +13,10 @@ from memtier_plugin import MemTier
 from memtier_plugin.core.errors import EmbeddingUnavailable, NotFound
 from memtier_plugin.core.events import CreditEvent
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.credit.questions import Question, read_history
+from memtier_plugin.credit.regression import FILE, read_baseline
+from memtier_plugin.credit.verdict import judge
 from memtier_plugin.memory import MemTier as Memory
-from memtier_plugin.regression.baseline import FILE, read_baseline
-from memtier_plugin.regression.questions import Question, read_history
-from memtier_plugin.regression.verdict import judge
 from tests.loopback import Loopback
 from tests.processes import run_memtier
 from tests.proofs.checks import rotated_model

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.host import PromptEvent, RunContext, Shown
 from memtier_plugin.core.records import Fact, FactDraft, Source
-from memtier_plugin.core.results import Depth, Recall
+from memtier_plugin.core.results import Depth, PromptEvent, Recall, RunContext, Shown
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator as Hermes
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator as OpenClaw
 from memtier_plugin.memory import MemTier

@@ -21,16 +21,15 @@ from memtier_plugin.retrieval.block import (
     passage_size,
     truncate,
 )
-from memtier_plugin.retrieval.contradictions import (
+from memtier_plugin.retrieval.duplicates import (
     OF_THEN_NOTE,
     REPLACES_NOTE,
+    collapse_duplicates,
     hit_time,
     rank_newest_first,
     stated_values,
 )
-from memtier_plugin.retrieval.duplicates import collapse_duplicates
-from memtier_plugin.trust.escaping import escape_line
-from memtier_plugin.trust.fence import FENCE, remove_blocks
+from memtier_plugin.trust.escaping import FENCE, escape_line, remove_blocks
 from tests.builders import make_entry, make_fact, make_hit
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)

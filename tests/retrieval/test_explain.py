@@ -11,11 +11,11 @@ import apsw
 import pytest
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.contributions import signal_contributions
+from memtier_plugin.retrieval.ranking import signal_contributions
 from tests.builders import make_draft, make_fact, say
 
 Day = Callable[..., datetime]

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.core.host import Shown
-from memtier_plugin.core.results import Evidence, FloorLevel, Hit
+from memtier_plugin.core.results import Evidence, FloorLevel, Hit, Shown
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.evidence import QueryEvidence
-from memtier_plugin.retrieval.floor import NEAREST_NOTE, apply_floor, block_bar
+from memtier_plugin.retrieval.floor import NEAREST_NOTE, QueryEvidence, apply_floor, block_bar
 from memtier_plugin.retrieval.prompt_kind import PromptKinds
 from tests.builders import make_entry
 

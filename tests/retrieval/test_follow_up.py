@@ -11,15 +11,10 @@ from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval.follow_up import (
-    LINES_PER_ROUND,
-    FollowUp,
-    FollowUpBudget,
-    follow_up,
-)
-from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.routing import RoutingInput
+from memtier_plugin.retrieval.session import LINES_PER_ROUND, FollowUp, FollowUpBudget, follow_up
 from memtier_plugin.text.tokenizer import Tokenizer
 
 TOKENS = Tokenizer("english")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.project_names import (
+from memtier_plugin.retrieval.query import (
     find_identifiers,
     find_project_names,
     is_called_project,
+    parse_query,
     without_names,
 )
-from memtier_plugin.retrieval.query import parse_query
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import START, turns
 

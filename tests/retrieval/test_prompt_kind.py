@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.core.host import PromptKind
+from memtier_plugin.core.results import PromptKind
 from memtier_plugin.retrieval.pasted_text import split_printed
 from memtier_plugin.retrieval.prompt_kind import PromptKinds, prompt_kinds
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.retrieval.query import ASKING_WEIGHT, FUNCTION_WEIGHT, weigh_terms
+from memtier_plugin.text.phrases import is_standing_instruction
 from memtier_plugin.text.tokenizer import Tokenizer
-from memtier_plugin.text.traits import is_standing_instruction
 
 WORDS = st.lists(st.sampled_from("remind list discuss port kettle fox summary fox".split()))  # noqa: SIM905
 

@@ -13,7 +13,7 @@ from memtier_plugin import MemTier, RecallRequest
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.results import RecallOptions
 from memtier_plugin.server.methods import Methods
-from memtier_plugin.server.parameters import BadParams, check_arguments
+from memtier_plugin.server.requests import BadParams, check_arguments
 
 
 def test_options_are_the_fields_of_a_request() -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.settings.schema import Endpoint, Settings
-from memtier_plugin.operations.health.status import collect_status
+from memtier_plugin.operations.status import collect_status
 from memtier_plugin.providers.reranking import find_reranker, to_relevances
-from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.rerank_fusion import fuse_scores, modality_factor
 from memtier_plugin.retrieval.reranking import order_pages
@@ -217,7 +217,7 @@ def write_overlap_model(folder: Path) -> Path:
     np = pytest.importorskip("numpy")
     pytest.importorskip("onnxruntime")
     tokenizers = pytest.importorskip("tokenizers")
-    from memtier_plugin.providers.embedding.onnx_writer import OnnxGraph
+    from memtier_plugin.providers.embedding.conversion import OnnxGraph
 
     words = sorted(
         {word.strip(".,:?").lower() for line in [*LINES, QUERY] for word in line.split()}

@@ -10,10 +10,10 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.host import PromptEvent, RunContext, Shown
 from memtier_plugin.core.records import Message
+from memtier_plugin.core.results import PromptEvent, RunContext, Shown
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.session_lines import MAX_LINES
+from memtier_plugin.retrieval.session import MAX_LINES
 from tests.builders import say_each
 
 Day = Callable[..., datetime]

@@ -8,7 +8,7 @@ import pytest
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.standing import stems, suits
-from memtier_plugin.text.traits import find_orders, is_standing_instruction
+from memtier_plugin.text.phrases import find_orders, is_standing_instruction
 from tests.builders import say_each
 
 NAMING = "From now on start every argument name with i_."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.host import Shown
+from memtier_plugin.core.results import Shown
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.prompt_kind import prompt_kinds
 from memtier_plugin.retrieval.subject import find_subject, points_back

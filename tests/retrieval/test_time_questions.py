@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.time_questions import words_beside_time
+from memtier_plugin.retrieval.prompt_kind import words_beside_time
 from memtier_plugin.text.dates.spans import find_time_spans
 from tests.builders import user_message
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.trust.echoes import find_other_values
+from memtier_plugin.trust.external_text import find_other_values
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.host import Shown
 from memtier_plugin.core.records import Fact
-from memtier_plugin.core.results import Recall
+from memtier_plugin.core.results import Recall, Shown
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from tests.builders import MOMENT, Clock

@@ -12,10 +12,10 @@ from typing import Any
 
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.hosts import install as installing
-from memtier_plugin.hosts.agent_doctor import try_agents
+from memtier_plugin.hosts.agent_canary import converse
 from memtier_plugin.hosts.coding_agents import find_files, is_ours
-from memtier_plugin.hosts.conversation import converse
-from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.hosts.doctor import try_agents
+from memtier_plugin.operations.background import HealthFinding
 from tests.loopback.hosts import text
 from tests.processes import running, wait_until
 from tests.runtimes.hosts import OPENCLAW, PROJECT, RUNTIMES, Ground, environment, run_turn

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.records import Entry
-from memtier_plugin.core.resident_socket import find_owner
+from memtier_plugin.core.residents import find_owner
 from memtier_plugin.hosts import install as installing
 from memtier_plugin.memory import MemTier
 from tests.loopback.hosts import LoopbackModel

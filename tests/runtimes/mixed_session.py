@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from memtier_plugin.core.records import count_tokens
-from memtier_plugin.trust.fence import FENCE
+from memtier_plugin.trust.escaping import FENCE
 from tests.loopback.hosts import INTERNAL, text
 from tests.runtimes.hosts import Ground
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.paths import socket_path
-from memtier_plugin.core.resident_socket import START_SECONDS, find_owner
+from memtier_plugin.core.residents import START_SECONDS, find_owner
 from memtier_plugin.hosts import install
-from memtier_plugin.trust.fence import FENCE
+from memtier_plugin.trust.escaping import FENCE
 from tests.processes import wait_until
 from tests.runtimes.hosts import Ground, Host, OpenClaw
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.hosts.silence import last_use
-from memtier_plugin.trust.fence import FENCE
+from memtier_plugin.hosts.presence import last_use
+from memtier_plugin.trust.escaping import FENCE
 from tests.loopback.hosts import text
 from tests.processes import ROOT
 from tests.runtimes.agents import Codex, CodingAgent

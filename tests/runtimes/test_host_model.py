@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from memtier_plugin.hosts.canary_model import CanaryReply
-from memtier_plugin.hosts.host_model import settings_path
+from memtier_plugin.hosts.canary import CanaryReply
+from memtier_plugin.hosts.yaml_settings import settings_path
 from memtier_plugin.operations.job_state import JobState, read_background
 from tests.loopback.hosts import text
 from tests.processes import wait_until

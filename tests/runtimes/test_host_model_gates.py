@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from memtier_plugin.hosts.host_model import settings_path
+from memtier_plugin.hosts.yaml_settings import settings_path
 from tests.processes import wait_until
 from tests.runtimes.hosts import PROJECT, Ground, Host, OpenClaw
 from tests.runtimes.test_host_model import SAID, Scene

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.telemetry.bill import read_bill
-from memtier_plugin.trust.fence import remove_blocks
+from memtier_plugin.trust.escaping import remove_blocks
 from tests.loopback.hosts import LoopbackModel, common_prefix, serialised, text
 from tests.runtimes.hermes_chat import open_chat
 from tests.runtimes.hosts import Ground, Hermes, OpenClaw

@@ -7,8 +7,8 @@ from typing import Any
 
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.records import Entry
-from memtier_plugin.hosts.silence import last_use
-from memtier_plugin.trust.fence import FENCE
+from memtier_plugin.hosts.presence import last_use
+from memtier_plugin.trust.escaping import FENCE
 from tests.processes import wait_until
 from tests.runtimes.hosts import Ground, Hermes, Host, OpenClaw, environment
 

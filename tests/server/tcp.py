@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from memtier_plugin.server.tokens import Tokens
+from memtier_plugin.server.access import Tokens
 from tests.builders import write_config
 from tests.processes import PATIENCE, start_python
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from memtier_plugin.core import allowance
+from memtier_plugin.core import concurrency
 from memtier_plugin.core.errors import Exhausted
-from memtier_plugin.server import fair_queue
-from memtier_plugin.server.fair_queue import FairQueue
+from memtier_plugin.server import dispatch
+from memtier_plugin.server.dispatch import FairQueue
 from tests.processes import PATIENCE
 
 
@@ -58,7 +58,7 @@ def test_a_heavy_client_has_one_thread_while_others_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who took much processor time leaves the other threads free; alone it has them all."""
-    monkeypatch.setattr(fair_queue, "HEAVY", 0.0001)
+    monkeypatch.setattr(dispatch, "HEAVY", 0.0001)
     queue = FairQueue(4, 64)
     queue.submit("heavy", lambda: burn(0.1)).result(PATIENCE)
     assert most_at_once(queue, "heavy") > 1
@@ -113,9 +113,9 @@ def test_what_waits_at_the_end_is_dropped() -> None:
 @pytest.mark.parametrize("is_wanted", [lambda: False, None])
 def test_an_allowance_ends_work(is_wanted: Callable[[], bool] | None) -> None:
     """Work ends at the next look once its processor time is spent, or its answer is not wanted."""
-    allowance.require()
-    with allowance.allow(0.01, is_wanted):
+    concurrency.require()
+    with concurrency.allow(0.01, is_wanted):
         burn(0.02)
         with pytest.raises(Exhausted):
-            allowance.require()
-    allowance.require()
+            concurrency.require()
+    concurrency.require()

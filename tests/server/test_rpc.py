@@ -20,11 +20,11 @@ import pytest
 import memtier_plugin
 from memtier_plugin.core.errors import UnsafePath
 from memtier_plugin.core.paths import make_socket_folder, socket_path
-from memtier_plugin.core.resident_socket import claim_socket, find_owner
+from memtier_plugin.core.residents import claim_socket, find_owner
 from memtier_plugin.memory import MemTier
-from memtier_plugin.server import rpc, unix_socket
+from memtier_plugin.server import rpc
 from memtier_plugin.server.requests import MAX_LINE_BYTES
-from memtier_plugin.server.unix_socket import peer_uid
+from memtier_plugin.server.rpc import peer_uid
 from tests.builders import turns, write_config
 from tests.processes import PATIENCE, held_ledger, run_in_fork, running, start_python, wait_until
 
@@ -36,7 +36,7 @@ sys.exit(serve(None, sys.stdin.buffer, sys.stdout.buffer, scheduler="scheduler" 
 RESIDENT = """
 import sys
 from pathlib import Path
-from memtier_plugin.core.resident_socket import claim_socket
+from memtier_plugin.core.residents import claim_socket
 from memtier_plugin.server.rpc import serve_resident
 serve_resident(home := Path(sys.argv[1]), claim_socket(home), 0, scheduler=False)
 """
@@ -334,10 +334,10 @@ def test_silent_connections_lock_nobody_out(home: Path) -> None:
 
 def test_a_connection_without_a_request_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends no whole line in time is let go, and takes no thread any more."""
-    monkeypatch.setattr(unix_socket, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(rpc, "REQUEST_SECONDS", 0.3)
     claim = claim_socket(home)
     assert claim is not None
-    listener = unix_socket.SocketListener(claim, lambda reader, send: send(reader.readline()))
+    listener = rpc.SocketListener(claim, lambda reader, send: send(reader.readline()))
     try:
         for begun in (b"", b"half of a line"):
             client = socket.socket(socket.AF_UNIX)

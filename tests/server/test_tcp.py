@@ -17,8 +17,7 @@ from warnings import catch_warnings, simplefilter
 
 import pytest
 
-from memtier_plugin.server.parameters import MAX_TEXT_CHARS
-from memtier_plugin.server.requests import MAX_VALUES
+from memtier_plugin.server.requests import MAX_TEXT_CHARS, MAX_VALUES
 from tests.builders import turns
 from tests.processes import PATIENCE, run_memtier, wait_until
 from tests.server.tcp import Client, Resident, make_certificate, request

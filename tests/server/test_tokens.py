@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import NotFound, NotGranted, SettingsError
-from memtier_plugin.core.host import RunContext
-from memtier_plugin.server.tokens import Grant, Tokens
+from memtier_plugin.core.results import RunContext
+from memtier_plugin.server.access import Grant, Tokens
 from tests.processes import run_memtier
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)

@@ -7,10 +7,10 @@ from typing import Final, Protocol
 
 import pytest
 
-from memtier_plugin.storage.shared.engines import open_ledger
 from memtier_plugin.storage.shared.nats import admin as nats_admin
-from memtier_plugin.storage.shared.postgres import admin
+from memtier_plugin.storage.shared.postgres import server as admin
 from memtier_plugin.storage.shared.protocol import MachineGrant, SharedLedger
+from memtier_plugin.storage.shared.sharing import open_ledger
 from tests.shared.nats import NatsServer
 from tests.shared.server import PostgresServer
 

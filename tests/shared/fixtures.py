@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from memtier_plugin.storage.shared.postgres.admin import grant, migrate
+from memtier_plugin.storage.shared.postgres.server import grant, migrate
 from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.shared.engines import Engine, OnNats, OnPostgres
 from tests.shared.nats import NatsServer, program

@@ -17,7 +17,7 @@ from typing import Final, Self
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.storage.shared.nats.admin import snippet
 from memtier_plugin.storage.shared.nats.link import Link, ServerAddress
-from memtier_plugin.storage.shared.nats.names import Names
+from memtier_plugin.storage.shared.nats.messages import Names
 
 OWNER: Final = '{ user: "owner", password: "..." }'
 

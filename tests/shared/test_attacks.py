@@ -18,9 +18,9 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from memtier_plugin.storage.shared.postgres import admin
-from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.shared.postgres import server as admin
 from memtier_plugin.storage.shared.postgres.ledger import PostgresLedger
+from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import (
     MachineGrant,
     Refused,

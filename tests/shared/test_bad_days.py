@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.storage.shared.postgres.admin import grant
-from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.shared.postgres.server import connect, grant
 from memtier_plugin.storage.shared.protocol import MachineGrant, Unreachable
 from tests.shared.bad_days import Machine, joined, spend
 from tests.shared.fixtures import make_database

@@ -10,7 +10,7 @@ import pytest
 
 from memtier_bench.cli.shared import shared
 from memtier_bench.shared import PARTS
-from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.shared.postgres.server import connect
 from tests.processes import run_memtier
 from tests.shared.nats import NatsServer
 from tests.shared.server import PostgresServer

@@ -11,7 +11,7 @@ import pytest
 from memtier_plugin.core.paths import index_path
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.index.files import remove_index
+from memtier_plugin.storage.index.sqlite import remove_index
 from memtier_plugin.storage.shared.replica import BATCH
 from tests.builders import append_lines, say_each, write_config
 from tests.shared.server import PostgresServer

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.marker import join
-from memtier_plugin.storage.shared.postgres import admin
+from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.postgres import server as admin
 from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.builders import write_config
 from tests.proofs.test_isolation_fuzz import OPS, PROJECTS, QUESTIONS, Ticks, Worlds

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.postgres import admin
-from memtier_plugin.storage.shared.postgres.connection import address, connect
+from memtier_plugin.storage.shared.postgres import server
 from memtier_plugin.storage.shared.postgres.ledger import PostgresLedger
+from memtier_plugin.storage.shared.postgres.server import address, connect
 from memtier_plugin.storage.shared.protocol import (
     AppendResult,
     Head,
@@ -292,7 +292,7 @@ def test_nothing_gets_past_the_grants(postgres: PostgresServer, database: str) -
 
     anna = PostgresLedger(postgres.url(database, "anna"), "harbor")
     anna.append(STREAM, 0, lines("secret"))
-    admin.grant(postgres.url(database), MachineGrant("carl", "harbor", agent="x"), "owner")
+    server.grant(postgres.url(database), MachineGrant("carl", "harbor", agent="x"), "owner")
     with connect(postgres.url(database, "carl")) as connection:
         for statement in BYPASSES:
             with pytest.raises(psycopg.Error):
@@ -357,7 +357,7 @@ def test_what_cannot_be_used_says_why(
     with pytest.raises(Refused, match="password"):
         PostgresLedger(url, "harbor").heads()
     with pytest.raises((LedgerError, psycopg.Error)):
-        admin.migrate(url)
+        server.migrate(url)
 
 
 def test_an_address_is_shown_without_its_user() -> None:
@@ -373,4 +373,4 @@ def test_an_address_is_shown_without_its_user() -> None:
 def test_migrations_are_applied_once(postgres: PostgresServer, database: str) -> None:
     """A database that has all migrations is left as it is."""
     owner: Any = postgres.url(database)
-    assert admin.migrate(owner) == []
+    assert server.migrate(owner) == []

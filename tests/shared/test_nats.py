@@ -17,7 +17,6 @@ import pytest
 
 from memtier_plugin.storage.shared.nats import log as log_module
 from memtier_plugin.storage.shared.nats.ledger import NatsLedger
-from memtier_plugin.storage.shared.patience import answer_within
 from memtier_plugin.storage.shared.protocol import (
     AppendResult,
     Head,
@@ -27,6 +26,7 @@ from memtier_plugin.storage.shared.protocol import (
     SharedLine,
     Stream,
     Unreachable,
+    answer_within,
 )
 from tests.shared.engines import PROJECT, OnNats
 from tests.shared.nats import NatsServer

@@ -11,10 +11,10 @@ import pytest
 from memtier_plugin.core import fault_injection
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.marker import join
-from memtier_plugin.storage.shared.postgres import admin
-from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.postgres import server as admin
+from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.builders import say, write_config
 from tests.processes import run_in_fork

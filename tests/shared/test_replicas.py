@@ -15,9 +15,9 @@ import pytest
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.marker import join
-from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import Refused, Unreachable
 from memtier_plugin.storage.shared.sharing import Sharing
 from tests.builders import say_each, write_config

@@ -12,7 +12,7 @@ import pytest
 from memtier_plugin.core.residents import in_order, parse_address
 from memtier_plugin.hooks.remote_memory import RemoteMemory
 from memtier_plugin.hooks.resident_connection import ResidentUnreachable
-from memtier_plugin.server.tokens import FILE, Tokens
+from memtier_plugin.server.access import FILE, Tokens
 from tests.builders import write_config
 from tests.processes import wait_until
 from tests.server.tcp import CONFIG, Resident, make_certificate

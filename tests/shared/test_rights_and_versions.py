@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared.postgres import admin
-from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.shared.postgres import server
+from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import MachineGrant, Unreachable
 from tests.builders import say, write_config
 from tests.processes import running, wait_until
@@ -38,7 +38,7 @@ def test_a_machine_that_is_revoked_while_it_follows(
         with running(follow(bert)) as daemon:
             copy = bert / "projects" / PROJECT / "episodic" / "a"
             wait_until(lambda: any(b"crane" in path.read_bytes() for path in copy.glob("*.jsonl")))
-            admin.revoke(postgres.url(database), "bert", PROJECT)
+            server.revoke(postgres.url(database), "bert", PROJECT)
             say(memory, "The pier is long.", run_id="r2")
             wait_until(lambda: b"may not read the project any more" in log.read_bytes())
             wait_until(lambda: "may not read" in str(memtier(bert, "status")["shared"]["error"]))
@@ -47,7 +47,7 @@ def test_a_machine_that_is_revoked_while_it_follows(
         assert not any(b"pier" in data for data in before.values())
         with MemTier.open(bert, PROJECT, "a") as other:
             assert "crane" in other.recall("crane").text
-        admin.grant(postgres.url(database), MachineGrant("bert", PROJECT))
+        server.grant(postgres.url(database), MachineGrant("bert", PROJECT))
         memtier(bert, "shared", "drain")
         with MemTier.open(bert, PROJECT, "a") as other:
             assert "pier" in other.recall("pier").text
@@ -59,14 +59,14 @@ def test_a_server_of_another_version(
     """What is said waits until they agree; what the older one has is there after migrating."""
     import psycopg
 
-    scripts = admin._migrations()
+    scripts = server._migrations()
     with psycopg.connect(postgres.url("postgres"), autocommit=True) as connection:
         connection.execute("CREATE DATABASE old")
     url = postgres.url("old")
     with monkeypatch.context() as patch:
-        patch.setattr(admin, "_migrations", lambda: scripts[:1])
-        assert admin.migrate(url) == [1]
-    admin.grant(url, MachineGrant("anna", PROJECT), "owner")
+        patch.setattr(server, "_migrations", lambda: scripts[:1])
+        assert server.migrate(url) == [1]
+    server.grant(url, MachineGrant("anna", PROJECT), "owner")
     with connect(postgres.url("old", "anna")) as connection:
         connection.execute(
             """SELECT memtier.append_at('harbor', 'semantic', '', 0, ARRAY['2026-01-05'::date],

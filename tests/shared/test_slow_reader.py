@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.shared.postgres.ledger import PostgresLedger
 from memtier_plugin.storage.shared.protocol import BATCH, NewLine, Stream, line_key

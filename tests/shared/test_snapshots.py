@@ -17,7 +17,7 @@ import pytest
 from memtier_plugin.core import fault_injection
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared.postgres.admin import grant, revoke
+from memtier_plugin.storage.shared.postgres.server import grant, revoke
 from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.builders import say_each, write_config
 from tests.processes import child_environment, start_python

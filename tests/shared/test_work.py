@@ -22,9 +22,9 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.events import ForgetEvent, new_event
 from memtier_plugin.core.records import Extractor
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.marker import join
-from memtier_plugin.storage.shared.postgres.connection import connect
+from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import LeaseLost, Unreachable
 from tests.builders import MOMENT, START, Clock, say, write_config
 from tests.processes import run_in_fork, running, start_daemon

@@ -14,7 +14,7 @@ from rank_bm25 import BM25Okapi
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.records import Entry
-from memtier_plugin.storage.index import bm25
+from memtier_plugin.storage.index import postings
 from memtier_plugin.storage.index.candidate_reader import MAX_TERMS
 from memtier_plugin.storage.readers import Reader
 
@@ -65,9 +65,9 @@ def words(memory: MemTier, entry: Entry) -> list[str]:
 
 def oracle(documents: list[list[str]], query: list[str]) -> list[float]:
     """Score with rank-bm25, its idf replaced by the one that is never negative."""
-    package = BM25Okapi(documents, k1=bm25.K1, b=bm25.B)
+    package = BM25Okapi(documents, k1=postings.K1, b=postings.B)
     df = Counter(word for document in documents for word in set(document))
-    package.idf = {word: bm25.idf(len(documents), count) for word, count in df.items()}
+    package.idf = {word: postings.idf(len(documents), count) for word, count in df.items()}
     return [float(score) for score in package.get_scores(query)]
 
 
@@ -138,17 +138,19 @@ def test_long_queries_are_bounded(memory: MemTier) -> None:
 def test_idf(documents: int, data: st.DataObject) -> None:
     """A rarer word weighs more; the default's idf is positive, Robertson's falls below zero."""
     df = data.draw(st.integers(1, documents))
-    assert bm25.idf(documents, df) > 0
-    assert bm25.idf(documents, df) <= bm25.idf(documents, df - 1)
-    assert (bm25.robertson_idf(documents, df) > 0) == (2 * df < documents)
+    assert postings.idf(documents, df) > 0
+    assert postings.idf(documents, df) <= postings.idf(documents, df - 1)
+    assert (postings.robertson_idf(documents, df) > 0) == (2 * df < documents)
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000), st.floats(1, 1000))
 def test_saturation(tf: int, more: int, average: float) -> None:
     """More occurrences earn more, never more than k1 + 1; a longer document earns less."""
     length = tf + more
-    assert bm25.saturation(0, length, average) == 0
-    assert bm25.saturation(tf, length, average) < bm25.saturation(length, length, average)
-    assert bm25.saturation(length, length, average) < bm25.K1 + 1
-    assert bm25.saturation(tf, length + more, average) < bm25.saturation(tf, length, average)
-    assert bm25.saturation(1, average, average) == pytest.approx(1)
+    assert postings.saturation(0, length, average) == 0
+    assert postings.saturation(tf, length, average) < postings.saturation(length, length, average)
+    assert postings.saturation(length, length, average) < postings.K1 + 1
+    assert postings.saturation(tf, length + more, average) < postings.saturation(
+        tf, length, average
+    )
+    assert postings.saturation(1, average, average) == pytest.approx(1)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin.core import checksum
+from memtier_plugin.core import formats
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.index import files
+from memtier_plugin.storage.index import sqlite
 from tests.builders import user_message
 from tests.storage.test_index_renewal import newer
 
@@ -18,7 +18,7 @@ LATER = {"of a newer one": {"x": [1]}}
 def later(line: bytes) -> bytes:
     """Return a line as a newer MemTier might have written it."""
     record: dict[str, Any] = json.loads(line)
-    return checksum.seal({**record, "schema": record["schema"] + 5, **LATER}) + b"\n"
+    return formats.seal({**record, "schema": record["schema"] + 5, **LATER}) + b"\n"
 
 
 def test_a_home_of_a_newer_memtier(home: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_home_of_a_newer_memtier(home: Path) -> None:
         if "journal" in path.parts:
             event = json.loads(lines[-1])
             event |= {"kind": "of a newer one", "id": f"{event['id'][:-2]}ZZ"}
-            lines.append(checksum.seal(event) + b"\n")
+            lines.append(formats.seal(event) + b"\n")
         path.write_bytes(b"".join(lines))
     newer(index)
     before = {path: path.read_bytes() for path in ledgers}
@@ -55,6 +55,6 @@ def test_a_home_of_a_newer_memtier(home: Path) -> None:
         assert [each.text for each in memory.facts()] == []
         wrong = [find for find in memory.doctor() if find.level == "error"]
         assert not wrong
-    assert len(files.broken_indexes(index)) == 1
+    assert len(sqlite.broken_indexes(index)) == 1
     for path, content in before.items():
         assert path.read_bytes().startswith(content), path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage import export_register
+from memtier_plugin.storage import home_files
 
 
 def test_an_export_is_known_again(home: Path, tmp_path: Path) -> None:
@@ -13,10 +13,10 @@ def test_an_export_is_known_again(home: Path, tmp_path: Path) -> None:
     with MemTier.open(home, "harbor") as memory:
         out = tmp_path / "out.jsonl"
         out.write_text("one\n")
-        export_register.register_export(memory.folder, out, "jsonl", content=out)
+        home_files.register_export(memory.folder, out, "jsonl", content=out)
         out.write_text("two\n")
-        export_register.register_export(memory.folder, out, "jsonl", content=out)
-        [export] = export_register.list_exports(memory.folder)
+        home_files.register_export(memory.folder, out, "jsonl", content=out)
+        [export] = home_files.list_exports(memory.folder)
         assert (export.path, export.kind, export.exists, export.unchanged) == (
             out,
             "jsonl",
@@ -24,9 +24,9 @@ def test_an_export_is_known_again(home: Path, tmp_path: Path) -> None:
             True,
         )
         out.write_text("three\n")
-        assert not export_register.list_exports(memory.folder)[0].unchanged
+        assert not home_files.list_exports(memory.folder)[0].unchanged
         out.unlink()
-        assert not export_register.list_exports(memory.folder)[0].exists
+        assert not home_files.list_exports(memory.folder)[0].exists
 
 
 def test_the_register_holds_no_content(home: Path, tmp_path: Path) -> None:
@@ -34,11 +34,11 @@ def test_the_register_holds_no_content(home: Path, tmp_path: Path) -> None:
     with MemTier.open(home, "harbor") as memory:
         out = tmp_path / "out.md"
         out.write_text("a very secret word\n")
-        export_register.register_export(memory.folder, out, "markdown", content=out)
-        register = memory.folder / export_register.REGISTER_FILE
+        home_files.register_export(memory.folder, out, "markdown", content=out)
+        register = memory.folder / home_files.REGISTER_FILE
         assert b"secret" not in register.read_bytes()
         with register.open("ab") as file:
             file.write(b'{"at": "2026')
-        export_register.register_export(memory.folder, out, "markdown", content=out)
-        assert len(export_register.list_exports(memory.folder)) == 1
-        assert export_register.file_digest(tmp_path / "nothing") == ""
+        home_files.register_export(memory.folder, out, "markdown", content=out)
+        assert len(home_files.list_exports(memory.folder)) == 1
+        assert home_files.file_digest(tmp_path / "nothing") == ""

@@ -12,7 +12,7 @@ import pytest
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import IndexProblem
-from memtier_plugin.storage.index import forked
+from memtier_plugin.storage.index import sqlite
 from tests.builders import say
 from tests.processes import run_in_fork
 
@@ -100,7 +100,7 @@ def test_child_without_a_copy_says_so(home: Path, monkeypatch: pytest.MonkeyPatc
     with MemTier.open(home) as memory:
         say(memory, "the owl lives in the oak", run_id="first")
         for name in ("_copy_to_memory", "_copy_to_disk"):
-            monkeypatch.setattr(forked, name, _fail)
+            monkeypatch.setattr(sqlite, name, _fail)
 
         def child() -> None:
             with pytest.raises(IndexProblem, match="spawn"):

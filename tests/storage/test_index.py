@@ -22,10 +22,10 @@ from memtier_plugin.core.records import JournalEvent, Source
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index import writer
 from memtier_plugin.storage.index.connection import MIGRATIONS, Index, connect
-from memtier_plugin.storage.index.files import APPLICATION_ID
+from memtier_plugin.storage.index.sqlite import APPLICATION_ID
 from memtier_plugin.storage.index.writer import IndexWriter, build_index
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.segments import ledger_files
+from memtier_plugin.storage.ledger.log import ledger_files
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import make_entry, make_fact, say, user_message
 from tests.processes import start_python

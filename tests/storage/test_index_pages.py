@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
 from memtier_plugin.retrieval.block import format_line
-from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.storage.index.pages import BLOCK_TURNS, PAGE_TOKENS, Page, page_id
+from memtier_plugin.storage.index.overviews import BLOCK_TURNS, PAGE_TOKENS, Page, page_id
 
 Day = Callable[..., datetime]
 

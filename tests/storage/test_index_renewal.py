@@ -16,7 +16,7 @@ import pytest
 
 from memtier_plugin.core.errors import ForeignFile, IndexProblem
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.index import files
+from memtier_plugin.storage.index import sqlite
 from memtier_plugin.storage.index.connection import MIGRATIONS
 from tests.builders import say
 from tests.processes import start_python
@@ -98,7 +98,7 @@ def test_an_index_that_cannot_be_used_is_made_anew(
         assert say(memory, "the last fox")
         status = memory.status()
         assert status["entries"] == 31
-        asides = files.broken_indexes(index)
+        asides = sqlite.broken_indexes(index)
         if says and asides:
             assert any(says in line and "set aside" in line for line in status["warnings"])
         if not opened:
@@ -121,7 +121,7 @@ def test_a_broken_index_is_replaced_once(home: Path) -> None:
     printing = {"stdout": subprocess.PIPE, "text": True}
     processes = [start_python("-c", code, **printing) for _ in range(3)]
     assert [process.communicate()[0].strip() for process in processes] == ["1"] * 3
-    assert len(files.broken_indexes(index)) == 1
+    assert len(sqlite.broken_indexes(index)) == 1
 
 
 def test_of_broken_indexes_only_the_last_two_stay(home: Path) -> None:
@@ -135,7 +135,7 @@ def test_of_broken_indexes_only_the_last_two_stay(home: Path) -> None:
             if number == 0:
                 index.write_text("a diary")
             memory.catch_up()
-    asides = files.broken_indexes(index)
+    asides = sqlite.broken_indexes(index)
     assert len(asides) == 3 and asides[0].read_text() == "a diary"
 
 
@@ -161,7 +161,7 @@ def test_what_is_no_file_is_left_alone(home: Path, make: Any, says: str) -> None
         assert index.lstat().st_mtime_ns == before.st_mtime_ns
         assert memory.reindex()["entries"] == 1
         assert memory.recall("fox").hits
-    [aside] = files.broken_indexes(index)
+    [aside] = sqlite.broken_indexes(index)
     assert aside.lstat().st_ino == before.st_ino
 
 

@@ -11,8 +11,8 @@ import pytest
 from memtier_plugin.core.records import Message
 from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.index import neighbours
-from memtier_plugin.storage.index.neighbours import NeighbourReader
+from memtier_plugin.storage.index import records
+from memtier_plugin.storage.index.records import NeighbourReader
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 REACH = 3
@@ -76,9 +76,9 @@ def test_reading_whole_sessions_changes_nothing(
         reader = memory.store.reader()
         scopes = reader.scopes("main", None)
         reach = {row: 1 + index % 4 for index, row in enumerate(rows)}
-        monkeypatch.setattr(neighbours, "_WHOLE_SESSIONS", 0.0)
+        monkeypatch.setattr(records, "_WHOLE_SESSIONS", 0.0)
         by_row = reader.neighbours(reach, scopes, gap)
-        monkeypatch.setattr(neighbours, "_WHOLE_SESSIONS", 99.0)
+        monkeypatch.setattr(records, "_WHOLE_SESSIONS", 99.0)
         assert reader.neighbours(reach, scopes, gap) == by_row
         assert len(by_row) == len(rows)
         monkeypatch.setattr(NeighbourReader, "_neighbours_by_row", None)  # it was not needed

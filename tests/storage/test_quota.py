@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.cli.status import status_view
+from memtier_plugin.cli.doctor import status_view
 from memtier_plugin.cli.views import make_console
 from memtier_plugin.core.errors import LimitReached
-from memtier_plugin.core.host import RunContext, RunEvent
+from memtier_plugin.core.results import RunContext, RunEvent
 from memtier_plugin.hooks.agent_end import agent_end
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.storage import quota
+from memtier_plugin.storage import protocol
 
 Day = Callable[..., datetime]
 
@@ -67,8 +67,8 @@ def test_a_full_project_refuses_and_says_so(home: Path, name: str) -> None:
     with MemTier.open(home, settings={"retrieval.k": 3}) as memory:
         say(memory, "the fox sleeps", *["a" * 200_000] * 2, run="r")
         index = memory.store.index.path
-    usage = quota.measure_usage(memory.folder, index, datetime.now(UTC))
-    used = (usage.today if name == "day_mb" else usage.total) / quota.MB
+    usage = protocol.measure_usage(memory.folder, index, datetime.now(UTC))
+    used = (usage.today if name == "day_mb" else usage.total) / protocol.MB
 
     def status(most: float) -> dict[str, Any]:
         with MemTier.open(home, settings={f"limits.{name}": most}) as memory:
@@ -113,7 +113,7 @@ def test_disk_use_is_told_by_tier(home: Path, capsys: pytest.CaptureFixture[str]
         assert disk["today"] == entries <= disk["episodic"]
         make_console().print(status_view(memory.status()))
     assert "disk" in capsys.readouterr().out
-    assert [quota.format_bytes(n) for n in (0, 999, 1000, 2.5e6, 3e12)] == [
+    assert [protocol.format_bytes(n) for n in (0, 999, 1000, 2.5e6, 3e12)] == [
         "0 bytes",
         "999 bytes",
         "1.0 kB",

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin import MemTier
-from memtier_plugin.core.checksum import is_intact, seal
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.formats import is_intact, seal
 from memtier_plugin.core.records import SCHEMA
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.transfer.export import export_jsonl
+from memtier_plugin.transfer.memtier_export import export_jsonl
 from tests.builders import user_message
 from tests.proofs.checks import show
 from tests.storage.tampering import TAMPERINGS

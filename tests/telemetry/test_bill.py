@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
-from memtier_plugin.core.host import RunEvent
-from memtier_plugin.core.usage_events import UsageEvent
-from memtier_plugin.hooks.usage import MOST_TOKENS, usage_of
+from memtier_plugin.core.results import RunEvent
+from memtier_plugin.core.upkeep_events import UsageEvent
+from memtier_plugin.hooks.payloads import MOST_TOKENS, usage_of
 from memtier_plugin.telemetry.bill import read_bill
 from tests.processes import run_memtier
 
@@ -97,8 +97,8 @@ def test_the_bill_adds_up(tmp_path: Path) -> None:
 def test_a_run_brings_its_usage(tmp_path: Path) -> None:
     """What the event of a run says of usage is in the journal after the hook."""
     from memtier_plugin.core import plugins
-    from memtier_plugin.core.host import RunContext
     from memtier_plugin.core.records import Message
+    from memtier_plugin.core.results import RunContext
 
     context = RunContext(
         agent_id="openclaw.main",

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from memtier_plugin import MemTier
-from memtier_plugin.telemetry.journal_metrics import JournalMetrics
 from memtier_plugin.telemetry.measures import CREDITS, RECALL_DURATION, Measure
-from memtier_plugin.telemetry.prometheus import Registry
+from memtier_plugin.telemetry.prometheus import JournalMetrics, Registry
 from tests.processes import run_memtier
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin import MemTier
-from memtier_plugin.core.resident_socket import stop_resident
+from memtier_plugin.core.residents import stop_resident
 from memtier_plugin.hooks.resident import ResidentClient
 from tests.processes import ROOT, wait_until
 from tests.telemetry.collector import Collector, running_collector

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.text.dates.mentions import is_date_supported
-from memtier_plugin.text.dates.periods import period_of, shift_day
+from memtier_plugin.text.dates.mentions import is_date_supported, period_of, shift_day
+from memtier_plugin.text.dates.reading import find_stated_dates
 from memtier_plugin.text.dates.relative import find_relative_dates
-from memtier_plugin.text.dates.stated import find_stated_dates
 from memtier_plugin.text.lexicon import lexicons
 
 SAID = date(2023, 5, 10)  # a Wednesday

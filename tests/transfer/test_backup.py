@@ -20,10 +20,10 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import HOME_MARKER, make_project_folder
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage import export_register
+from memtier_plugin.storage import home_files
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.transfer import backup as archives
-from memtier_plugin.transfer.backup import restore_backup, verify_backup, write_backup
+from memtier_plugin.transfer import archive as archives
+from memtier_plugin.transfer.archive import restore_backup, verify_backup, write_backup
 from tests.processes import child_environment, run_memtier, start_python
 from tests.proofs.checks import ask, content, unequal
 
@@ -108,9 +108,7 @@ def test_whatever_was_said_comes_back(
     _, back = restore_backup(archive, root / "home", "q")
 
     def files(top: Path) -> dict[str, bytes]:
-        paths = [
-            path for path in top.rglob("*.jsonl") if path.name != export_register.REGISTER_FILE
-        ]
+        paths = [path for path in top.rglob("*.jsonl") if path.name != home_files.REGISTER_FILE]
         return {str(path.relative_to(top)): path.read_bytes() for path in paths}
 
     assert files(folder) == files(back) != {}
@@ -133,7 +131,7 @@ def test_the_command_refuses_to_overwrite(tmp_path: Path, home: Path) -> None:
     back = run("restore", archive, "--project", "copy")
     assert back["project"] == "copy" and back["facts"] == 1
     assert run("restore", archive, "--home", str(tmp_path / "new"))["project"] == "harbor"
-    assert [export.kind for export in export_register.list_exports(home / "projects/harbor")] == [
+    assert [export.kind for export in home_files.list_exports(home / "projects/harbor")] == [
         *("part", "backup")
     ]
     inside = home / "projects/harbor/a.tar.gz"
@@ -153,7 +151,7 @@ def test_a_torn_line_and_what_is_derived_stay_out(tmp_path: Path, home: Path) ->
         archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
     names = {file["path"] for file in verify_backup(archive)["files"]}
     assert {name.partition("/")[0] for name in names} == {
-        export_register.REGISTER_FILE,
+        home_files.REGISTER_FILE,
         "episodic",
         "semantic",
         "journal",
@@ -308,7 +306,7 @@ KILLED_BACKUP = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from memtier_plugin.transfer.backup import write_backup
+from memtier_plugin.transfer.archive import write_backup
 
 folder, dest = map(Path, sys.argv[1:])
 write_backup(folder, "harbor", dest, datetime.now(UTC), lambda done, total: None)

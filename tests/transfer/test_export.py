@@ -13,10 +13,13 @@ from click.testing import CliRunner
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage import export_register
-from memtier_plugin.transfer.export import export_jsonl, export_markdown
-from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
-from memtier_plugin.transfer.importers.time_limit import TimeLimit
+from memtier_plugin.storage import home_files
+from memtier_plugin.transfer.importers.reading import TimeLimit
+from memtier_plugin.transfer.memtier_export import (
+    export_jsonl,
+    export_markdown,
+    import_memtier_export,
+)
 
 Left = list[tuple[str, str]]
 
@@ -176,8 +179,8 @@ def test_a_file_that_is_not_ours(world: MemTier, tmp_path: Path, form: str) -> N
     device.symlink_to(os.devnull)
     refused = CliRunner().invoke(main, [*args[:-1], str(device)])
     assert "exists; name another" in refused.stderr and "remove" not in refused.stderr
-    assert export_register.list_exports(world.folder) == [] and device.is_char_device()
-    export_register.register_export(world.folder, path, form)  # by a killed export of that name
+    assert home_files.list_exports(world.folder) == [] and device.is_char_device()
+    home_files.register_export(world.folder, path, form)  # by a killed export of that name
     world.purge("Lisbon", delete_exports=True)
     assert path.read_text() == "Lisbon is my own note."
 
@@ -192,7 +195,7 @@ def test_the_command(world: MemTier, tmp_path: Path) -> None:
     again = CliRunner().invoke(main, [*args, "-o", str(path)])
     assert again.exit_code == 1 and "exists" in again.stderr
     assert CliRunner().invoke(main, args).stdout == path.read_text()
-    noted = export_register.list_exports(world.folder)
+    noted = home_files.list_exports(world.folder)
     assert [(export.path, export.kind, export.unchanged) for export in noted] == [
         (path, "markdown", True)
     ]

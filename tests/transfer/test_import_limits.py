@@ -16,12 +16,11 @@ from memtier_plugin import MemTier
 from memtier_plugin.core.errors import ImportFileError, ImportStopped, LedgerError
 from memtier_plugin.ingest import recorder
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.transfer.export import export_jsonl
-from memtier_plugin.transfer.importers import files, time_limit
+from memtier_plugin.transfer.importers import reading
 from memtier_plugin.transfer.importers.detect import detect_format
-from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
-from memtier_plugin.transfer.importers.time_limit import TimeLimit
+from memtier_plugin.transfer.importers.reading import TimeLimit
 from memtier_plugin.transfer.importers.transcripts import read_transcript
+from memtier_plugin.transfer.memtier_export import export_jsonl, import_memtier_export
 from tests.builders import say
 from tests.processes import run_memtier
 
@@ -47,17 +46,17 @@ def test_zip_bombs(tmp_path: Path, content: bytes, copies: int) -> None:
     path = bomb(tmp_path / "export.zip", content, copies)
     before, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ImportFileError, match="unpacks from"):
-        list(files.read_items(path, "conversations"))
+        list(reading.read_items(path, "conversations"))
     assert time.process_time() - before < 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100_000
 
 
 def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ZIP of more files than an export has is refused."""
-    monkeypatch.setattr(files, "MAX_FILES", 5)
+    monkeypatch.setattr(reading, "MAX_FILES", 5)
     path = bomb(tmp_path / "export.zip", b"[]", 6)
     with pytest.raises(ImportFileError, match="6 files"):
-        list(files.read_items(path, "conversations"))
+        list(reading.read_items(path, "conversations"))
 
 
 def test_a_real_export_is_read(tmp_path: Path) -> None:
@@ -65,7 +64,7 @@ def test_a_real_export_is_read(tmp_path: Path) -> None:
     turn = {"role": "user", "content": "The same sentence again and again, with a number."}
     items = [{"id": n, "text": [turn] * 20} for n in range(3000)]
     path = bomb(tmp_path / "export.zip", json.dumps(items).encode())
-    assert len(list(files.read_items(path, "conversations"))) == 3000
+    assert len(list(reading.read_items(path, "conversations"))) == 3000
 
 
 def test_nesting(tmp_path: Path, home: Path) -> None:
@@ -84,7 +83,7 @@ def test_pipes_are_refused(tmp_path: Path, home: Path) -> None:
     with pytest.raises(ImportFileError, match="not a plain file"):
         detect_format(pipe)
     with pytest.raises(ImportFileError, match="not a plain file"):
-        list(files.read_items(pipe, ""))
+        list(reading.read_items(pipe, ""))
     with MemTier.open(home) as memory:
         say(memory, "The boat is red.")
         ledger = memory.folder / "episodic" / "main" / "2020-01-01.jsonl"
@@ -104,7 +103,7 @@ def test_an_import_that_takes_long_is_gone_on_with(
     talks = [{"id": f"talk {n}", "messages": [turn] * 5} for n in range(20)]
     path.write_text("\n".join(map(json.dumps, talks)))
     ticks = count()
-    monkeypatch.setattr(time_limit, "monotonic", lambda: next(ticks))  # a second a question
+    monkeypatch.setattr(reading, "monotonic", lambda: next(ticks))  # a second a question
     command = ["--project", "default", "import", str(path), "--minutes"]
 
     refused = run_memtier(*command, "0.1", code=1).stderr
@@ -133,7 +132,7 @@ def test_a_single_session_is_cut_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     """A file of one endless session ends in time inside it, before it is read through."""
-    monkeypatch.setattr(time_limit, "_EVERY", 10)
+    monkeypatch.setattr(reading, "_EVERY", 10)
     path = tmp_path / "endless"
     path.write_text(ENDLESS[form])
     ticks = count()

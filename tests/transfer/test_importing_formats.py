@@ -16,7 +16,7 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
-from memtier_plugin.transfer.importers import files
+from memtier_plugin.transfer.importers import reading
 from memtier_plugin.transfer.importers.detect import detect_format
 from memtier_plugin.transfer.importers.transcripts import read_transcript
 from tests.processes import run_memtier
@@ -203,14 +203,14 @@ def test_zips_are_read_in_place(tmp_path: Path) -> None:
 def test_large_files_are_read_item_by_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the size of the pieces, the items are the same; one beyond bounds is refused."""
     path = written(tmp_path / "c.json", [{"a": "x" * 50}, [1, 22, 333], "s", 4.5, None])
-    items = [value for _, value in files.read_items(path, "")]
+    items = [value for _, value in reading.read_items(path, "")]
     for size in (1, 2, 7, 64):
-        monkeypatch.setattr(files, "_CHUNK", size)
-        assert [value for _, value in files.read_items(path, "")] == items
-    monkeypatch.setattr(files, "_CHUNK", 4)
-    monkeypatch.setattr(files, "MAX_ITEM_CHARS", 20)
+        monkeypatch.setattr(reading, "_CHUNK", size)
+        assert [value for _, value in reading.read_items(path, "")] == items
+    monkeypatch.setattr(reading, "_CHUNK", 4)
+    monkeypatch.setattr(reading, "MAX_ITEM_CHARS", 20)
     with pytest.raises(ImportFileError, match="item 0: more than 20 characters"):
-        list(files.read_items(path, ""))
+        list(reading.read_items(path, ""))
 
 
 def test_openclaw_notes(tmp_path: Path) -> None:

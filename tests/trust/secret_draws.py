@@ -100,7 +100,7 @@ def _card(count: int, separator: str, rng: random.Random) -> str:
 
 
 def _seed_phrase(count: int, rng: random.Random) -> str:
-    from memtier_plugin.trust.wallets import seed_words
+    from memtier_plugin.trust.secret_codes import seed_words
 
     words = sorted(seed_words(), key=str)
     bits = count * 11 - count // 3

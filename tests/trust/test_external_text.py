@@ -8,7 +8,7 @@ import pytest
 
 from memtier_plugin.text.tokenizer import Tokenizer
 from memtier_plugin.trust.external_text import ExternalText
-from memtier_plugin.trust.tool_origins import brings_external_text, shown_lines
+from memtier_plugin.trust.origins import brings_external_text, shown_lines
 
 PAGE = (
     "Fares of the Skerry line. Tickets are paid to IBAN DE12 3456 7890 1234 5678 90, in advance. "

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import FactDraft, Source
-from memtier_plugin.trust import echoes, escaping, origins
+from memtier_plugin.trust import escaping, external_text, origins
 from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text, reveal_hidden
 from tests.retrieval.test_block import TEXT, entry_hit
 
@@ -92,18 +92,30 @@ def test_a_days_credit_is_bounded() -> None:
 def test_repeats() -> None:
     """A paraphrase with the same figures repeats; another figure, or something more, does not."""
     shown = ["The pelican server listens on port 9000 in Porto."]
-    assert echoes.is_restatement("Port 9000 is where the pelican server listens.", shown, words)
-    assert not echoes.is_restatement("The pelican server listens on port 9001.", shown, words)
-    assert not echoes.is_restatement("The pelican belongs to Ada and her two dogs.", shown, words)
-    assert not echoes.is_restatement("", shown, words)
+    assert external_text.is_restatement(
+        "Port 9000 is where the pelican server listens.", shown, words
+    )
+    assert not external_text.is_restatement(
+        "The pelican server listens on port 9001.", shown, words
+    )
+    assert not external_text.is_restatement(
+        "The pelican belongs to Ada and her two dogs.", shown, words
+    )
+    assert not external_text.is_restatement("", shown, words)
 
 
 def test_a_translation_repeats_by_its_figures() -> None:
     """In another language, where no word can be compared, the same figures tell; alone no word."""
     shown = ["The customs form must be filed before 14:00."]
-    assert echoes.is_restatement("Das Zollformular muss vor 14:00 Uhr da sein.", shown, words)
-    assert not echoes.is_restatement("Das Zollformular muss vor 15:00 Uhr da sein.", shown, words)
-    assert not echoes.is_restatement("The ferry to Norrby is never late at 14:00.", shown, words)
+    assert external_text.is_restatement(
+        "Das Zollformular muss vor 14:00 Uhr da sein.", shown, words
+    )
+    assert not external_text.is_restatement(
+        "Das Zollformular muss vor 15:00 Uhr da sein.", shown, words
+    )
+    assert not external_text.is_restatement(
+        "The ferry to Norrby is never late at 14:00.", shown, words
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +132,7 @@ def test_a_translation_repeats_by_its_figures() -> None:
 def test_what_the_user_states(text: str, stated: bool) -> None:
     """Only what stands in one sentence of the user's, and as it stands there, is their word."""
     prompt = "My deploy host is called pilot. Is the gate locked? The archive may not be opened."
-    assert echoes.is_stated_by(text, [prompt], words) is stated
+    assert external_text.is_stated_by(text, [prompt], words) is stated
 
 
 @given(TEXT)

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.trust import text_views
+from memtier_plugin.trust import secret_formats
 from memtier_plugin.trust.redaction import Redactor
 from tests.trust.secret_draws import SecretForm, leaked, look_alikes, secret_forms
 
@@ -206,9 +206,9 @@ def test_a_text_read_in_steps_is_masked_as_one_read_at_once(
     rng = random.Random(seed)
     parts = [*(form.text for form in secret_forms(seed)), *UNITS, *look_alikes(seed), PROSE]
     text = rng.choice([" ", "\n", ". "]).join(rng.choices(parts, k=300))
-    assert len(text) > 2 * text_views._STEP
+    assert len(text) > 2 * secret_formats._STEP
     in_steps = redactor.redact(text)
-    monkeypatch.setattr(text_views, "_STEP", len(text))
+    monkeypatch.setattr(secret_formats, "_STEP", len(text))
     assert redactor.redact(text) == in_steps
 
 
@@ -222,9 +222,9 @@ def test_no_call_of_a_search_reads_a_long_text() -> None:
             return re.finditer("needle", text[:stop])
 
     text = "hay " * 100_000 + "needle"
-    [match] = text_views.matches_in_steps(cast("re.Pattern[str]", Watched()), text)
+    [match] = secret_formats.matches_in_steps(cast("re.Pattern[str]", Watched()), text)
     assert match.end() == len(text)
-    assert max(calls) <= text_views._STEP + text_views._REACH
+    assert max(calls) <= secret_formats._STEP + secret_formats._REACH
 
 
 @pytest.mark.sampled(2)

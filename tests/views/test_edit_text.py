@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.lifecycle.edit import Change
 from memtier_plugin.views.edit_text import EditLine, find_changes, render_text, short_ids
 

@@ -12,13 +12,20 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import CreditEvent
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.state import fold
-from memtier_plugin.views.history import weight_points
-from memtier_plugin.views.log import summarise
+from memtier_plugin.views.history import (
+    bar,
+    fact_timeline,
+    signed_sparkline,
+    span,
+    sparkline,
+    weight_points,
+)
+from memtier_plugin.views.journal import summarise
 from memtier_plugin.views.reading import (
     find_newest_day,
     read_line_history,
@@ -26,8 +33,6 @@ from memtier_plugin.views.reading import (
     read_recall,
     read_timeline,
 )
-from memtier_plugin.views.sparklines import bar, signed_sparkline, span, sparkline
-from memtier_plugin.views.timelines import fact_timeline
 from tests.builders import START, make_draft, make_fact, say, user_message
 
 Day = Callable[..., datetime]

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.app import build_app
-from memtier_plugin.web.live import Watch
+from memtier_plugin.web.guard import Watch
 from tests.web.shop import AGENT, open_shop
 
 PORT = 8767

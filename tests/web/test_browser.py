@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.web.server import build_server
+from memtier_plugin.web.app import build_server
 from memtier_plugin.web.snapshot import export_html
 from tests.attacks.suite import SETS, cases
 from tests.processes import wait_until

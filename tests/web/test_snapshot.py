@@ -52,7 +52,7 @@ def test_the_file_is_new_private_and_known_to_a_purge(shop: MemTier, tmp_path: P
 def test_without_the_extra(shop: MemTier, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     """Without the extra the commands say in one line what to install."""
     monkeypatch.setattr(
-        "memtier_plugin.cli.web.find_spec", lambda name: None if name == missing else object()
+        "memtier_plugin.cli.screens.find_spec", lambda name: None if name == missing else object()
     )
     for words in (["web"], ["export", "--html", "x.html"]):
         command = ["--home", str(shop.home), "--project", "shop", *words]

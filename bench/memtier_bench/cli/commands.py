@@ -33,8 +33,8 @@ from memtier_bench.cli.options import (
 from memtier_bench.cli.serve import serve
 from memtier_bench.cli.shared import shared
 from memtier_bench.cli.telemetry import telemetry
-from memtier_plugin.cli.lists import parse_names, parse_sizes
 from memtier_plugin.cli.scope import CliGroup, ExampleCommand, combine_options
+from memtier_plugin.cli.views import parse_names, parse_sizes
 
 TABLES: Final = (
     *("123456789E"),

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from memtier_plugin.cli.lazy import Lazy, LazyGroup
+from memtier_plugin.cli.main import Lazy, LazyGroup
 
 # The command NAME is the attribute NAME of its module; its help must be the line given here.
 _HERE: Final = __package__

@@ -18,8 +18,8 @@ from memtier_papers.learn_log import LearnLog
 from memtier_papers.mem_t.planner import read_policy
 from memtier_papers.mem_t.planner_gate import check_planner
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.credit.regression import Progress
 from memtier_plugin.memory import MemTier
-from memtier_plugin.regression.gate import Progress
 
 
 @click.command(cls=CliCommand)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from memtier_papers.learn_log import LearnLog
 from memtier_papers.memtier.fit import Example
 from memtier_papers.memtier.weight_job import Progress, WeightLearner
-from memtier_plugin.cli.gate import gate_view
+from memtier_plugin.cli.distill import gate_view
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
 from memtier_plugin.cli.views import Document, column_table, name_value_table, safe_text
 

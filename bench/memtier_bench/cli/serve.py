@@ -8,7 +8,7 @@ import click
 
 from memtier_bench.cli.options import OUTPUTS, count_option, run_bench
 from memtier_plugin.cli.scope import ExampleCommand
-from memtier_plugin.cli.times import LengthOfTime
+from memtier_plugin.cli.views import LengthOfTime
 
 
 @click.command(cls=ExampleCommand)

@@ -7,8 +7,8 @@ from typing import Any, Final
 import click
 
 from memtier_bench.cli.options import OUTPUTS, count_option, run_bench
-from memtier_plugin.cli.lists import parse_sizes
 from memtier_plugin.cli.scope import ExampleCommand
+from memtier_plugin.cli.views import parse_sizes
 
 _PARTS: Final = ("machines", "appends", "lag", "catch-up")
 

@@ -21,7 +21,7 @@ from memtier_plugin.facts.verification.verify import Claim
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.endpoint import ChatReply
 from memtier_plugin.providers.prompt import PROMPT_FOLDER, fence_data, load_prompt
-from memtier_plugin.providers.structured_output import (
+from memtier_plugin.providers.prompting import (
     INTEGER,
     STRING,
     ListedAnswer,

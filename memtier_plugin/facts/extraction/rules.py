@@ -1,9 +1,4 @@
-"""Extract facts from the words of users without a model.  Pure.
-
-Only a user's own prose is read: no tainted entry, tool output, code, quotation, question, request
-or hypothesis.  A fact is one sentence that is worth keeping (``worth.py``), in its speaker's words;
-who speaks, or whether they are named, makes no difference to that.
-"""
+"""Extract facts from users' words without a model: statements, names, what is to be kept."""
 
 from __future__ import annotations
 
@@ -11,31 +6,124 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import Facts
-from memtier_plugin.facts.extraction.frames import Asserted, find_asserted
-from memtier_plugin.facts.extraction.introductions import find_introduction
-from memtier_plugin.facts.extraction.reading import (
+from memtier_plugin.facts.extraction.sentences import (
+    Asserted,
     asks_once,
+    find_asserted,
     find_verb,
     holds,
     orders,
     points_back,
+    read_words,
     speaks_of_self,
     without_lead,
 )
 from memtier_plugin.facts.extraction.statement_drafts import draft_statement, without_now
 from memtier_plugin.retrieval.worth import amid, worth
-from memtier_plugin.text.lexicon import lexicon
+from memtier_plugin.text.dates.annotate import find_validity
+from memtier_plugin.text.lexicon import common_words, lexicon, lexicons
 from memtier_plugin.text.phrases import Words
 from memtier_plugin.text.speech import only_asks
+
+# -- Find the names by which people introduce themselves: "Hi, I'm Jonas", "me llamo Ana".  Pure
+#
+# A wording that only names people ("my name is") is enough anywhere.  "I'm" and "this is" also
+# state other things, so that they need a greeting before them, or must be the whole sentence and
+# the name no word for a trade or a nation.
+
+_FUNCTION: Final = common_words("english") | lexicon("english").stop_words | {"same", "me", "right"}
+_MAX_CHARS: Final = 200  # of a sentence that are looked at
+_NAME: Final = r"(?P<name>\p{Lu}[\p{Ll}\p{M}]+(?:[ -]\p{Lu}[\p{Ll}\p{M}]+){0,2})"
+_JOINS: Final = r"\b(?:from|and|here|again|und|aus|vom|von|y|de|del|et|du)\b"
+_END: Final = rf"(?=\s*(?:[.,!;:)–—-]|$|{_JOINS}))"
+_NAMING: Final = (
+    r"(?:\b(?:[Mm]y (?:full )?name(?: is|['’]s)|[Ii]['’]m called|[Ii] go by|[Ii]ch hei(?:ß|ss)e|"
+    r"[Mm]ein Name ist|(?:[Yy]o )?[Mm]e llamo|[Mm]i nombre es|[Jj]e m['’]appelle|"
+    r"[Mm]on (?:pré)?nom est)|(?i:^(?:(?:please|just|everybody calls me|you can|bitte) )*"
+    r"(?:call me|nenn(?:t)? mich|ll[aá]m[ae]me|appelle[sz]?-moi)))\s+"
+)
+_CHINESE: Final = (
+    r"(?:我(?:的名字)?(?:叫做?|名叫)|叫我)(?P<name>\p{Han}{2,4}?)(?=就|吧|[，。！,.!\s]|$)"
+)
+_BEING: Final = r"(?:[Ii]['’]m|[Ii] am|[Tt]his is|[Ii]ch bin(?: der| die)?|[Ss]oy|[Jj]e suis)\s+"
+_HERE: Final = r"\s+(?:here|speaking|hier|am Apparat|por aquí|à l['’]appareil)\b"
+# Endings of words for nations, beliefs and trades, which are written like names in English.
+_TRAIT: Final = regex.compile(r"(?:ish|ese|[aei]an|man|ch|ic|ist|ite|im|ais|aise|ois|ien|ienne)$")
+
+
+def find_introduction(entry: Entry, start: int, end: int) -> FactDraft | None:
+    """Return a draft of the name that a sentence of an entry gives as its speaker's, if any."""
+    sentence = entry.content[start:end][:_MAX_CHARS]
+    match = _naming().match(sentence) or _greeted().match(sentence) or _alone(sentence)
+    if match is None or sentence.rstrip().endswith(("?", "？")):
+        return None
+    if match["name"].casefold() in _FUNCTION:  # "Same here!"
+        return None
+    return FactDraft(
+        subject=entry.speaker or "user",
+        relation="name",
+        value=match["name"],
+        text=f"{entry.speaker or 'The user'}'s name is {match['name']}.",
+        sources=(entry.source,),
+        quote=match[0],
+        span=(start + match.start(), start + match.end()),
+        valid_from=entry.observed_at,
+    )
+
+
+def _alone(content: str) -> regex.Match[str] | None:
+    """Match a sentence that says little more than "I'm Jonas"; nouns of German look like names."""
+    match = _bare().match(content)
+    return None if match is None or _TRAIT.search(match["name"]) else match
+
+
+@cache
+def _greeting() -> str:
+    greetings = {phrase for words in lexicons() for phrase in words.greetings}
+    longest_first = sorted(greetings, key=lambda phrase: (-len(phrase), phrase))
+    phrases = "|".join(map(regex.escape, longest_first))
+    return rf"(?i:{phrases})\b[^.?!\n]{{0,20}}?[,.!]?\s*"
+
+
+@cache
+def _naming() -> regex.Pattern[str]:
+    opening = r"(?:[^\"'“”‘«„:]{0,40}?(?:[,;，]\s*|\b(?:and|und|y|et)\s+))?"
+    return regex.compile(rf"{opening}(?:{_NAMING}{_NAME}{_END}|{_CHINESE})")
+
+
+@cache
+def _greeted() -> regex.Pattern[str]:
+    return regex.compile(
+        rf"{_greeting()}(?:{_BEING}{_NAME}{_END}|{_NAME}{_HERE})|\s*{_NAME}{_HERE}(?=\s*(?:[.,!;:–—-]|$))"
+    )
+
+
+@cache
+def _bare() -> regex.Pattern[str]:
+    being = _BEING.replace("|[Ii]ch bin(?: der| die)?", "").replace("|[Tt]his is", "")
+    opening = r"(?:[Tt]his is|[Ii]['’]m|[Ii] am)\s+"
+    return regex.compile(
+        rf"\s*(?:{being}{_NAME}(?:, by the way|, btw)?[.!\s]*$|{opening}{_NAME}"
+        r"(?:,? (?:from|and I)\b))"
+    )
+
+
+# -- Extract facts from the words of users without a model.  Pure
+#
+# Only a user's own prose is read: no tainted entry, tool output, code, quotation, question, request
+# or hypothesis.  A fact is one sentence that is worth keeping (``worth.py``), in its speaker's
+# words; who speaks, or whether they are named, makes no difference to that.
 
 MAX_PER_ENTRY: Final = 5
 _MIN_LETTERS: Final = 4  # of a sentence without spaces between words
 _MIN_WORDS: Final = 2
-_MAX_CHARS: Final = 400
+_MAX_SENTENCE_CHARS: Final = 400
 _QUESTIONS: Final = re.compile(
     r"[?？]|吗|呢[。！]?\Z|什么|哪[里个些儿]|谁|怎么|如何|为什么|几点|是否|多少|要不要|能不能|是不是"
 )
@@ -180,8 +268,8 @@ def _without_question(words: Words) -> Words:
 def _unfit_reason(words: Words) -> str:
     """Return why a sentence cannot be a fact whatever it says, or nothing."""
     text = words.text.strip(_MARKS)
-    if len(words.text) > _MAX_CHARS or not lexicon(words.language).definite:
-        return "long" if len(words.text) > _MAX_CHARS else "language"
+    if len(words.text) > _MAX_SENTENCE_CHARS or not lexicon(words.language).definite:
+        return "long" if len(words.text) > _MAX_SENTENCE_CHARS else "language"
     if _QUESTIONS.search(words.text) or only_asks(words.text):
         return "question"
     supposes = not lexicon(words.language).conditionals.isdisjoint(words.words[:1])
@@ -243,3 +331,48 @@ _SELF: Final = frozenset(["I", "We", "we", "My", "my", "Our", "our", "I'm", "I�
 def _part(sentence: Asserted, start: int, end: int) -> Asserted:
     words = Words.of(sentence.words.text[start:end], sentence.words.language)
     return Asserted(sentence.start + start, sentence.start + end, words)
+
+
+# -- Make a fact of what somebody asks to be kept: the words as they are, parsed like a statement
+#
+# Pure.
+
+EXTRACTOR: Final = "remember"
+_COVERED: Final = 0.8  # of the text's characters that a parsed statement quotes
+
+
+def draft_kept(entry: Entry) -> FactDraft:
+    """Return the draft of an entry that was asked to be kept.
+
+    Its text is the entry's.  Where that is one statement, subject, relation, value and validity are
+    those of the statement, so that it supersedes, and is superseded, like any other.
+    """
+    content = entry.content
+    since, until = find_validity(content, entry.observed_at, read_words(content).language, None)
+    draft = FactDraft(
+        subject="user",
+        relation=EXTRACTOR,
+        value=content,
+        text=content,
+        sources=(entry.source,),
+        quote=content,
+        span=(0, len(content)),
+        extractor=EXTRACTOR,
+        confidence=1.0,
+        origin=entry.origin,
+        valid_from=since or entry.observed_at,
+        valid_to=until,
+    )
+    own_words = replace(entry, role="user", origin="user", tainted=False, speaker=None)
+    stated = extract_facts([own_words]).drafts
+    if len(stated) != 1 or len(stated[0].quote) < _COVERED * len(content.strip()):
+        return draft
+    [parsed] = stated
+    return replace(
+        draft,
+        subject=parsed.subject,
+        relation=parsed.relation,
+        value=parsed.value,
+        valid_from=parsed.valid_from,
+        valid_to=parsed.valid_to,
+    )

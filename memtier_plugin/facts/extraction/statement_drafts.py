@@ -1,9 +1,4 @@
-"""Make a fact of a sentence that is worth keeping.  Pure.
-
-Its text is the sentence with its speaker named and its dates resolved; subject, relation and value
-are what its grammar shows, so that a later sentence about the same can supersede it, and *states*
-where the grammar shows none.
-"""
+"""Make a fact of a sentence that is worth keeping, said of its speaker by name.  Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +7,97 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from memtier_plugin.core.records import Entry, FactDraft
-from memtier_plugin.facts.extraction.frames import Asserted
-from memtier_plugin.facts.extraction.reading import (
+from memtier_plugin.facts.extraction.sentences import (
+    Asserted,
     find_verb,
     is_past,
     orders,
     speaks_of_self,
 )
-from memtier_plugin.facts.extraction.rephrase import in_third_person
-from memtier_plugin.text.dates.annotate import annotate_dates, has_date
+from memtier_plugin.text.dates.annotate import (
+    annotate_dates,
+    find_dates,
+    find_validity,
+    has_date,
+    names_weekdays_only,
+)
 from memtier_plugin.text.dates.reading import Tense
-from memtier_plugin.text.dates.validity import find_dates, find_validity, names_weekdays_only
-from memtier_plugin.text.grammar import irregular_verbs
-from memtier_plugin.text.lexicon import lexicon
-from memtier_plugin.text.phrases import Words, without_since_now
-from memtier_plugin.text.traits import is_standing_instruction
+from memtier_plugin.text.lexicon import irregular_verbs, lexicon, word_set
+from memtier_plugin.text.phrases import Words, is_standing_instruction, without_since_now
+
+# -- Rephrase a simple statement in the first person as one about its speaker.  Pure
+#
+# Only "I <verb> ..." and "my <thing> ..." are rephrased, where nothing else in them is of the first
+# person but a possessive: whoever is quoted is never misquoted.
+
+_OPENING: Final = re.compile(
+    r"(?:[Ii]|[Ww]e)(?:(?P<short>['’](?:m|re|ve|ll|d)\b)|\s+(?P<adverb>(?:(?:always|never|also|only|"
+    r"usually|still|now|really|just|often|no longer|already|sometimes|both|all|[a-z]{3,}ly) )*)"
+    r"(?P<verb>[a-z]+(?:['’]t)?)(?!\w))"
+)
+_OWNED: Final = re.compile(r"(?:[Mm]y|[Oo]ur)\s+")
+_FIRST: Final = re.compile(
+    r"(?i)(?<![\w'’./-])(?:I|me|mine|we|us|ours|myself|ourselves)(?![\w-])|[\"“”«»]"
+)
+_POSSESSIVE: Final = re.compile(r"(?i)(?<![\w'’./-])(?:my|our)(?![\w'’-])")
+_JOINED: Final = re.compile(r"\b(?:and|but|or|then)\b")
+_FORMS: Final = {
+    "'m": "is", "'re": "is", "'ve": "has", "'ll": "will", "'d": "would", "am": "is", "are": "is",
+    "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "aren't": "isn't",
+    "weren't": "wasn't", "were": "was", "dont": "doesn't", "be": "is",
+}  # fmt: skip
+_SAME: Final = word_set(
+    """can can't cannot will won't must mustn't shall should shouldn't may might could couldn't
+    would wouldn't had hadn't was wasn't did didn't used"""
+)
+_PREFIX: Final = re.compile(r"(?:re|over|under|out|un|fore|mis|with)(?=\w{3})")
+_NO_PAST: Final = word_set(
+    """need feed speed breed seed exceed proceed embed read put set cut let hit hurt shut quit cost
+    bet spread run come ground wound bore bound rose bit shot beat split burst"""
+)
+
+
+def in_third_person(core: str, who: str) -> str:
+    """Return an English sentence about its speaker, by name; "" where that is not sure."""
+    opening = _OPENING.match(core)
+    if owned := _OWNED.match(core):
+        start, head = owned.end(), f"{who}'s "
+    elif opening is None:
+        return ""
+    elif opening["short"]:
+        start, head = opening.end(), f"{who} {_FORMS[opening['short'].replace('’', chr(39))]}"
+    else:
+        start = opening.end()
+        verb = _third_form(opening["verb"], core[start:])
+        if not verb:
+            return ""
+        head = f"{who} {opening['adverb']}{verb}"
+    rest = core[start:]
+    return "" if _FIRST.search(rest) else head + _POSSESSIVE.sub("their", rest)
+
+
+def _third_form(verb: str, rest: str) -> str:
+    """Return the form of a verb in the third person; "" where that or its tense is not sure."""
+    plain = verb.replace("’", "'")
+    if form := _FORMS.get(plain):
+        return form
+    if plain in _SAME:
+        return verb
+    past, stem = irregular_verbs().past, _PREFIX.sub("", plain, count=1)
+    if plain not in _NO_PAST and (plain in past or stem in past or plain.endswith("ed")):
+        return verb
+    if plain in _NO_PAST or _JOINED.search(rest):  # "I hit": then or now; "I read and write"
+        return "needs" if plain == "need" and not _JOINED.search(rest) else ""
+    if plain.endswith(("s", "x", "z", "ch", "sh", "o")):
+        return f"{verb}es"
+    return f"{verb[:-1]}ies" if re.search(r"[^aeiou]y\Z", plain) else f"{verb}s"
+
+
+# -- Make a fact of a sentence that is worth keeping.  Pure
+#
+# Its text is the sentence with its speaker named and its dates resolved; subject, relation and
+# value are what its grammar shows, so that a later sentence about the same can supersede it, and
+# *states* where the grammar shows none.
 
 CONFIDENCE: Final = 0.75
 _MAX_SUBJECT: Final = 80

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.records import Entry
 from memtier_plugin.text.lexicon import word_set
-from memtier_plugin.trust.tool_calls import is_own_tool, is_wrapper, unwrap_call
+from memtier_plugin.trust.origins import is_own_tool, is_wrapper, unwrap_call
 
 _MAX_SHOWN: Final = 160  # characters of a call or an error that are shown
 _MAX_ARGUMENTS: Final = 2_000  # characters of a call's arguments that are parsed

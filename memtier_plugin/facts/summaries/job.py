@@ -15,20 +15,18 @@ from functools import partial
 from typing import Final
 
 from memtier_plugin.core.events import SummariseEvent, SupersedeEvent
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import from_iso, new_id, to_iso
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.persons import USER
-from memtier_plugin.facts.summaries import profiles, selection, timelines
-from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS
-from memtier_plugin.facts.summaries.people import PeopleReader
-from memtier_plugin.facts.summaries.timelines import PastValue, Timeline
-from memtier_plugin.facts.summaries.wording import PassModel, quote_lines
+from memtier_plugin.facts.summaries import profiles, selection
+from memtier_plugin.facts.summaries.profiles import PeopleReader
+from memtier_plugin.facts.summaries.selection import PastValue, Timeline
+from memtier_plugin.facts.summaries.wording import PROMPT_TOKENS, PassModel, quote_lines
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import LineGroup, OverviewReader, ShelvedFact
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.text.normalise import normalise
+from memtier_plugin.text.tokenizer import normalise
 
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older lines are summarised without a model
 BATCH_SIZE: Final = 20  # summaries that are written at once
@@ -134,7 +132,7 @@ class Summariser:
             model = PassModel(budget, self._store.tokenizer.words)
             work = _Pass(new_id(), limit, stop, model)
             # Timelines first: an outdated one misleads.
-            self._write(work, timelines.RELATION, self._due_timelines(work))
+            self._write(work, selection.RELATION, self._due_timelines(work))
             if self._store.settings.people.profiles:
                 self._write(work, profiles.RELATION, self._due_profiles(work))
             if self._store.settings.summaries.long:
@@ -145,7 +143,7 @@ class Summariser:
             report = SummaryReport(
                 sessions=work.counts[selection.SESSION_SUMMARY],
                 days=work.counts[selection.DAY_SUMMARY],
-                timelines=work.counts[timelines.RELATION],
+                timelines=work.counts[selection.RELATION],
                 months=work.counts[selection.MONTH_SUMMARY],
                 people=work.counts[selection.PERSON_SUMMARY],
                 profiles=work.counts[profiles.RELATION],
@@ -364,7 +362,7 @@ class Summariser:
             existing = [
                 fact
                 for fact in written.get((subject, *timeline.audience), ())
-                if timelines.is_about(normalise(fact.value)[0], relation)
+                if selection.is_about(normalise(fact.value)[0], relation)
             ]
             value = normalise(timeline.value)
             same = [fact for fact in existing if normalise(fact.value) == value]
@@ -378,7 +376,7 @@ class Summariser:
         sources = self._overviews.remaining_sources(fact.item.id for fact in facts)
         by_id = {fact.item.id: fact for fact in facts}
         values = [_past_value(fact, by_id) for fact in facts if fact.item.id in sources]
-        return timelines.build_timelines(values, sources)
+        return selection.build_timelines(values, sources)
 
     def _timeline_fact(self, timeline: Timeline) -> Fact:
         return Fact(
@@ -386,7 +384,7 @@ class Summariser:
             timestamp=self._actor.clock(),
             project=self._store.project,
             subject=timeline.subject,
-            relation=timelines.RELATION,
+            relation=selection.RELATION,
             value=timeline.value,
             text=timeline.text,
             sources=timeline.sources,

@@ -1,4 +1,4 @@
-"""Align the words of a claim with those of the passage that it is checked against.  Pure."""
+"""Compare a claim with its passage: its words, whom it is about, its tense.  Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,26 @@ from datetime import date
 from typing import Final, Literal, NamedTuple
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.text.claim_lexicon import NONFACTUAL_CLASSES, REPORTING_WORDS
+from memtier_plugin.text.dates.reading import find_stated_dates
 from memtier_plugin.text.dates.relative import find_relative_dates
-from memtier_plugin.text.dates.stated import find_stated_dates
-from memtier_plugin.text.grammar import common_words, verb_endings, verb_forms
 from memtier_plugin.text.languages import detect_language
-from memtier_plugin.text.lexicon import Words, lexicon
+from memtier_plugin.text.lexicon import (
+    KINSHIP,
+    NONFACTUAL_CLASSES,
+    PRO_DROP,
+    REPORTING_WORDS,
+    REQUEST_WORDS,
+    Words,
+    common_words,
+    irregular_verbs,
+    lexicon,
+    verb_endings,
+    verb_forms,
+    word_set,
+)
 from memtier_plugin.text.parsing import ParsedSentence, Word, parse_sentence
+
+# -- Align the words of a claim with those of the passage that it is checked against.  Pure
 
 
 class Verdict(NamedTuple):
@@ -243,3 +256,177 @@ def check_verbatim(text: str, value: str, passage: Passage) -> Verdict:
         if not added - REPORTING_WORDS:
             return Verdict("active")
     return Verdict("proposed", UNKNOWN_LANGUAGE)
+
+
+# -- Check whom a claim is about: the speaker, the addressee, or somebody else.  Pure
+
+_UNCLEAR: Final = Verdict("proposed", "not clear whom it is about")
+_NO_SUBJECT: Final = Verdict("proposed", SAYS_MORE)
+_KINDS: Final = {"me": ("me", "my"), "you": ("you",)}  # words of the source, by role
+_NOMINATIVE: Final = ("i", "we")
+
+
+def subject_of(alignment: Alignment) -> Word | None:
+    """Return the first word of the claim that carries meaning, or means somebody who speaks."""
+    words = alignment.claim.words
+    return next((word for word in words if is_content(word) or alignment.role(word)), None)
+
+
+def check_subject(alignment: Alignment) -> Verdict | None:
+    """Check that the claim is about the same person as its source."""
+    subject = subject_of(alignment)
+    if subject is None:
+        return _NO_SUBJECT
+    role = alignment.role(subject)
+    if role == "you" and _reports(alignment, subject):
+        return _UNCLEAR
+    if _adds_person(alignment, role):
+        return _UNCLEAR
+    if not role:
+        return None
+    owns = _is_possessive(subject, alignment)
+    if _owner_is_stated(alignment, role) if owns else _subject_is_stated(alignment, role):
+        return None
+    if any(map(_may_be_subject, _before_predicate(alignment))):
+        return _UNCLEAR
+    if any(word.text in REQUEST_WORDS for word in alignment.claim.words):
+        return None if alignment.language == "english" else _UNCLEAR
+    return None if not owns and role == "me" and _drops_subject(alignment) else _UNCLEAR
+
+
+def _reports(alignment: Alignment, subject: Word) -> bool:
+    """Check whether a claim says that its subject mentions what follows."""
+    words = [word for word in alignment.claim.words if word.kind != "light"]
+    after = words[words.index(subject) + 1 :] if subject in words else []
+    return bool(after) and after[0].text in REPORTING_WORDS
+
+
+def _adds_person(alignment: Alignment, role: str) -> bool:
+    """Check whether a claim mentions the speaker or the addressee, and its source does not."""
+    named = {alignment.role(word): word.text for word in alignment.claim.words}
+    words = [*alignment.clause_words(), *alignment.antecedent]
+    return any(
+        other in named
+        and other != role
+        and not any(word.kind in kinds or word.text == named[other] for word in words)
+        for other, kinds in _KINDS.items()
+    )
+
+
+def _owner_is_stated(alignment: Alignment, role: str) -> bool:
+    if any(word.kind == "my" for word in alignment.antecedent):
+        return True
+    return any(word.kind in _KINDS[role] for word in alignment.clause_words())
+
+
+def _subject_is_stated(alignment: Alignment, role: str) -> bool:
+    nominative = role == "me" and alignment.language == "english"
+    return any(
+        word.kind == role and (not nominative or word.text in _NOMINATIVE)
+        for word in _before_predicate(alignment) or alignment.clause_words()[:1]
+    )
+
+
+def _before_predicate(alignment: Alignment) -> Sequence[Word]:
+    """Return the words before the predicate: the first match that is no name.
+
+    "Kenji and I climbed" has its subject before "climbed", not before "Kenji".
+    """
+    predicates = [
+        index for word, index in alignment.pairs if not word.capital and word.text not in KINSHIP
+    ]
+    span = alignment.clause_span
+    start = min(predicates or alignment.matched, default=span.stop)
+    return alignment.source.words[span.start : start]
+
+
+def _drops_subject(alignment: Alignment) -> bool:
+    """Check whether the verb alone says who: "vivo en Oslo", claimed in the third person."""
+    if alignment.language not in PRO_DROP or alignment.claim_language != alignment.language:
+        return False
+    word, index = min(alignment.pairs, key=lambda pair: pair[1])
+    return word.text != alignment.source.words[index].text
+
+
+def _may_be_subject(word: Word) -> bool:
+    """Check whether a word before the verb may be its subject."""
+    return is_content(word) or word.kind in ("third", "you", "my")
+
+
+def _is_possessive(word: Word, alignment: Alignment) -> bool:
+    """Check whether the claim is about a possession of somebody: Ann's dog."""
+    words = alignment.claim.words
+    after = words[words.index(word) + 1 :]
+    return (
+        word.text.endswith(("'s", "'"))
+        or word.owner
+        or (
+            alignment.claim_language != "english"
+            and word.text not in alignment.passage.speaker_names
+        )
+        or bool(after and after[0].text in ("的", "の"))
+    )
+
+
+# -- Check the tense of a claim against that of its source: what was is not what is.  English only
+
+_PASSIVE_AUXILIARIES: Final = word_set("am is are was were be been being got gets get")
+_PAST_AUXILIARIES: Final = ("was", "were", "had", "did")
+_PRESENT_AUXILIARIES: Final = ("am", "is", "are", "do", "does")
+_MODALS: Final = ("to", "will", "can", "would", "should", "must")
+_PRESENT_KEYS: Final = ("=live", "=work", "=like")
+
+
+def is_verb_form(word: str) -> bool:
+    """Check whether an English word looks like a verb after "has" or "is"."""
+    return word.endswith(("ing", "ed")) or word in irregular_verbs().past
+
+
+def check_tense(alignment: Alignment) -> Verdict | None:
+    """Check the first verb of the claim: its tense, and whether it is active or passive."""
+    if alignment.claim_language != "english" or alignment.language != "english":
+        return None
+    claim, source = alignment.claim.words, alignment.source.words
+    for word, index in alignment.pairs:
+        if word.capital or word.kind == "number" or word.text in KINSHIP:
+            continue
+        position = claim.index(word)
+        claimed, stated = _tense(claim, position), _tense(source, index)
+        if claimed and stated and claimed != stated and {claimed, stated} != {"past", "perfect"}:
+            return Verdict("proposed", "its tense differs")
+        if _is_passive(source, index) != _is_passive(claim, position):
+            return Verdict("proposed", "does and is done to are mixed up")
+        if claimed or stated:
+            return None  # the verb of the statement has been checked
+    return None
+
+
+def _is_passive(words: Sequence[Word], index: int) -> bool:
+    """Check whether a verb is passive: "was invited", not "was inviting"."""
+    word = words[index]
+    if not is_verb_form(word.text) or word.text.endswith("ing"):
+        return False
+    before = [w.text for w in words[max(0, index - 2) : index] if w.clause == word.clause]
+    return any(text in _PASSIVE_AUXILIARIES for text in before)
+
+
+def _tense(words: Sequence[Word], index: int) -> str:
+    """Return the tense of the verb that a word is, or that stands before it in its clause."""
+    word = words[index]
+    before = [w.text for w in words[:index] if w.clause == word.clause][-4:]
+    for text in reversed(before):
+        if text == "been":
+            return "now" if word.text.endswith("ing") else "perfect"
+        if text in _PAST_AUXILIARIES:
+            return "past"
+        if text in _PRESENT_AUXILIARIES:
+            return "now"
+        if text in ("has", "have", "ve"):
+            participle = is_verb_form(word.text) and not word.text.endswith("ing")
+            return "perfect" if participle else "now"
+        if text in _MODALS:
+            return ""
+    verbs = irregular_verbs()
+    if word.text in verbs.past or (word.text.endswith("ed") and len(word.text) > 4):
+        return "past"
+    return "now" if word.text in verbs.lemmas or word.key in _PRESENT_KEYS else ""

@@ -21,13 +21,16 @@ from memtier_plugin.facts.verification.alignment import (
     align,
     align_hyphens,
     blank_dates,
+    check_subject,
+    check_tense,
     check_verbatim,
     is_content,
+    is_verb_form,
+    subject_of,
 )
-from memtier_plugin.facts.verification.dates import DATE_DIFFERS, check_dates
-from memtier_plugin.facts.verification.subject import check_subject, subject_of
-from memtier_plugin.facts.verification.tense import check_tense, is_verb_form
-from memtier_plugin.text.claim_lexicon import (
+from memtier_plugin.facts.verification.passages import DATE_DIFFERS, check_dates
+from memtier_plugin.text.dates.reading import find_stated_dates
+from memtier_plugin.text.lexicon import (
     ANTONYMS,
     CLAUSE_FINAL,
     CONDITIONALS,
@@ -41,7 +44,6 @@ from memtier_plugin.text.claim_lexicon import (
     POSSESSION_VERBS,
     REPORTING_WORDS,
 )
-from memtier_plugin.text.dates.stated import find_stated_dates
 from memtier_plugin.text.parsing import Word, parse_sentence
 
 _ACTIVE: Final = Verdict("active")

@@ -17,16 +17,20 @@ from typing import Final, Literal, NamedTuple
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, FactDraft, Origin
 from memtier_plugin.facts.verification.alignment import Passage, Verdict
-from memtier_plugin.facts.verification.context import passage_of
 from memtier_plugin.facts.verification.entailment import check_entailment, check_resemblance
-from memtier_plugin.facts.verification.quotes import QuoteSpan, find_quotes, normalise_quote
+from memtier_plugin.facts.verification.passages import (
+    QuoteSpan,
+    find_quotes,
+    normalise_quote,
+    passage_of,
+)
 from memtier_plugin.retrieval.pasted_text import is_pasted
+from memtier_plugin.text.dates.annotate import find_validity
+from memtier_plugin.text.dates.reading import find_stated_dates
 from memtier_plugin.text.dates.relative import find_relative_dates
-from memtier_plugin.text.dates.stated import find_stated_dates
-from memtier_plugin.text.dates.validity import find_validity
 from memtier_plugin.text.languages import detect_language, find_sentence
 from memtier_plugin.text.parsing import Word, comparison_key, parse_sentence
-from memtier_plugin.trust.fence import FENCE
+from memtier_plugin.trust.escaping import FENCE
 
 MAX_TEXT_CHARS: Final = 400  # a longer text is no single fact
 MAX_QUOTE_SPANS: Final = 12  # places of one quote whose sentences are read

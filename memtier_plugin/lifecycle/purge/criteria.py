@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from memtier_plugin.core.times import from_iso
+from memtier_plugin.core.formats import from_iso
 from memtier_plugin.lifecycle.purge.encoded import merge_spans
 from memtier_plugin.lifecycle.purge.plan import (
     MIN_TEXT_CHARS,

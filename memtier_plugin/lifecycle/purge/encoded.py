@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from memtier_plugin.trust.text_views import UNSEEN
+from memtier_plugin.trust.secret_formats import UNSEEN
 
 MIN_CHARS: Final = 8  # of a text that is looked for with breaks inside: short words meet often
 NOT_LOOKED_FOR: Final = (

@@ -13,23 +13,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core import checksum
+from memtier_plugin.core import formats
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import PurgeEvent, PurgeReachedEvent
-from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import new_id, parse_json_text, to_iso
 from memtier_plugin.core.paths import PROJECT_JOURNAL, write_private_file
 from memtier_plugin.core.records import JournalEvent, decode_event
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.lifecycle.purge.criteria import Criteria
-from memtier_plugin.lifecycle.purge.files import find_in_file, untouchable
-from memtier_plugin.lifecycle.purge.rewrite import edit_file
+from memtier_plugin.lifecycle.purge.files import edit_file, find_in_file, untouchable
 from memtier_plugin.lifecycle.purge.scan import CopyScan, key_of_purged
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.ledger.segments import LedgerFile
-from memtier_plugin.storage.local_files import iter_other_files
-from memtier_plugin.storage.shared.marker import FOLDER
+from memtier_plugin.storage.home_files import iter_other_files
+from memtier_plugin.storage.ledger.log import LedgerFile
+from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import Machine, Refused
 from memtier_plugin.storage.shared.sharing import Sharing
 
@@ -131,7 +128,7 @@ class PurgeReach:
         payload = PurgeEvent.of(event)
         done = {**(payload.shared or {}), "criteria": None}
         old, new = (
-            checksum.seal({**event.to_json(), **more}) + b"\n" for more in ({}, {"shared": done})
+            formats.seal({**event.to_json(), **more}) + b"\n" for more in ({}, {"shared": done})
         )
         for file in self._store.log.segments("journal", PROJECT_JOURNAL):
             if file.day == f"{event.timestamp:%Y-%m-%d}" and not file.provisional:

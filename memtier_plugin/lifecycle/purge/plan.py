@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from memtier_plugin.core import checksum
+from memtier_plugin.core import formats
 from memtier_plugin.lifecycle.purge.encoded import EncodedFinder, merge_spans
 
 PURGED_MARK: Final = "[purged]"
@@ -29,7 +29,7 @@ _STRUCTURE: Final = frozenset(
     {
         *("schema", "id", "timestamp", "kind", "agent_id", "key", "role", "origin", "status"),
         *("tier", "observed_at", "purged", "item", "items", "facts", "by", "entry", "agent"),
-        *("settles", "cursors", "signals", "weights", "prompt_hash", "extractor", checksum.FIELD),
+        *("settles", "cursors", "signals", "weights", "prompt_hash", "extractor", formats.FIELD),
     }
 )
 _NAMES: Final = frozenset({"run_id", "session_id", "session", "run", "sender", "person", "people"})
@@ -151,7 +151,7 @@ class PurgePlan:
             left["run_id"] = _REMEMBER_RUN.rstrip(":")
         if "key" in left and identity in self.keys:
             left["key"] = self.keys[identity]
-        sealed = checksum.FIELD in record  # older lines have no room for one
+        sealed = formats.FIELD in record  # older lines have no room for one
         return _pad({**left, "purged": self.id}, len(data), sealed=sealed)
 
 
@@ -225,7 +225,7 @@ def replace_spans(text: str, spans: Spans) -> str:
 
 
 def _pad(record: Mapping[str, Any], length: int, *, sealed: bool) -> bytes:
-    data = checksum.seal(record) if sealed else checksum.encode(record)
+    data = formats.seal(record) if sealed else formats.encode(record)
     return data.ljust(length - 1) + b"\n"
 
 

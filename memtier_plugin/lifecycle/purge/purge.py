@@ -17,18 +17,17 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.events import ForgetEvent, PurgeEvent
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.facts.writer import FactWriter
-from memtier_plugin.lifecycle.purge import rewrite
+from memtier_plugin.lifecycle.purge import files as rewrite
 from memtier_plugin.lifecycle.purge.encoded import MIN_CHARS, NOT_LOOKED_FOR
-from memtier_plugin.lifecycle.purge.files import count_in_files, names_in_use
+from memtier_plugin.lifecycle.purge.files import Progress, count_in_files, names_in_use
 from memtier_plugin.lifecycle.purge.machines import reach_of
 from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK, TextFinder
-from memtier_plugin.lifecycle.purge.rewrite import Progress
 from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner
 from memtier_plugin.lifecycle.selection import Selection, select_items
-from memtier_plugin.providers.embedding.query import RemoteEmbedder
+from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage import export_register, local_files
+from memtier_plugin.storage import home_files
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.protocol import LOCK_SECONDS
 
@@ -221,12 +220,12 @@ class Purger:
     def _register_exports(self, copies: Copies) -> None:
         """Register rewritten exports with their new digests."""
         folder = self._store.project_folder.path
-        registered = {str(file.path): file.kind for file in export_register.list_exports(folder)}
+        registered = {str(file.path): file.kind for file in home_files.list_exports(folder)}
         for export in copies.exports:
             path = export["path"]
             if export["what"] == "rewritten" and path in registered:
                 file = Path(path)
-                export_register.register_export(folder, file, registered[path], content=file)
+                home_files.register_export(folder, file, registered[path], content=file)
 
     # -- verification --------------------------------------------------------------------------
 
@@ -235,7 +234,7 @@ class Purger:
         self._store.catch_up_all()
         rest = CopyScanner(self._store).rescan(first)
         copies = rest.copies
-        files = local_files.list_all_files(self._store)
+        files = home_files.list_all_files(self._store)
         exported = [Path(export["path"]) for export in first.copies.exports]
         files.update(path for path in exported if path.is_file())
         encoded = isinstance(first.finder, TextFinder)  # a text, wherever it is

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.records import ON_DEMAND_KINDS, Entry
-from memtier_plugin.ingest.delivery_keys import key_after
+from memtier_plugin.ingest.sessions import key_after
 from memtier_plugin.lifecycle.purge.files import FileScan, scan_files
 from memtier_plugin.lifecycle.purge.plan import (
     PURGED_MARK,
@@ -29,7 +29,7 @@ from memtier_plugin.lifecycle.purge.plan import (
     word_set,
 )
 from memtier_plugin.lifecycle.selection import expand_to_dependents
-from memtier_plugin.storage.ledger.segments import LedgerFile
+from memtier_plugin.storage.ledger.log import LedgerFile
 from memtier_plugin.storage.store import Store
 
 _NEEDLES: Final = 64  # texts that files are searched for at the end

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
-from memtier_plugin.core.json_text import parse_json_text
-from memtier_plugin.providers.embedding.query import SlowEmbedder
-from memtier_plugin.text.scripts import is_written_in
+from memtier_plugin.core.formats import parse_json_text
+from memtier_plugin.providers.embedding.vectors import SlowEmbedder
+from memtier_plugin.text.languages import is_written_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,7 +118,7 @@ class EncoderEmbedder(SlowEmbedder):
         cached = cache_folder() / self.name / "model.onnx"
         if cached.is_file():
             return cached
-        from memtier_plugin.providers.embedding.bert_graph import build_bert
+        from memtier_plugin.providers.embedding.conversion import build_bert
 
         model = build_bert(self.files.folder)
         with suppress(OSError):  # it is built again the next time

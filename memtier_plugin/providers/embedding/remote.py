@@ -13,7 +13,7 @@ from typing import Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError, EndpointRefused
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.providers.embedding.query import RemoteEmbedder
+from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 from memtier_plugin.providers.endpoint import EmbeddingReply, EndpointClient
 
 BATCH_TEXTS: Final = 32  # of one request: what small servers accept

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.providers.embedding.token_cache import TokenCache, unknown_token
-from memtier_plugin.text.scripts import is_written_in
+from memtier_plugin.text.languages import is_written_in
 
 if TYPE_CHECKING:
     from memtier_plugin.providers.embedding.token_table import TokenTable

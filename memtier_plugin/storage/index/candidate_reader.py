@@ -17,10 +17,9 @@ from typing import Final, NamedTuple
 
 from memtier_plugin.core.records import SHARED, person_audience
 from memtier_plugin.core.structs import parse_json
-from memtier_plugin.storage.index import bm25
+from memtier_plugin.storage.index import postings as bm25
 from memtier_plugin.storage.index.items import PRIVATE_SHELF, pieces_to_embed
-from memtier_plugin.storage.index.neighbours import NeighbourReader
-from memtier_plugin.storage.index.records import Stored, to_utf8_all
+from memtier_plugin.storage.index.records import NeighbourReader, Stored, to_utf8_all
 from memtier_plugin.storage.index.vectors import IndexVectors
 
 MAX_TERMS: Final = 64  # distinct query words looked up, rarest first

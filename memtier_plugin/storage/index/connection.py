@@ -25,12 +25,11 @@ from memtier_plugin.core.errors import (
     SchemaTooNew,
     UnsafePath,
 )
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
-from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index import forked
-from memtier_plugin.storage.index.faulty_vfs import failing_vfs
-from memtier_plugin.storage.index.files import APPLICATION_ID, inode_of, set_aside
+from memtier_plugin.storage.index import sqlite
+from memtier_plugin.storage.index.sqlite import APPLICATION_ID, failing_vfs, inode_of, set_aside
 
 if TYPE_CHECKING:
     import apsw
@@ -357,7 +356,7 @@ def connect(path: Path) -> apsw.Connection:
     """
     import apsw
 
-    forked.note_use()
+    sqlite.note_use()
     try:
         connection = _open(path)
         try:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Source
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.items import row_number
 from memtier_plugin.storage.index.records import (
     RecordReader,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent, RestoreEvent
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import (
     Entry,
     Fact,
@@ -22,20 +23,17 @@ from memtier_plugin.core.records import (
     decode_event,
     decode_fact,
 )
-from memtier_plugin.core.times import to_iso
-from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
-from memtier_plugin.storage.index.plugin_tables import PluginTables
+from memtier_plugin.providers.embedding.vectors import quantise
+from memtier_plugin.storage.index.event_tables import IndexSources, PluginTables
 from memtier_plugin.storage.index.postings import IndexedText, Postings
 from memtier_plugin.storage.index.records import Stored, read_states, to_utf8, to_utf8_all
-from memtier_plugin.storage.index.sources import IndexSources
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
 from memtier_plugin.storage.ledger.jsonl import LedgerLine
 from memtier_plugin.storage.state import State, fold, touched_items
-from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.passages import chunk_text
-from memtier_plugin.text.tokenizer import Tokenizer
-from memtier_plugin.text.traits import is_quotable, is_standing_instruction
+from memtier_plugin.text.phrases import is_quotable, is_standing_instruction
+from memtier_plugin.text.tokenizer import Tokenizer, normalise
 
 if TYPE_CHECKING:
     import apsw

@@ -1,23 +1,65 @@
-"""Store and search vectors: exact cosine over int8 vectors, shortlisted by signs in large scopes.
-
-An item has one vector for each piece of its text and each model.  Up to `EXACT_PIECES` a query is
-compared with every piece in the scopes searched.  Above that, the signs of the vectors' components
-(one bit each), kept in segments of a scope, give a shortlist, and only the shortlist is compared
-exactly.  Results do not depend on how pieces were divided into segments.
-"""
+"""Store and search vectors: exact cosine by sqlite-vec, shortlisted by signs in large scopes."""
 
 from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from memtier_plugin.storage.index.sqlite_vec import execute_with_vec
+from memtier_plugin.core.errors import IndexProblem
 
 if TYPE_CHECKING:
+    import apsw
     import numpy as np
     from numpy.typing import NDArray
+
+
+# -- Load the sqlite-vec extension, which computes vector distances inside SQLite
+
+
+def execute_with_vec(
+    connection: apsw.Connection, sql: str, values: Sequence[Any]
+) -> Iterator[tuple[Any, ...]]:
+    """Run a query that calls sqlite-vec functions, loading the extension on first use.
+
+    Raises:
+        IndexProblem: sqlite-vec is not installed; the message names the remedy.
+    """
+    import apsw
+
+    try:
+        return connection.execute(sql, tuple(values))
+    except apsw.SQLError as error:
+        if "no such function" not in str(error):
+            raise
+    _load(connection)
+    return connection.execute(sql, tuple(values))
+
+
+def _load(connection: apsw.Connection) -> None:
+    # Only locate the Python package: importing it pulls in numpy and the standard library's
+    # sqlite3, a quarter of a second.
+    spec = find_spec("sqlite_vec")
+    if spec is None or spec.origin is None:
+        raise IndexProblem(
+            "sqlite-vec is missing: install memtier again, or `pip install sqlite-vec`"
+        )
+    connection.enable_load_extension(True)
+    try:
+        connection.load_extension(str(Path(spec.origin).with_name("vec0")))
+    finally:
+        connection.enable_load_extension(False)
+
+
+# -- Store and search vectors: exact cosine over int8 vectors, shortlisted by signs in large scopes
+#
+# An item has one vector for each piece of its text and each model.  Up to `EXACT_PIECES` a query is
+# compared with every piece in the scopes searched.  Above that, the signs of the vectors'
+# components (one bit each), kept in segments of a scope, give a shortlist, and only the shortlist
+# is compared exactly.  Results do not depend on how pieces were divided into segments.
 
 COVERED_SHARE: Final = 0.95  # share of items that must have vectors before a model is used
 EXACT_PIECES: Final = 2_000  # the most pieces in scope for which every one is compared

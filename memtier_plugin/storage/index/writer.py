@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core import fault_injection
-from memtier_plugin.core.checksum import CUT_OFF
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import PromoteEvent, RestoreEvent
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import CUT_OFF, new_id, to_iso
 from memtier_plugin.core.records import (
     Entry,
     Fact,
@@ -26,25 +25,20 @@ from memtier_plugin.core.records import (
     decode_event,
     decode_fact,
 )
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.connection import (
     CACHE_KIB,
     close_connection,
     connect,
     index_problem,
 )
+from memtier_plugin.storage.index.event_tables import follow_plugins
 from memtier_plugin.storage.index.items import Batch, IndexItems, Prepared, Record
-from memtier_plugin.storage.index.plugin_tables import follow_plugins
 from memtier_plugin.storage.index.postings import IndexedText, Postings, merge_ngrams
 from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
 from memtier_plugin.storage.ledger.jsonl import LedgerLine, ReadMark, is_torn
-from memtier_plugin.storage.ledger.segments import (
-    LedgerFile,
-    adds_only_recalls,
-    ledger_files,
-)
+from memtier_plugin.storage.ledger.log import LedgerFile, adds_only_recalls, ledger_files
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

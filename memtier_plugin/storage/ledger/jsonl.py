@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from memtier_plugin.core import checksum, fault_injection
+from memtier_plugin.core import fault_injection, formats
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
 from memtier_plugin.core.locks import hold_lock, is_unlocked, open_owned, wait_for_lock
 from memtier_plugin.storage.ledger.group_sync import Appended, take_back
@@ -82,7 +82,7 @@ def list_day_files(folder: Path) -> list[Path]:
 
 def to_line(record: Mapping[str, Any]) -> bytes:
     """Encode a record as one line, with its checksum."""
-    return checksum.seal(record) + b"\n"
+    return formats.seal(record) + b"\n"
 
 
 def append_records(
@@ -373,7 +373,7 @@ def parse_line(line: LedgerLine) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__}, not an object")
-    record.pop(checksum.FIELD, None)
+    record.pop(formats.FIELD, None)
     return record
 
 

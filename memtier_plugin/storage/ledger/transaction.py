@@ -23,7 +23,7 @@ from memtier_plugin.core.events import (
     RetractEvent,
     SupersedeEvent,
 )
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import SCHEMA, Fact, JournalEvent
 from memtier_plugin.storage.ledger import jsonl

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError, IndexProblem, LedgerError
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.paths import (
     LEDGERS,
     PROJECT_JOURNAL,
@@ -28,22 +28,22 @@ from memtier_plugin.core.paths import (
     owner_folder_name,
     sync_folders,
 )
+from memtier_plugin.storage.home_files import remove_abandoned_restores
 from memtier_plugin.storage.index.connection import connect, index_problem
-from memtier_plugin.storage.index.files import remove_index
-from memtier_plugin.storage.index.plugin_tables import follow_plugins
+from memtier_plugin.storage.index.event_tables import follow_plugins
+from memtier_plugin.storage.index.sqlite import remove_index
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import IndexWriter, build_index, read_metadata
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.recovery import remove_abandoned_restores
-from memtier_plugin.storage.shared.marker import join, mark_joined
-from memtier_plugin.storage.shared.marks import (
+from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.shared.copied_files import (
     Mark,
     digest,
     marked_streams,
     read_mark,
     write_mark,
 )
+from memtier_plugin.storage.shared.membership import join, mark_joined
 from memtier_plugin.storage.shared.protocol import BATCH, Refused, SharedLedger, Stream, line_key
 from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.store import Store

@@ -1,20 +1,25 @@
-"""What a server must provide to hold the ledgers of a project that many machines share.
-
-A stream is one ledger of one owner.  Its lines have dense offsets, from 1, in the order in which
-they were committed: whoever has read up to an offset has missed nothing before it.  A purge
-replaces lines where they stand and raises the stream's epoch.
-"""
+"""What a server of shared ledgers must provide, with deadlines and leases."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from memtier_plugin.core.errors import LedgerError
+
+# -- What a server must provide to hold the ledgers of a project that many machines share
+#
+# A stream is one ledger of one owner.  Its lines have dense offsets, from 1, in the order in which
+# they were committed: whoever has read up to an offset has missed nothing before it.  A purge
+# replaces lines where they stand and raises the stream's epoch.
 
 BATCH: Final = 1000  # lines sent or read at a time
 
@@ -243,3 +248,60 @@ def line_key(data: bytes) -> bytes:
     return hashlib.blake2b(
         f"{kind}:{text}".encode("utf-8", "surrogatepass"), digest_size=16
     ).digest()
+
+
+# -- How long a caller waits for the server, by a deadline that all calls within it share
+#
+# Writing needs no server: what it does not take in time waits in the spool.  So whoever holds up a
+# run sets a short deadline, whatever is called below; the daemon, which holds up nobody, sets none.
+
+_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def answer_within(seconds: float) -> Iterator[None]:
+    """Give all calls to a server in here, together, so many seconds; an outer limit holds too."""
+    before, until = _deadline.get(), time.monotonic() + seconds
+    token = _deadline.set(until if before is None else min(before, until))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def seconds_left(default: float) -> float:
+    """Return how long a call may take, at most ``default`` seconds; 0.0 when the time is over."""
+    until = _deadline.get()
+    return default if until is None else max(0.0, min(default, until - time.monotonic()))
+
+
+# -- The leases that a machine holds: each is renewed until it is given back
+
+LEASE_SECONDS: Final = 60.0  # after which a machine that does not renew its lease loses it
+
+
+class Leases(threading.local):
+    """The leases that this thread holds; each is renewed until it is given back."""
+
+    def __init__(self) -> None:
+        self.held: tuple[Lease, ...] = ()
+
+    @contextmanager
+    def holding(self, ledger: SharedLedger, lease: Lease) -> Iterator[None]:
+        """Hold a lease that was taken."""
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(LEASE_SECONDS / 3):
+                with suppress(LedgerError):
+                    ledger.renew(lease, LEASE_SECONDS)
+
+        threading.Thread(target=renew, name="memtier-lease", daemon=True).start()
+        before, self.held = self.held, (*self.held, lease)
+        try:
+            yield
+        finally:
+            self.held = before
+            done.set()
+            with suppress(LedgerError):
+                ledger.release(lease)

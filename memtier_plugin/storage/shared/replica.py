@@ -18,34 +18,31 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import decode_file_name, make_ledger_folder
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files, spool_file
-from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.shared.day_files import (
-    check_files,
-    forget_seals,
-    lost_records,
-    new_lines,
-    replace_file,
-    set_aside,
-)
-from memtier_plugin.storage.shared.files import (
+from memtier_plugin.storage.ledger.log import LedgerFile, ledger_files, spool_file
+from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.shared.copied_files import (
     LOCK_SECONDS,
     Damaged,
+    Mark,
+    Synced,
+    check_files,
+    copied_streams,
     copy_start,
+    digest,
+    forget_seals,
     has_lines,
     hold_in_time,
+    lost_records,
+    mark_path,
+    new_lines,
+    read_mark,
+    replace_file,
+    set_aside,
     take_start,
     write_at,
-)
-from memtier_plugin.storage.shared.marker import FOLDER
-from memtier_plugin.storage.shared.marks import (
-    Mark,
-    copied_streams,
-    digest,
-    mark_path,
-    read_mark,
     write_mark,
 )
+from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     NO_LINES,
@@ -62,7 +59,6 @@ from memtier_plugin.storage.shared.protocol import (
     Unreachable,
     line_key,
 )
-from memtier_plugin.storage.shared.synced import Synced
 
 _SPOOL_BYTES: Final = 1024 * 1024  # of a spool that are delivered at a time, at least
 _SPOOL_PARTS: Final = 16  # of a large one, as after each what is left is written anew

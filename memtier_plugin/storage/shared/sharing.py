@@ -1,26 +1,154 @@
-"""How a shared project follows its server: synchronised when either has changed."""
+"""How a shared project follows its server: which one, its log, when it is synchronised."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text, to_iso
 from memtier_plugin.core.paths import write_private_file
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.ledger.log import FileLog, LedgerFile
 from memtier_plugin.storage.project_index import ProjectIndex
-from memtier_plugin.storage.shared.engines import address
-from memtier_plugin.storage.shared.leases import LEASE_SECONDS
-from memtier_plugin.storage.shared.marker import FOLDER, shared_name
-from memtier_plugin.storage.shared.protocol import SharedLedger
+from memtier_plugin.storage.shared.copied_files import Synced
+from memtier_plugin.storage.shared.membership import FOLDER, shared_name
+from memtier_plugin.storage.shared.protocol import LEASE_SECONDS, MachineGrant, SharedLedger
 from memtier_plugin.storage.shared.replica import Replica
-from memtier_plugin.storage.shared.synced import Synced
+
+# -- Which server holds the shared ledger: the scheme of its address says so
+
+
+def is_nats(url: str) -> bool:
+    """Return whether an address is that of a NATS server."""
+    return urlsplit(url).scheme in ("nats", "tls")
+
+
+def open_ledger(url: str, name: str, *, durable: bool = True) -> SharedLedger:
+    """Return a project's ledger on the server of an address.
+
+    Args:
+        durable: a line counts as written when the server's disk has it.
+
+    Raises:
+        Unsupported: the engine's driver is not installed.
+    """
+    if is_nats(url):
+        from memtier_plugin.storage.shared.nats.ledger import NatsLedger
+
+        return NatsLedger(url, name, durable=durable)
+    from memtier_plugin.storage.shared.postgres.ledger import PostgresLedger
+
+    return PostgresLedger(url, name, durable=durable)
+
+
+def address(url: str) -> str:
+    """Return an address without what it says of users and options, for messages."""
+    if is_nats(url):
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or 4222}"
+    from memtier_plugin.storage.shared.postgres import server
+
+    return server.address(url)
+
+
+def prepare(url: str, project: str) -> dict[str, Any]:
+    """Make, or bring up to date, what the ledger needs on a server; return what was done.
+
+    PostgreSQL's tables are for all projects, a stream of JetStream is for one.
+
+    Raises:
+        LedgerError: it is unreachable, or this user may not.
+    """
+    if is_nats(url):
+        from memtier_plugin.storage.shared.nats import admin as nats_admin
+
+        return {"project": project, "new_stream": nats_admin.prepare(url, project)}
+    from memtier_plugin.storage.shared.postgres import server
+
+    return {"migrations": server.migrate(url)}
+
+
+def grant(url: str, given: MachineGrant, password: str | None = None) -> dict[str, Any]:
+    """Let a machine take part in a project; return what was done, or is left to do.
+
+    NATS has its users in its configuration: this says what to write there.
+
+    Raises:
+        LedgerError: the server is unreachable, or this user may not.
+    """
+    if is_nats(url):
+        from memtier_plugin.storage.shared.nats import admin as nats_admin
+
+        text = nats_admin.snippet(
+            given.project, given.machine, given.agent, read_only=given.read_only
+        )
+        return {**given._asdict(), "add_to_users": text}
+    from memtier_plugin.storage.shared.postgres import server
+
+    return {**given._asdict(), "new_role": server.grant(url, given, password)}
+
+
+def revoke(url: str, machine: str, project: str, agent: str | None = None) -> dict[str, Any]:
+    """Take a machine's rights in a project away; return what was done, or is left to do.
+
+    Raises:
+        LedgerError: the server is unreachable, or this user may not.
+    """
+    done: dict[str, Any] = {"machine": machine, "project": project}
+    if is_nats(url):
+        from memtier_plugin.storage.shared.nats import admin as nats_admin
+
+        forgotten = nats_admin.forget(url, project, machine)
+        return {**done, "forgotten": forgotten, "remove_from_users": machine}
+    from memtier_plugin.storage.shared.postgres import server
+
+    return {**done, "revoked": server.revoke(url, machine, project, agent)}
+
+
+# -- The log of a shared project: this machine's files, rewritten on every machine
+
+
+class SharedLog(FileLog):
+    """The ledger files of a shared project; what is replaced is replaced on the server first."""
+
+    def __init__(self, folder: Path, replica: Replica) -> None:
+        super().__init__(folder)
+        self._replica = replica
+
+    def rewrite(self, file: LedgerFile, replace: Callable[[bytes], bytes]) -> bool:
+        """Replace each line of a file, on every machine; return whether that changed it."""
+        if file.provisional:
+            return super().rewrite(file, replace)
+        return self._replica.replace_lines(file, replace, "purge") > 0
+
+    def drop_events(self, kind: str, before: datetime) -> Iterator[tuple[LedgerFile, int]]:
+        """Empty the lines of a kind of event; they keep their places."""
+
+        def empty(line: bytes) -> bytes:
+            with suppress(ValueError):
+                if jsonl.parse_line(jsonl.LedgerLine(1, 0, line)).get("kind") == kind:
+                    return b"\n"
+            return line
+
+        for file in self.segments("journal"):
+            number = sum(empty(line) != line for line in self.records(file))
+            if file.day < f"{before:%Y-%m-%d}" and number:
+                if file.provisional:
+                    super().rewrite(file, empty)
+                else:
+                    self._replica.replace_lines(file, empty, "expire")
+                yield file, number
+
+
+# -- How a shared project follows its server: synchronised when either has changed
 
 _STATE: Final = "state.json"  # in `.shared`: how the last synchronisation went
 _LOOK_SECONDS: Final = 1.0  # between two looks at the server and the spool without a notification

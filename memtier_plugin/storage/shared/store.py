@@ -23,25 +23,24 @@ from memtier_plugin.core.paths import (
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.segments import LedgerFile, parse_entries, spool_file
+from memtier_plugin.storage.ledger.log import LedgerFile, parse_entries, spool_file
 from memtier_plugin.storage.ledger.transaction import kind_order
-from memtier_plugin.storage.new_run import NewRun
-from memtier_plugin.storage.protocol import LOCK_SECONDS
-from memtier_plugin.storage.shared.files import has_lines
-from memtier_plugin.storage.shared.leases import LEASE_SECONDS, Leases
-from memtier_plugin.storage.shared.log import SharedLog
-from memtier_plugin.storage.shared.patience import answer_within
+from memtier_plugin.storage.protocol import LOCK_SECONDS, NewRun
+from memtier_plugin.storage.shared.copied_files import has_lines
 from memtier_plugin.storage.shared.protocol import (
+    LEASE_SECONDS,
+    Leases,
     Moved,
     NewLine,
     SharedLedger,
     Stream,
     TransactionalLedger,
     Unreachable,
+    answer_within,
     line_key,
 )
 from memtier_plugin.storage.shared.replica import Replica
-from memtier_plugin.storage.shared.sharing import Sharing
+from memtier_plugin.storage.shared.sharing import SharedLog, Sharing
 from memtier_plugin.storage.store import Store
 
 # Of what each machine does for itself: vectors, its files, its settings.

@@ -17,8 +17,14 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.text.dates.mentions import DateMention, without_overlaps
-from memtier_plugin.text.dates.periods import Period, period_of, season_of, shift_day
+from memtier_plugin.text.dates.mentions import (
+    DateMention,
+    Period,
+    period_of,
+    season_of,
+    shift_day,
+    without_overlaps,
+)
 from memtier_plugin.text.lexicon import Lexicon, lexicons
 
 SEASONS: Final = ("spring", "summer", "autumn", "winter")

@@ -1,19 +1,21 @@
-"""Find the spans of time that a query names, and score moments against them.  Pure."""
+"""Read the times that a query or a person names as spans, and score moments by them.  Pure."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Literal
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.text.dates.mentions import DateMention
-from memtier_plugin.text.dates.periods import Period
-from memtier_plugin.text.dates.ranges import find_range
+from memtier_plugin.core.formats import from_iso
+from memtier_plugin.text.dates.mentions import DateMention, Period, find_range
 from memtier_plugin.text.dates.reading import Dated, read_dates, resolve
 from memtier_plugin.text.dates.relative import season_words
+
+# -- Find the spans of time that a query names, and score moments against them.  Pure
 
 _READ: Final = 1_000  # characters of a long query that are read at either end
 _REACH: Final = 16  # characters before a date in which a word that opens its span stands
@@ -123,3 +125,35 @@ def _span(first: date, last: date, words: str = "") -> TimeSpan:
     midnight = time(tzinfo=UTC)
     end = datetime.combine(last, midnight) + timedelta(days=1) - _TICK
     return TimeSpan(datetime.combine(first, midnight), end, words)
+
+
+# -- Read a time that a person typed: 2026-03-14T09:00, 2d, yesterday, last Friday
+
+TIME_FORMS: Final = (
+    "a time like 2026-03-14 or 2026-03-14T09:00 (UTC), as long ago as 30m, 3h, 2d or 1w, "
+    'or words like yesterday or "last Friday"'
+)
+_AGO: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
+_UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_EARLIEST: Final = datetime(1971, 1, 1, tzinfo=UTC)  # "before 2020" has no beginning
+
+
+def read_typed_time(text: str, now: datetime) -> datetime:
+    """Return the moment that a text names; of a day, or longer, its beginning.
+
+    Raises:
+        ValueError: it names none; the message says what does.
+    """
+    text = text.strip()
+    try:
+        if ago := _AGO.fullmatch(text):
+            return now - timedelta(**{_UNITS[ago[2].lower()]: int(ago[1])})
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer ago than there are years") from None
+    try:
+        return from_iso(text)
+    except ValueError:
+        for span in find_time_spans(text, now):
+            if span.words.strip().casefold() == text.casefold() and span.start > _EARLIEST:
+                return span.start
+        raise ValueError(f"{text!r} is not {TIME_FORMS}") from None

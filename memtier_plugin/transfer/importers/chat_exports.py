@@ -20,8 +20,13 @@ from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.ingest.sessions import Session, Turn
-from memtier_plugin.transfer.importers.files import SkipCallback, read_items
-from memtier_plugin.transfer.importers.sessions import as_object, as_text, parse_timestamp
+from memtier_plugin.transfer.importers.reading import (
+    SkipCallback,
+    as_object,
+    as_text,
+    parse_timestamp,
+    read_items,
+)
 
 CONVERSATIONS_STEM: Final = "conversations"
 _HIDDEN_TYPES: Final = frozenset(

@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.transfer.importers.chat_exports import CONVERSATIONS_STEM
-from memtier_plugin.transfer.importers.files import read_items, require_plain
-from memtier_plugin.transfer.importers.memory_files import MEMORY_FILES, SECTION_SIGN
-from memtier_plugin.transfer.importers.sessions import read_text_lines
+from memtier_plugin.transfer.importers.memories import MEMORY_FILES, SECTION_SIGN
+from memtier_plugin.transfer.importers.reading import read_items, read_text_lines, require_plain
 
 EXPORT_KEY: Final = "memtier_export"  # key in the first line of MemTier's own exports
 MEMTIER_FORMAT: Final = "memtier"  # the format of MemTier's own exports

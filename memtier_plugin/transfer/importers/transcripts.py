@@ -39,11 +39,15 @@ from memtier_plugin.transfer.importers.chat_exports import (
     read_claude,
     walk_chatgpt_branch,
 )
-from memtier_plugin.transfer.importers.files import SkipCallback
-from memtier_plugin.transfer.importers.mem0 import read_mem0
-from memtier_plugin.transfer.importers.memory_files import read_hermes_memory, read_openclaw_memory
-from memtier_plugin.transfer.importers.sessions import (
+from memtier_plugin.transfer.importers.memories import (
+    read_hermes_memory,
+    read_mem0,
+    read_openclaw_memory,
+)
+from memtier_plugin.transfer.importers.reading import (
+    SkipCallback,
     as_object,
+    in_time,
     load_json,
     parse_date,
     parse_timestamp,
@@ -51,8 +55,7 @@ from memtier_plugin.transfer.importers.sessions import (
     read_text_lines,
     require_field,
 )
-from memtier_plugin.transfer.importers.time_limit import in_time
-from memtier_plugin.trust.tool_origins import brings_external_text
+from memtier_plugin.trust.origins import brings_external_text
 
 _MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
 

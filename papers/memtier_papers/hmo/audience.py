@@ -27,11 +27,10 @@ from memtier_plugin.core.errors import (
     EndpointError,
     SettingsError,
 )
-from memtier_plugin.core.event_payload import EventPayload
+from memtier_plugin.core.event_lines import EventPayload
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, person_audience
-from memtier_plugin.core.times import to_iso
-from memtier_plugin.providers.embedding.quantise import quantise
-from memtier_plugin.providers.embedding.query import encode_query
+from memtier_plugin.providers.embedding.vectors import encode_query, quantise
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.records import Stored

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from memtier_papers.hmo import formula
 from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
-from memtier_plugin.core.times import from_iso
+from memtier_plugin.core.formats import from_iso
 
 _DAY: Final = timedelta(days=1)
 

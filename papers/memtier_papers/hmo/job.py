@@ -18,7 +18,7 @@ from memtier_papers.hmo.events import PersonaEvent, PrioritiseEvent
 from memtier_papers.hmo.persona import OwnWords
 from memtier_papers.hmo.tables import PriorityReader
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.actor import Actor
 

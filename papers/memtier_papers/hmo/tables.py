@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from memtier_papers.hmo.events import ImportanceEvent, PrioritiseEvent
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.hookspecs import IndexTables
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.records import (
     parse_event,
     settle_events,

@@ -18,8 +18,7 @@ from memtier_papers.hmo.tables import PriorityReader
 from memtier_plugin.core.results import Evidence, Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval.candidates import MIN_COSINE, PIECES, PoolBuilder, Scores, best_rows
-from memtier_plugin.retrieval.evidence import QueryEvidence
-from memtier_plugin.retrieval.floor import CONSIDERED, block_probability
+from memtier_plugin.retrieval.floor import CONSIDERED, QueryEvidence, block_probability
 from memtier_plugin.retrieval.query import ParsedQuery
 from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from memtier_plugin.storage.index.candidate_reader import Match

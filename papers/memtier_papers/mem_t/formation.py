@@ -12,17 +12,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.facts.evolution import Action
-from memtier_plugin.facts.evolution_llm import (
+from memtier_plugin.facts.extraction.llm import PURPOSE, ChatExtractor
+from memtier_plugin.facts.model_judgement import EVOLUTION_PURPOSE as EVOLUTION
+from memtier_plugin.facts.model_judgement import (
     MAX_ANSWER_TOKENS,
     ChatEvolution,
     ModelChoice,
     choice_of_known,
 )
-from memtier_plugin.facts.evolution_llm import PURPOSE as EVOLUTION
-from memtier_plugin.facts.extraction.llm import PURPOSE, ChatExtractor
 from memtier_plugin.providers.endpoint import ChatReply
-from memtier_plugin.providers.structured_output import INTEGER, STRING, ListedAnswer, object_of
-from memtier_plugin.providers.tool_calls import ToolCall, parse_tool_calls
+from memtier_plugin.providers.prompting import (
+    INTEGER,
+    STRING,
+    ListedAnswer,
+    ToolCall,
+    object_of,
+    parse_tool_calls,
+)
 
 PROMPTS: Final = Path(__file__).parent / "prompts"
 _ANY_LINE: Final[Mapping[str, Any]] = {"type": ["integer", "string", "null"]}

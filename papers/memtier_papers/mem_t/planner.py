@@ -28,9 +28,9 @@ from memtier_papers.mem_t.tool_calls import FINISH, render_call
 from memtier_papers.mem_t.tool_loop import ModelPolicy, Policy
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
 from memtier_plugin.answering.store_search import TURNS, StoreSearch
-from memtier_plugin.core import checksum
+from memtier_plugin.core import formats
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.json_text import parse_json_text
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import write_private_file
 
 BY_MODEL: Final = "model"  # `ask.planner`: the model plans its searches itself
@@ -53,7 +53,7 @@ def write_policy(
         LedgerWriteError: it cannot be written.
     """
     record = {
-        "schema": checksum.CHECKED_SCHEMA,
+        "schema": formats.CHECKED_SCHEMA,
         "kind": "planner",
         "version": VERSION,
         "actions": [list(action) for action in ACTIONS],
@@ -61,7 +61,7 @@ def write_policy(
         "weights": [list(map(float, row)) for row in weights],
         "figures": dict(figures),
     }
-    write_private_file(path, checksum.seal(record).decode() + "\n", durable=True)
+    write_private_file(path, formats.seal(record).decode() + "\n", durable=True)
 
 
 def read_policy(path: Path) -> Weights:
@@ -76,7 +76,7 @@ def read_policy(path: Path) -> Weights:
     except OSError as error:
         raise SettingsError(f"ask.planner: {path} cannot be read: {error.strerror}") from None
     again = "train it again: memtier learn policy"
-    if not checksum.is_intact(line):
+    if not formats.is_intact(line):
         raise SettingsError(f"ask.planner: {path} is cut or was changed; {again}")
     try:
         record = parse_json_text(line)

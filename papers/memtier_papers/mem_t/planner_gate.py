@@ -25,8 +25,8 @@ from memtier_papers.mem_t.tool_loop import Policy, retrieve
 from memtier_plugin.answering.store_search import StoreSearch
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.results import Depth, Hit, RecallRequest
-from memtier_plugin.regression.gate import GateReport, Progress, RegressionGate, no_progress
-from memtier_plugin.regression.questions import Question
+from memtier_plugin.credit.questions import Question
+from memtier_plugin.credit.regression import GateReport, Progress, RegressionGate, no_progress
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
 

@@ -23,7 +23,7 @@ from memtier_plugin.answering.store_search import (
     SearchCall,
     read_search,
 )
-from memtier_plugin.providers.tool_calls import MARK, decode, written_calls
+from memtier_plugin.providers.prompting import MARK, decode, written_calls
 
 FINISH: Final = "finish"
 _MAX_CHARS: Final = 20_000  # of a model's answer that are read

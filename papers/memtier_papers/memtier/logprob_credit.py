@@ -14,15 +14,14 @@ from typing import Final
 
 from memtier_papers.memtier.logprob import leave_one_out
 from memtier_papers.memtier.scoring import score_within_budget
-from memtier_plugin.core.cause_events import OutcomeEvent
 from memtier_plugin.core.errors import ContextTooLong, EndpointRefused, SettingsError
-from memtier_plugin.core.event_payload import EventPayload
+from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent
 from memtier_plugin.core.results import Hit
-from memtier_plugin.credit.attribution import normalise_shares
-from memtier_plugin.credit.credit import RunShares
-from memtier_plugin.credit.tool_outcomes import STATED
+from memtier_plugin.core.upkeep_events import OutcomeEvent
+from memtier_plugin.credit.assignment import RunShares
+from memtier_plugin.credit.outcomes import STATED, normalise_shares
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.storage.actor import Actor
@@ -30,8 +29,8 @@ from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import UNDO_KINDS, undone_runs
-from memtier_plugin.text.traits import TOOL_CALL_MARK
-from memtier_plugin.trust.statements import missing_statement
+from memtier_plugin.text.phrases import TOOL_CALL_MARK
+from memtier_plugin.trust.external_text import missing_statement
 
 PROXY: Final = "logprob"
 PURPOSE: Final = "attribution"  # of the calls, as the journal names it

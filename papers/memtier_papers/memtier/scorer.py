@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from memtier_plugin.retrieval.ranking import TIER_FACTOR, decay, weight_signal
-from memtier_plugin.storage.index.bm25 import K1, B
+from memtier_plugin.storage.index.postings import K1, B
 
 PAPER_SIGNALS: Final = ("semantic", "bm25", "decay", "cw", "tier")
 RRF_CONSTANT: Final = 60  # of reciprocal rank fusion (MemTier, appendix B; Cormack et al. 2009)

@@ -20,9 +20,8 @@ from memtier_papers.memtier.weights import LEARNERS, Problem, Trained, train, wh
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.regression.gate import GateReport, RegressionGate
-from memtier_plugin.regression.measure import keep_answerable
-from memtier_plugin.regression.questions import Question, read_history
+from memtier_plugin.credit.questions import Question, read_history
+from memtier_plugin.credit.regression import GateReport, RegressionGate, keep_answerable
 from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor

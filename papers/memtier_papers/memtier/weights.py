@@ -17,7 +17,7 @@ import numpy as np
 from memtier_papers.memtier.fit import TEMPERATURE, Example, fit
 from memtier_papers.memtier.ppo import SIGMA, Episode, learn_weights
 from memtier_papers.memtier.traps import Trap, constant_reward, find_constant, signal_traps
-from memtier_plugin.regression.intervals import Difference, paired_difference
+from memtier_plugin.credit.verdict import Difference, paired_difference
 
 Learner = Literal["ppo", "fit"]
 LEARNERS: Final[tuple[Learner, ...]] = ("ppo", "fit")

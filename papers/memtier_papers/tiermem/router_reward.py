@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from memtier_plugin.core.errors import BadAnswer
-from memtier_plugin.providers.structured_output import choice_of, object_of, parse_json
+from memtier_plugin.providers.prompting import choice_of, object_of, parse_json
 
 CORRECT: Final = 1.0
 WRONG: Final = -1.5

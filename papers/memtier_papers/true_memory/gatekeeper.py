@@ -17,7 +17,7 @@ from memtier_plugin.core.events import GateEvent, Verdict
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.settings.schema import GateMode
-from memtier_plugin.providers.embedding.query import RemoteEmbedder
+from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.storage.shared.nats.link import Link, ServerAddress, check_driver
-from memtier_plugin.storage.shared.nats.names import KINDS, Names, encode, permissions
+from memtier_plugin.storage.shared.nats.messages import KINDS, Names, encode, permissions
 
 _VERSION: Final = "MemTier's shared ledger, 1"
 

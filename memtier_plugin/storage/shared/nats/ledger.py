@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.storage.shared.nats.link import (
     Behind,
     Link,
@@ -27,14 +27,16 @@ from memtier_plugin.storage.shared.nats.link import (
 from memtier_plugin.storage.shared.nats.log import EXPECTED_SUBJECT, Logs
 from memtier_plugin.storage.shared.nats.messages import (
     LineBatch,
+    Names,
     Patch,
     PurgeRecord,
     Tip,
+    decode,
+    encode,
     pack_lines,
     pack_purge,
+    stream_of,
 )
-from memtier_plugin.storage.shared.nats.names import Names, decode, encode, stream_of
-from memtier_plugin.storage.shared.patience import seconds_left
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     AppendResult,
@@ -51,6 +53,7 @@ from memtier_plugin.storage.shared.protocol import (
     SharedLine,
     Stream,
     Unreachable,
+    seconds_left,
 )
 
 _EXPECTED_STREAM: Final = "Nats-Expected-Last-Sequence"

@@ -17,12 +17,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import LedgerError, Unsupported
-from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.core.times import from_iso
-from memtier_plugin.storage.shared.nats.names import inbox
-from memtier_plugin.storage.shared.patience import seconds_left
-from memtier_plugin.storage.shared.protocol import Refused, Unreachable
+from memtier_plugin.core.formats import from_iso
+from memtier_plugin.storage.shared.nats.messages import inbox
+from memtier_plugin.storage.shared.protocol import Refused, Unreachable, seconds_left
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -13,15 +13,16 @@ from memtier_plugin.storage.shared.nats.link import Behind, Link, StoredMessage
 from memtier_plugin.storage.shared.nats.messages import (
     HEADER,
     LineBatch,
+    Names,
     Patch,
     PurgeRecord,
     Tip,
     parse_lines,
     parse_purge,
     parse_tip,
+    stream_of,
     unpack_keys,
 )
-from memtier_plugin.storage.shared.nats.names import Names, stream_of
 from memtier_plugin.storage.shared.protocol import BATCH, NewLine, Refused, Stream
 
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"

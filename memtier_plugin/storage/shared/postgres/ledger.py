@@ -14,10 +14,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.storage.shared.patience import seconds_left
-from memtier_plugin.storage.shared.postgres.connection import (
+from memtier_plugin.storage.shared.postgres.server import (
     ANSWER_SECONDS,
     address,
     close_late,
@@ -45,6 +44,7 @@ from memtier_plugin.storage.shared.protocol import (
     Stream,
     TransactionalLedger,
     Unreachable,
+    seconds_left,
 )
 
 if TYPE_CHECKING:

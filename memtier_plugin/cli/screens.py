@@ -1,0 +1,189 @@
+"""`memtier tui`, `web`, `mcp` and `token`: show the memory, or let clients ask it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, scope_of
+from memtier_plugin.cli.views import LengthOfTime
+from memtier_plugin.core.errors import SettingsError, Unsupported
+from memtier_plugin.hosts.coding_agents import require_mcp
+from memtier_plugin.mcp.opening import Opening
+from memtier_plugin.server.access import Grant, Tokens
+
+# -- `memtier tui`: review and log on a full screen
+
+
+@click.command(cls=CliCommand)
+@click.pass_obj
+def tui(scope: Scope) -> None:
+    """Review what waits and read the log, on a full screen."""
+    if find_spec("textual") is None:
+        raise Unsupported("`memtier tui` needs Textual: pip install 'memtier[tui]'")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("this is for a terminal; `memtier review` and `memtier log` are not")
+    from memtier_plugin.tui.app import MemTierApp
+
+    with scope.open(everybody=True) as memory:
+        MemTierApp(memory, scope.agent).run()
+
+
+# -- `memtier web`: show the memory in a browser on this machine
+
+
+@click.command(cls=CliCommand, example="--open")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    default=8767,
+    show_default=True,
+    help="The port on 127.0.0.1; 0 for any that is free.",
+)
+@click.option("--open", "opened", is_flag=True, help="Open the browser.")
+@click.pass_obj
+def web(scope: Scope, port: int, opened: bool) -> None:
+    """Show the memory in a browser: log, facts, review, recalls, health."""
+    require_web("`memtier web`")
+    from memtier_plugin.web.app import serve
+
+    def announce(address: str) -> None:
+        click.echo(f"MemTier's web view: {address}", err=True)
+        if opened:
+            webbrowser.open(address)
+
+    with scope.open(everybody=True) as memory:
+        serve(memory, port, announce)
+
+
+def require_web(feature: str) -> None:
+    """Refuse without the extra.
+
+    Raises:
+        Unsupported: its packages are not installed.
+    """
+    if any(find_spec(package) is None for package in ("starlette", "jinja2", "uvicorn")):
+        raise Unsupported(f"{feature} needs some packages: pip install 'memtier[web]'")
+
+
+# -- `memtier mcp`: serve the project's memory over the Model Context Protocol
+
+DEFAULT_AGENT = "mcp.main"
+
+
+@click.command(cls=CliCommand, example="--project shop")
+@click.option("--http", is_flag=True, help="Serve HTTP on 127.0.0.1 instead of stdin and stdout.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    default=8766,
+    show_default=True,
+    help="The port of --http; 0 for any that is free.",
+)
+@click.pass_context
+def mcp(ctx: click.Context, http: bool, port: int) -> None:
+    """Serve the memory to clients of the Model Context Protocol."""
+    require_mcp()
+    scope = scope_of(ctx)
+    project = scope.project or os.environ.get("MEMTIER_PROJECT")
+    if not project:
+        raise SettingsError(
+            "name the project (`memtier --project NAME mcp`): "
+            "the folder that a client starts this in is no sign of it"
+        )
+    home = _absolute_home(scope)
+    opening = None if http else Opening.on_stdio()  # before the SDK is loaded
+    from memtier_plugin.mcp import server
+    from memtier_plugin.mcp.server import Binding
+
+    binding = Binding(home, project, scope.agent or DEFAULT_AGENT)
+    if opening:
+        server.serve_stdio(binding, opening)
+    else:
+        server.serve_http(binding, port, _announce)
+
+
+def _absolute_home(scope: Scope) -> Path:
+    """Return the home, unless it depends on the working directory."""
+    named = scope.home or os.environ.get("MEMTIER_HOME")
+    if named and not Path(named).expanduser().is_absolute():
+        raise SettingsError(f"the home {named!r} is relative; name it from the root: {scope.path}")
+    return scope.path
+
+
+def _announce(address: str, token_file: Path) -> None:
+    click.echo(f"MemTier's MCP server: {address} (the token is in {token_file})", err=True)
+
+
+# -- `memtier token`: who may ask this home's `memtier serve --tcp`, and for what
+
+_MOST_DAYS: Final = 36_525  # a century: beyond, a date may be none
+
+
+@click.group(cls=CliGroup, example="list")
+def token() -> None:
+    """Let clients of `memtier serve --tcp` in, each to its own projects."""
+
+
+@token.command(cls=CliCommand, example="shop --name web-frontend")
+@click.argument("projects", nargs=-1, metavar="[PROJECT...]")
+@click.option("--name", default="", metavar="NAME", help="What it is for.")
+@click.option("--only-agent", metavar="AGENT", help="It speaks for this agent alone.")
+@click.option("--only-sender", metavar="ID", help="It speaks for this sender alone.")
+@click.option(
+    "--days",
+    type=LengthOfTime(min=0, min_open=True, max=_MOST_DAYS),
+    help="When it expires [never].",
+)
+@click.pass_obj
+def new(
+    scope: Scope,
+    projects: tuple[str, ...],
+    name: str,
+    only_agent: str | None,
+    only_sender: str | None,
+    days: float | None,
+) -> None:
+    """Make a token for projects [this one]; `shop-*` means all that begin so. It is shown once."""
+    if "" in projects:
+        raise click.UsageError("a project has a name")
+    expires = datetime.now(UTC) + timedelta(days=days) if days else None
+    secret, grant = Tokens(scope.path).new(
+        projects or (scope.project_name,),
+        name=name,
+        agent=only_agent,
+        sender=only_sender,
+        expires=expires,
+    )
+    scope.show({"token": secret, **_document(grant)})
+
+
+@token.command("list", cls=CliCommand)
+@click.pass_obj
+def list_tokens(scope: Scope) -> None:
+    """List the tokens: what each reaches, never the token itself."""
+    now = datetime.now(UTC)
+    grants = Tokens(scope.path).grants()
+    scope.show({"tokens": [{**_document(grant), "over": grant.is_over(now)} for grant in grants]})
+
+
+@token.command(cls=CliCommand, example="web-frontend")
+@click.argument("key", metavar="ID")
+@click.pass_obj
+def revoke(scope: Scope, key: str) -> None:
+    """End a token, by its id or name; clients that use it are refused from their next call on."""
+    scope.show({"revoked": _document(Tokens(scope.path).revoke(key))})
+
+
+def _document(grant: Grant) -> dict[str, Any]:
+    return {**asdict(grant), "projects": [*grant.projects]}

@@ -1,0 +1,238 @@
+"""Locks, turns, kept threads, allowances of processor time, and pauses of the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final, Self, TypeVar
+from weakref import WeakSet
+
+from memtier_plugin.core.errors import Exhausted, MemTierError
+
+# -- A lock between threads that a forked child finds free
+
+
+class Mutex:
+    """A lock like that of ``threading``; in a forked child it is free.
+
+    A thread that held it when the process forked does not exist in the child.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _mutexes.add(self)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take the lock; return whether it was taken (as `threading.Lock.acquire`)."""
+        return self._lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+
+_mutexes: Final[WeakSet[Mutex]] = WeakSet()
+
+
+def _renew_all() -> None:
+    for mutex in _mutexes:
+        mutex._renew()
+
+
+os.register_at_fork(after_in_child=_renew_all)
+
+
+# -- A fair semaphore: threads are let in in the order in which they came
+
+
+class Turns:
+    """A semaphore that lets in whoever has waited longest.
+
+    The standard library's lets a thread that has just left in again before those that wait, so
+    under load some wait ever longer.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._lock = Mutex()
+        self._free = places
+        self._waiting: deque[threading.Event] = deque()
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            if self._free and not self._waiting:
+                self._free -= 1
+                return self
+            turn = threading.Event()
+            self._waiting.append(turn)
+        try:
+            turn.wait()
+        except BaseException:  # an interrupt: the place goes to the next
+            with self._lock:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+                    raise
+            self._leave()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
+
+
+# -- Daemon threads that are kept and reused, and do what may outlast the patience of a caller
+#
+# A store keeps one connection per thread; and a thread that ends cleans up after OpenSSL, whose
+# locks a process forked in that moment would inherit, taken for good.
+
+T = TypeVar("T")
+_QueuedJob = tuple[Future[Any], Callable[[], Any], Future[Any] | None]
+
+
+class TooManyJobs(MemTierError):
+    """So many earlier jobs are still at work that this one was not started."""
+
+
+class WorkerPool:
+    """A pool of daemon threads for at most ``max_jobs`` jobs at once; a forked child has its own.
+
+    Made once, by the module that uses it, as it registers itself for forks.
+    """
+
+    def __init__(self, name: str, max_jobs: int = 64) -> None:
+        self.name, self.max_jobs = name, max_jobs
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        """Begin anew: a forked child does not inherit its parent's threads."""
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[_QueuedJob] = SimpleQueue()
+        self._idle = 0
+        self._pending: set[Future[Any]] = set()
+        self._last_of_queue: dict[Hashable, Future[Any]] = {}
+
+    def submit(self, job: Callable[[], T], line: Hashable = None) -> Future[T]:
+        """Start a job; jobs of the same line run one after another, in order of submission.
+
+        Raises:
+            TooManyJobs: too many earlier jobs are still running; the job is not started.
+        """
+        future: Future[T] = Future()
+        with self._lock:
+            self._pending = {late for late in self._pending if not late.done()}
+            self._last_of_queue = {
+                key: last for key, last in self._last_of_queue.items() if not last.done()
+            }
+            if len(self._pending) >= self.max_jobs:
+                raise TooManyJobs(f"{self.max_jobs} jobs of {self.name} are still at work")
+            before = self._last_of_queue.get(line)
+            self._pending.add(future)
+            if line is not None:
+                self._last_of_queue[line] = future
+            short = self._idle == 0
+            if not short:
+                self._idle -= 1
+        self._jobs.put((future, job, before))
+        if short:
+            threading.Thread(target=self._run_jobs, name=self.name, daemon=True).start()
+        return future
+
+    def drain(self, seconds: float) -> None:
+        """Wait for running jobs, for at most ``seconds``."""
+        with self._lock:
+            pending = set(self._pending)
+        wait(pending, seconds)
+
+    def _run_jobs(self) -> None:
+        while True:
+            future, job, before = self._jobs.get()
+            if before is not None:
+                wait([before])
+            try:
+                settle = partial(future.set_result, job())
+            except BaseException as error:  # re-raised where the future is awaited
+                settle = partial(future.set_exception, error)
+            # Mark the worker idle before publishing the result, so that the waiter reuses it.
+            with self._lock:
+                self._idle += 1
+            settle()
+
+
+# -- The processor time that a request may still take, and whether its answer is still wanted
+#
+# Checked where work can be dropped without harm: before a text is read, and before a search.
+
+
+class _Allowance(threading.local):
+    until: float | None = None  # processor seconds of this thread
+    is_wanted: Callable[[], bool] | None = None
+
+
+_allowance = _Allowance()
+
+
+@contextmanager
+def allow(seconds: float, is_wanted: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Bound the work of this thread within the block; see `require`."""
+    _allowance.until, _allowance.is_wanted = time.thread_time() + seconds, is_wanted
+    try:
+        yield
+    finally:
+        _allowance.until = _allowance.is_wanted = None
+
+
+def require() -> None:
+    """Raise unless the request may take more time and its answer is still wanted.
+
+    Raises:
+        Exhausted: the request is over.
+    """
+    if _allowance.until is not None and time.thread_time() > _allowance.until:
+        raise Exhausted("the request took too much processor time: send less text at a time")
+    if _allowance.is_wanted is not None and not _allowance.is_wanted():
+        raise Exhausted("nobody waits for the answer any more")
+
+
+# -- Hold back Python's cyclic garbage collector where a pause would be felt
+
+
+@contextmanager
+def delayed_collection() -> Iterator[None]:
+    """Let no cyclic collection start inside, unless another thread wants one.
+
+    A recall makes thousands of small containers, none of them part of a cycle, that are gone when
+    it ends.  Each few hundred of them would start a collection, which now and then walks through
+    all that the host holds: a tenth of a recall's time, for nothing.
+    """
+    if not gc.isenabled():  # by the host's wish, or by another recall that enables it at its end
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

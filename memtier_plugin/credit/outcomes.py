@@ -1,0 +1,191 @@
+"""Judge how a tool call fared, and share the reward of its run among the lines (eq. 1).  Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from memtier_plugin.core import lazy_regex as regex
+from memtier_plugin.core.records import Message, ToolCall
+from memtier_plugin.text.tokenizer import plain_words
+
+# -- Judge from its result how a tool call fared, where no outcome is stated. Pure
+#
+# OpenAI's form of a tool message has no place for an outcome. What its content says of itself is a
+# guess, so each judgement has a confidence, by which the credit is scaled. A text that says nothing
+# of how the call fared stays undecided.
+
+_MOST_JSON: Final = 100_000  # characters that are parsed; longer content is read as text
+_END: Final = 4_000  # characters at each end of a text that are read: results may be megabytes
+
+STATED: Final = 1.0  # by the host: ok, is_error or an exit code beside the content
+CODED: Final = 0.9  # the content has an exit code, an error field or a traceback
+PHRASED: Final = 0.7  # the content begins or ends like an error message
+STRUCTURED: Final = 0.6  # a JSON object or list came back, and it names no error
+
+_CODE_KEYS: Final = ("exit_code", "exitCode", "returncode", "return_code", "exit_status")
+_ERROR_KEYS: Final = ("error", "errors", "exception", "traceback")
+_ERROR_FLAGS: Final = ("is_error", "isError", "failed")
+_SUCCESS_KEYS: Final = ("ok", "success", "succeeded")
+_FAILED: Final = frozenset({"error", "failed", "failure", "fail", "timeout", "timed_out"})
+_SUCCEEDED: Final = frozenset({"ok", "success", "succeeded", "completed", "done", "passed"})
+_EXIT_CODE: Final = regex.compile(
+    r"""(?:^|[\s(\[<])(?:(?:command|process|program|script)\s{1,4})?
+        (?:(?:exit|return)[ _-]?(?:code|status)(?:\s{1,4}(?:is|was))?
+          |exited\s{1,4}with(?:\s{1,4}(?:an?\s{1,4})?(?:exit\s{1,4})?(?:code|status))?)
+        \s{0,4}[:=]?\s{0,4}(-?\d{1,10})(?![\d.])""",
+    regex.IGNORECASE | regex.VERBOSE,
+)
+_TRACEBACK: Final = regex.compile(
+    r"^(?:Traceback \(most recent call last\)|panicked at |thread '[^'\n]{0,80}' panicked"
+    r"|panic: |Exception in thread |Unhandled (?:promise )?rejection|Uncaught [\w.]{0,80}Error)"
+    r"|\n    at [^\n]{1,300}:\d+:\d+\)?(?:\n|$)",
+    regex.MULTILINE,
+)
+_PHRASE: Final = regex.compile(
+    r"(?:fatal|error|failed|failure|exception|[\w.]{1,80}(?:Error|Exception))\s{0,2}[:!]"
+    r"|(?:an )?error (?:occurred|executing|calling|while)\b"
+    r"|[^\n:]{1,80}:(?: line \d+:)?[^\n:]{0,120}: "
+    r"(?:command not found|no such file or directory|permission denied)"
+    r"|\S{1,80}:(?: \d+:)?(?: \S{1,80}:)? (?:command )?not found$",
+    regex.IGNORECASE,
+)
+# How hosts answer a call of an unknown tool: `{}` stands for the name that was called.
+_NO_TOOL: Final = (
+    r"(?i)(?:no such|unknown) (?:tool|function)(?: available)?:? *[`'\"]?{}(?![\w-])"
+    r"|\b(?:tool|function) [`'\"]?{}[`'\"]? (?:was |is )?(?:not (?:found|available|registered)"
+    r"|does(?: not|n't) exist|unknown)"
+)
+_LONGEST_REFUSAL: Final = 200  # characters within which a host says so
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """The outcome of a call; ``ok`` is None, and ``confidence`` 0, where it is unknown."""
+
+    ok: bool | None = None
+    confidence: float = 0.0
+
+
+def judge_calls(messages: Sequence[Message]) -> tuple[list[ToolCall], float]:
+    """Return the tool calls with the outcomes that are stated or judged, and the confidence.
+
+    The confidence is the least of those outcomes that decide the reward: the last of every tool.
+    """
+    calls, confidences = [], {}
+    for message in messages:
+        if message.tool is None:
+            continue
+        outcome = judge_outcome(message.tool, message.content)
+        calls.append(replace(message.tool, ok=outcome.ok))
+        if outcome.ok is not None:
+            confidences[message.tool.name] = outcome.confidence
+    return calls, min(confidences.values(), default=0.0)
+
+
+def judge_outcome(call: ToolCall, content: str) -> ToolOutcome:
+    """Return how a call fared: as its message states it, else as its content does.
+
+    A call of an unknown tool stays undecided: whoever calls it mistyped the name, and nothing that
+    was injected is to blame.
+    """
+    if call.ok is not True and call.name in content[:_LONGEST_REFUSAL]:
+        refusal = _NO_TOOL.replace("{}", regex.escape(call.name))
+        if regex.search(refusal, content[:_LONGEST_REFUSAL]):
+            return ToolOutcome()
+    if call.ok is not None:
+        return ToolOutcome(call.ok, STATED)
+    text = content.strip()
+    if text[:1] in ("{", "[") and len(text) <= _MOST_JSON:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return _judge_text(text)
+        if isinstance(value, Mapping):
+            return _judge_fields(value)
+        return ToolOutcome(True, STRUCTURED)
+    return _judge_text(text)
+
+
+def _judge_fields(fields: Mapping[str, Any]) -> ToolOutcome:
+    for key in _CODE_KEYS:
+        code = fields.get(key)
+        if isinstance(code, int) and not isinstance(code, bool):
+            return ToolOutcome(code == 0, CODED)
+    if any(fields.get(key) for key in _ERROR_KEYS):
+        return ToolOutcome(False, CODED)
+    if any(fields.get(key) is True for key in _ERROR_FLAGS):
+        return ToolOutcome(False, CODED)
+    for key in _SUCCESS_KEYS:
+        if isinstance(fields.get(key), bool):
+            return ToolOutcome(fields[key], CODED)
+    status = str(fields.get("status", "")).casefold()
+    if status in _FAILED or status in _SUCCEEDED:
+        return ToolOutcome(status in _SUCCEEDED, CODED)
+    return ToolOutcome(True, STRUCTURED) if fields else ToolOutcome()
+
+
+def _judge_text(text: str) -> ToolOutcome:
+    head, tail = text[:_END], text[-_END:]
+    ends = [head] if len(text) <= _END else [head, tail]
+    codes = [match for end in ends for match in _EXIT_CODE.findall(end)]
+    if codes:
+        return ToolOutcome(int(codes[-1]) == 0, CODED)
+    if any(_TRACEBACK.search(end) for end in ends):
+        return ToolOutcome(False, CODED)
+    last = tail.rpartition("\n")[2].strip()
+    if _PHRASE.match(head) or _PHRASE.match(last):
+        return ToolOutcome(False, PHRASED)
+    return ToolOutcome()
+
+
+# -- Share the reward of a run among the memories it was given (MemTier, eq. 1). Pure
+
+Proxy = Literal["jaccard", "overlap"]
+
+
+def compute_reward(calls: Sequence[ToolCall]) -> float:
+    """Return the reward of a run, in {-0.5, 0, +1}.
+
+    +1 if the last call of every tool succeeded, -0.5 if the last call of the run failed, and 0
+    otherwise or when no outcome is known.
+    """
+    decided = [call for call in calls if call.ok is not None]
+    last = {call.name: call.ok for call in decided}
+    if not decided:
+        return 0.0
+    if all(last.values()):
+        return 1.0
+    return 0.0 if decided[-1].ok else -0.5
+
+
+def answer_words(messages: Sequence[Message]) -> set[str]:
+    """Return the words that the agent produced: its last text and its tool-call arguments.
+
+    Tool results and the injected block are left out: each injected line would credit itself.
+    """
+    texts = [m.content for m in messages if m.role == "assistant" and m.content.strip()][-1:]
+    texts += [call.arguments for message in messages for call in message.tool_calls]
+    return {word for text in texts for word in plain_words(text)}
+
+
+def share_reward(
+    texts: Iterable[str], answer: Collection[str], proxy: Proxy = "jaccard"
+) -> list[float]:
+    """Return a_hat of the memories of these texts: by their words in common with the answer."""
+    return normalise_shares([affinity(plain_words(text), answer, proxy) for text in texts])
+
+
+def affinity(memory: Collection[str], answer: Collection[str], proxy: Proxy = "jaccard") -> float:
+    """Return a_i: shared words over the union (jaccard) or over the memory's words (overlap)."""
+    memory_words, answer_side = set(memory), set(answer)
+    union = memory_words | answer_side if proxy == "jaccard" else memory_words
+    return len(memory_words & answer_side) / len(union) if union else 0.0
+
+
+def normalise_shares(affinities: Sequence[float]) -> list[float]:
+    """Return a_hat: each affinity divided by their sum; all 0 when the sum is 0."""
+    total = sum(affinities)
+    return [value / total if total else 0.0 for value in affinities]

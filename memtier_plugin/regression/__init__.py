@@ -1,1 +1,0 @@
-"""Return whether a change makes recall on a project's own history worse."""

@@ -1,0 +1,388 @@
+"""A session's part in a recall: its last lines, those shown already, its summary, reading on."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from memtier_plugin.core.concurrency import Mutex
+from memtier_plugin.core.errors import IndexProblem
+from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.core.results import Hit, RecallRequest, Shown, Step
+from memtier_plugin.retrieval.hits import PageReader, entry_hit, read_hits
+from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.routing import (
+    SEVERAL_ANSWERS,
+    RoutingInput,
+    bringing_new_sources,
+    covered_share,
+    question_kinds,
+    uncovered_terms,
+)
+from memtier_plugin.retrieval.search import RankedRow
+from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Store
+
+# -- The last lines of a session, for a prompt that means them and does not show them
+#
+# A follow-up ("make it shorter") shares no word with what it is about.  While the conversation is
+# in sight it needs nothing; after a compaction, or in a resumed session, it needs what was said
+# last.
+
+MAX_LINES: Final = 4  # of a session that lead a block: two exchanges
+_REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
+_READ: Final = 12  # entries of it that are read; some may not stand in a prompt
+
+
+def refresh_for(store: Store, viewer: Viewer) -> str | None:
+    """Bring the index up to date for a viewer; return why some lines are still missing."""
+    return store.refresh(
+        viewer.agent, wait_ms=_REFRESH_MS, read_all=viewer.read_all, leave_recalls=True
+    )
+
+
+def newest_of_session(reader: Reader, viewer: Viewer, session: str) -> list[Hit]:
+    """Return the newest entries of a viewer's own session, the last one first."""
+    scopes = reader.scopes(viewer.agent, viewer.sender)
+    rows = reader.newest_in_session(viewer.agent, session, scopes, _READ)
+    stored = reader.items_by_row(rows)
+    return [entry_hit(stored[row], 0.0, {}) for row in rows if row in stored]
+
+
+def select_last(hits: Sequence[Hit], prompt: str, shown: Collection[str], k: int) -> list[Hit]:
+    """Return the last lines of a session in the order said; none if its last one is in sight.
+
+    Args:
+        hits: the last one first.
+        prompt: whose own entry, if it was recorded already, is no line.
+        shown: ids of what the conversation shows.
+        k: how many lines a block may have.
+    """
+    if hits and hits[0].text.strip() == prompt.strip():
+        hits = hits[1:]
+    if not hits or hits[0].id in shown:
+        return []
+    last = [hit for hit in hits if hit.id not in shown]
+    return last[: min(k, MAX_LINES)][::-1]
+
+
+# -- Lines that a conversation shows already: no prompt of it gets them twice
+#
+# A host's history holds what was said in the session since its last compaction, and where the host
+# keeps what is injected (Hermes) those lines too.  Repeating it would cost tokens and add nothing.
+
+CLOCK_SLACK: Final = timedelta(seconds=2)  # by which a host's two times of one message may differ
+_STATED_HITS: Final = 40  # that are compared with the quotes of injected facts
+_STATED_SHARE: Final = 0.8  # of a line's characters that a quote must have
+_MAX_SESSIONS: Final = 256  # whose injected lines are kept in memory
+_MAX_RECALLS: Final = 200  # journalled ones that are read for a session not in memory
+
+
+class AlreadyShown:
+    """Knows what the sessions of one agent show; thread-safe."""
+
+    def __init__(self, store: Store, agent: str) -> None:
+        self._store = store
+        self._agent = agent
+        # A text of so many characters was injected whole, wherever it stood (`passage_size`).
+        self._excerpt_chars = 2 * store.settings.retrieval.passage_tokens
+        self._injected: dict[str, dict[str, datetime]] = {}  # by session and item: when
+        self._mutex = Mutex()
+
+    def find_shown(self, request: RecallRequest, hits: Sequence[Hit]) -> set[str]:
+        """Return the ids of hits that the conversation shows already."""
+        session, shown = request.session_id, request.shown
+        if shown is None or not session:
+            return set()
+        try:
+            return self._find_shown(session, shown, hits)
+        except IndexProblem:
+            return set()  # then a line may stand there twice
+
+    def _find_shown(self, session: str, shown: Shown, hits: Sequence[Hit]) -> set[str]:
+        since = shown.since - CLOCK_SLACK
+        injected: set[str] = set()
+        if shown.injected:
+            times = self._injected_into(session)
+            injected = {item for item, time in times.items() if time >= shown.since}
+            injected |= self._stated_by(injected, hits)
+        return {
+            hit.id
+            for hit in hits
+            if hit.id in injected or self._is_hit_shown(hit, session, since, injected)
+        }
+
+    def _stated_by(self, injected: Collection[str], hits: Sequence[Hit]) -> set[str]:
+        """Return the ids of the entries most of whose text an injected fact quotes."""
+        lines = {
+            hit.id: len(hit.item.content)
+            for hit in hits[:_STATED_HITS]
+            if isinstance(hit.item, Entry)
+        }
+        if not injected or not lines:
+            return set()
+        reader = self._store.reader()
+        facts = reader.items(set(reader.facts_citing(lines)) & set(injected))
+        return {
+            source.entry
+            for stored in facts.values()
+            if isinstance(stored.item, Fact)
+            for source in stored.item.sources
+            if len(stored.item.quote) >= _STATED_SHARE * lines.get(source.entry, math.inf)
+        }
+
+    def was_injected(self, session: str, item: str) -> bool:
+        """Return whether an item was injected into a session before."""
+        return item in self._injected_into(session)
+
+    def record_injected(self, recall: RecallEvent, at: datetime) -> None:
+        """Remember what was injected into a session."""
+        with self._mutex:
+            if recall.session_id in self._injected:
+                ids = [ranked.item for ranked in recall.injected]
+                self._injected[recall.session_id] |= dict.fromkeys(ids, at)
+
+    def _is_hit_shown(
+        self, hit: Hit, session: str, since: datetime, injected: Collection[str]
+    ) -> bool:
+        """Return whether the conversation shows an entry, or all sources of a fact."""
+        if isinstance(hit.item, Entry):
+            return self._is_shown(hit.item, session, since)
+        if any(
+            s.entry not in injected and (s.agent, s.session) != (self._agent, session)
+            for s in hit.sources
+        ):
+            return False
+        stored = self._store.reader().items(source.entry for source in hit.sources)
+        return len(stored) == len(hit.sources) and all(
+            isinstance(source.item, Entry)
+            and (
+                self._is_shown(source.item, session, since)
+                or (source.item.id in injected and len(source.item.content) <= self._excerpt_chars)
+            )
+            for source in stored.values()
+        )
+
+    def _is_shown(self, entry: Entry, session: str, since: datetime) -> bool:
+        return (
+            entry.agent_id == self._agent
+            and entry.session_id == session
+            and entry.observed_at >= since
+        )
+
+    def _injected_into(self, session: str) -> dict[str, datetime]:
+        """Return what was injected into a session and when; the journal is read once."""
+        with self._mutex:
+            if session in self._injected:
+                return dict(self._injected[session])
+        with self._store.session() as reader:
+            # The journal first: what is indexed in between is then seen twice, not never.
+            waiting = self._store.unindexed_events(self._agent)
+            events = reader.events(kinds=[RecallEvent.KIND], newest=_MAX_RECALLS)
+            settled = reader.settle([*reversed(events), *waiting])
+        recalls = [
+            (event.timestamp, RecallEvent.of(event))
+            for event in settled
+            if event.agent_id == self._agent and event.kind == RecallEvent.KIND
+        ]
+        injected = {
+            ranked.item: timestamp
+            for timestamp, recall in recalls
+            if recall.session_id == session and recall.purpose == "inject"
+            for ranked in recall.injected
+        }
+        with self._mutex:
+            self._injected.setdefault(session, injected)
+            while len(self._injected) > _MAX_SESSIONS:
+                self._injected.pop(next(iter(self._injected)))
+        return injected
+
+
+# -- The running summary of a session, for a prompt whose session is out of sight
+#
+# It stands in the first prompt after a compaction, or after a session was left alone for long, and
+# in a vague follow-up ("go on") while what it sums up is out of sight.  A plain prompt of a session
+# that is going on gets none.  (Mem-T's working memory, 3.1.)
+
+SHELF: Final = "working"
+RELATION: Final = "working_summary"
+AT_COMPACTION: Final = "compaction_summary"  # the same, written when a host compacted the session
+NOTE: Final = "of this session, out of sight"
+
+
+def read_working(reader: Reader, viewer: Viewer, session: str) -> Hit | None:
+    """Return the current summary of a viewer's own session; None if there is none."""
+    about = viewer.agent, viewer.sender or "", session
+    facts = reader.overviews.shelved_facts(SHELF, about)
+    current = [fact.id for fact in facts if fact.in_place and fact.indexed][-1:]
+    rows: list[RankedRow] = [(item.row, 0.0, {}) for item in reader.items(current).values()]
+    return next(iter(read_hits(reader, rows, viewer, {})), None)
+
+
+def is_left_behind(hit: Hit, *, resumed: bool) -> bool:
+    """Return whether any prompt needs a summary: after a compaction, or in a resumed session."""
+    assert isinstance(hit.item, Fact)
+    return resumed or hit.item.relation == AT_COMPACTION
+
+
+# -- Follow-up search: read on in the log for what the first lines leave open, within bounds
+#
+# No model is asked.  There are three rounds at most: where the lines leave half of the question
+# unsaid, the pages that they and the facts stand on, then a search by the words that no line says
+# yet; for what has several answers, or is still open, one by the meaning of the question and the
+# best line.  What a round finds must say what was unsaid, or be one of several answers.  Measured
+# on LoCoMo, rounds for less than that cost tokens and find nothing.
+#
+# The bounds are those of TierMem's research loop (TierMem, section 2.3) without its defects: what a
+# round finds is read before it ends, pages that were too many for one round come first in the next,
+# and no search is made twice.
+
+PAGES_PER_ROUND: Final = 5
+LINES_PER_ROUND: Final = 2  # that a round may add
+MIN_COVERED: Final = 0.5  # of the question; lines that say less of it are not enough
+BEST_LINE_CHARS: Final = 400  # of the best line, searched for what is like it
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """One more search: by meaning, or by words alone."""
+
+    kind: Literal["semantic", "keyword"]
+    text: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key under which equal searches compare equal."""
+        words = self.text.casefold().split()
+        return (self.kind, *(sorted(set(words)) if self.kind == "keyword" else words))
+
+
+@dataclass(slots=True)
+class FollowUpBudget:
+    """The pages read and the searches made so far for one question, and the pages that wait.
+
+    Pure bookkeeping; ``pages_per_round`` bounds what `take_pages` hands out.
+    """
+
+    pages_per_round: int
+    read: dict[str, None] = field(default_factory=dict)
+    pending: dict[str, None] = field(default_factory=dict)
+    searched: dict[tuple[str, ...], FollowUp] = field(default_factory=dict)
+
+    def add_pages(self, pages: Iterable[str]) -> int:
+        """Queue pages, and return how many of them are new."""
+        new = [page for page in dict.fromkeys(pages) if page not in self.read]
+        new = [page for page in new if page not in self.pending]
+        self.pending.update(dict.fromkeys(new))
+        return len(new)
+
+    def take_pages(self) -> list[str]:
+        """Return the pages to read in this round; they are not handed out again."""
+        taken = [*self.pending][: self.pages_per_round]
+        for page in taken:
+            del self.pending[page]
+            self.read[page] = None
+        return taken
+
+    def claim_new(self, searches: Iterable[FollowUp]) -> list[FollowUp]:
+        """Return the searches that were not made yet, and count them as made."""
+        new = []
+        for search in searches:
+            key = search.key
+            if key[1:] and key not in self.searched:
+                self.searched[key] = search
+                new.append(search)
+        return new
+
+
+FollowUpSearch = Callable[[FollowUp], Sequence[Hit]]
+
+
+def follow_up(
+    question: RoutingInput, lines: Sequence[Hit], pages: PageReader, search: FollowUpSearch
+) -> tuple[list[Hit], list[Step]]:
+    """Return the lines with what bounded rounds add, and what each round took.
+
+    Args:
+        search: makes one search and returns ranked hits.
+    """
+    if not lines:
+        return [], []
+    rounds = _Rounds(question, list(lines), pages, search)
+    return rounds.run(), rounds.steps
+
+
+class _Rounds:
+    """The rounds of one question, and the lines chosen so far."""
+
+    def __init__(
+        self, question: RoutingInput, lines: list[Hit], pages: PageReader, search: FollowUpSearch
+    ) -> None:
+        self._question = question
+        self._lines = lines
+        self._pages = pages
+        self._search = search
+        self._budget = FollowUpBudget(PAGES_PER_ROUND)
+        self.steps: list[Step] = []
+
+    def run(self) -> list[Hit]:
+        question, lines = self._question, self._lines
+        self._budget.add_pages(page.id for page in self._pages.pages_of_hits(lines))
+        several = bool(SEVERAL_ANSWERS.intersection(question_kinds(question, lines[0])))
+        if self._is_open():
+            self._round("linked pages", self._read_pages)
+        if self._is_open():
+            words = FollowUp("keyword", " ".join(self._open_words()))
+            self._round("keyword search", lambda: self._search_once(words))
+        if several or self._is_open():
+            like = FollowUp("semantic", f"{question.query} {lines[0].text[:BEST_LINE_CHARS]}")
+            self._round("semantic search", lambda: self._search_once(like), any_new=several)
+        if self._budget.pending and self._is_open():
+            self._round("pending pages", self._read_pages)
+        return lines
+
+    def _round(
+        self, name: str, look: Callable[[], tuple[list[Hit], int]], *, any_new: bool = False
+    ) -> None:
+        """Make one round: add lines that say what is open, or (``any_new``) anything new."""
+        started = time.monotonic()
+        hits, read = look()
+        new = bringing_new_sources(self._lines, hits)
+        self._lines += new[:LINES_PER_ROUND] if any_new else self._covering(new)
+        ms = (time.monotonic() - started) * 1000
+        self.steps.append(Step(name=name, ms=ms, read=read))
+
+    def _read_pages(self) -> tuple[list[Hit], int]:
+        pages = [page for page in map(self._pages.page, self._budget.take_pages()) if page]
+        return [hit for page in pages for hit in self._pages.hits_on(page)], len(pages)
+
+    def _search_once(self, search: FollowUp) -> tuple[list[Hit], int]:
+        hits = [hit for new in self._budget.claim_new([search]) for hit in self._search(new)]
+        best = hits[:LINES_PER_ROUND]
+        self._budget.add_pages(page.id for page in self._pages.pages_of_hits(best))
+        return hits, len(hits)
+
+    def _is_open(self) -> bool:
+        """Return whether the lines leave so much of the question unsaid that more is looked for."""
+        return covered_share(self._question, *self._lines) < MIN_COVERED
+
+    def _open_words(self) -> list[str]:
+        """Return the question's own words that stand for terms which no line says."""
+        terms = set(uncovered_terms(self._question, self._lines))
+        tokenize = self._question.tokenize
+        return [w for w in self._question.query.split() if terms.intersection(tokenize(w))]
+
+    def _covering(self, new: Sequence[Hit]) -> list[Hit]:
+        """Return the few new lines that say most of what no line says yet."""
+        question = self._question
+        terms = {word: question.terms[word] for word in uncovered_terms(question, self._lines)}
+        open_part = RoutingInput(question.query, (), terms, question.tokenize, {})
+        shares = [(covered_share(open_part, hit), hit) for hit in new]
+        covering = [(share, hit) for share, hit in shares if share > 0]
+        covering.sort(key=lambda pair: (-pair[0], pair[1].id))
+        return [hit for _, hit in covering[:LINES_PER_ROUND]]

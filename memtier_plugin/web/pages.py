@@ -1,0 +1,358 @@
+"""The pages of facts, of the day's log, of one line, of what is known across lines, of health."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import groupby
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from memtier_plugin.core.concurrency import Mutex
+from memtier_plugin.core.errors import MessageError, NotFound
+from memtier_plugin.core.formats import from_iso, to_iso
+from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.facts.views import FactView
+from memtier_plugin.hosts.presence import describe_silent_hosts
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.index.item_reader import SessionSpan
+from memtier_plugin.telemetry.bill import read_bill
+from memtier_plugin.telemetry.prometheus import CONTENT_TYPE, JournalMetrics
+from memtier_plugin.views.history import LineHistory
+from memtier_plugin.views.journal import LogLine, list_days, summarise
+from memtier_plugin.views.reading import read_line_history, read_log_lines, read_timeline
+from memtier_plugin.web.guard import ledger_sizes
+from memtier_plugin.web.rendering import PagePart, Pages, long_day, today
+
+# -- The day's log: who said what, and what happened to it
+
+LEAST_FOLDED: Final = 3  # events in a row that are one line until it is opened
+PAGE_LINES: Final = 300  # of a day; the rest is on pages of its own
+
+
+class LogPages(PagePart):
+    """Shows the log of one day, or of one session."""
+
+    def __init__(self, memory: MemTier, pages: Pages) -> None:
+        super().__init__(memory, pages)
+        self._spans: tuple[object, Sequence[SessionSpan]] = (None, ())
+
+    @property
+    def routes(self) -> list[Route]:
+        """The addresses of the log."""
+        return [Route("/", self.log)]
+
+    def log(self, request: Request) -> Response:
+        """Show a day, the newest one if none is named, of all agents or of one."""
+        chosen = request.query_params
+        agent, session = chosen.get("agent") or None, chosen.get("session") or None
+        spans = self._read_spans()
+        mine = [
+            span
+            for span in spans
+            if agent in (None, span.agent) and session in (None, span.session)
+        ]
+        days = list_days(mine)
+        day = parse_day(chosen.get("day")) or (days[-1] if days else today())
+        lines = [*read_log_lines(self._memory, agent=agent, date=day, session=session)]
+        last = max(1, -(-len(lines) // PAGE_LINES))
+        page = min(parse_page(chosen.get("page")) or last, last)
+        shown = lines[(page - 1) * PAGE_LINES : page * PAGE_LINES]
+        return self._pages.page(
+            request,
+            "log.html",
+            title=long_day(day),
+            chosen={"agent": agent or "", "session": session or "", "day": day},
+            day=day,
+            agents=sorted({span.agent for span in spans}),
+            before=max((each for each in days if each < day), default=None),
+            after=min((each for each in days if each > day), default=None),
+            summary=summarise(lines),
+            groups=group_lines(shown),
+            page=page,
+            pages=last,
+            address=address_of(request),
+        )
+
+    def _read_spans(self) -> Sequence[SessionSpan]:
+        """Return the sessions, read again only where something was written: it takes a while."""
+        sizes = ledger_sizes(self._memory)
+        seen, spans = self._spans
+        if sizes is None or sizes != seen:
+            self._memory.store.catch_up_all()
+            with self._memory.store.session() as reader:
+                spans = reader.session_spans()
+            self._spans = (sizes, spans)
+        return spans
+
+
+def group_lines(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
+    """Return lines in groups, each with the session and agent that its entries are of."""
+    groups: list[dict[str, Any]] = []
+    for line in fold_events(lines):
+        is_entry = line["kind"] == "entry"
+        key = (line["session_id"], line["agent_id"]) if is_entry else None
+        if not groups or (key and groups[-1]["key"] not in (None, key)):
+            groups.append({"key": key, "lines": []})
+        if groups[-1]["key"] is None:
+            groups[-1]["key"] = key
+        groups[-1]["lines"].append(line)
+    return groups
+
+
+def fold_events(lines: Sequence[LogLine]) -> Iterator[LogLine]:
+    """Yield lines, with many events in a row as one line of the kind ``several``."""
+    for is_small, run in groupby(lines, key=lambda line: line["kind"] not in ("entry", "recall")):
+        events = [*run]
+        if not is_small or len(events) < LEAST_FOLDED:
+            yield from events
+            continue
+        counts = Counter(event["kind"].replace("_", " ") for event in events)
+        text = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items())
+        when = events[0]["timestamp"]
+        yield {"kind": "several", "timestamp": when, "text": text, "lines": events}
+
+
+def address_of(request: Request) -> str:
+    """Return the path and query by which a page is asked for again."""
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+def parse_day(text: str | None) -> str | None:
+    """Return the day that a text names, as 2026-11-23; None where there is none.
+
+    Raises:
+        MessageError: it is none.
+    """
+    try:
+        return to_iso(from_iso(text))[:10] if text else None
+    except ValueError:
+        raise MessageError("a day is written as 2026-11-23") from None
+
+
+def parse_page(text: str | None) -> int | None:
+    """Return a page's number, from 1.
+
+    Raises:
+        MessageError: it is none.
+    """
+    if not text:
+        return None
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= 10**6:
+        raise MessageError("a page is a number from 1 on")
+    return int(text)
+
+
+# -- Facts: the list, how a subject changed over time, and what waits for a decision
+
+PAGE_FACTS: Final = 100
+PAGE_WAITING: Final = 50
+STATES: Final = ("current", "proposed", "superseded", "rejected", "all")
+
+
+class FactPages(PagePart):
+    """Shows facts and the review queue to the person at the machine."""
+
+    @property
+    def routes(self) -> list[Route]:
+        """The addresses of facts and of the review."""
+        return [
+            Route("/facts", self.list_facts),
+            Route("/facts/about/{subject:path}", self.timeline),
+            Route("/review", self.review),
+        ]
+
+    def list_facts(self, request: Request) -> Response:
+        """Show facts in one state, the newest first, or those that a query asks for."""
+        chosen = request.query_params
+        query, state = chosen.get("query", "").strip(), chosen.get("state", "current")
+        facts = self._search(query) if query else self._facts(state)
+        page = parse_page(chosen.get("page")) or 1
+        start = (page - 1) * PAGE_FACTS
+        return self._pages.page(
+            request,
+            "facts.html",
+            title="Facts",
+            facts=[view.to_json() for view in facts[start : start + PAGE_FACTS]],
+            total=len(facts),
+            query=query,
+            state=state,
+            states=STATES,
+            page=page,
+            pages=-(-len(facts) // PAGE_FACTS),
+        )
+
+    def _search(self, query: str) -> list[FactView]:
+        person = self._memory.knowledge.person
+        hits = [hit.id for hit in person.search(query, PAGE_FACTS).hits]
+        views = {view.fact.id: view for view in person.facts_by_id(hits)}
+        return [views[identity] for identity in hits if identity in views]
+
+    def _facts(self, state: str) -> list[FactView]:
+        person = self._memory.knowledge.person
+        if state == "proposed":
+            return person.proposals()[::-1]
+        views = person.facts(include_superseded=state != "current", shelves=state == "all")
+        if state not in ("current", "all"):
+            views = [view for view in views if view.state == state]
+        return views[::-1]
+
+    def timeline(self, request: Request) -> Response:
+        """Show what holds and once held of a subject."""
+        subject = request.path_params["subject"]
+        return self._pages.page(
+            request,
+            "timeline.html",
+            title=subject,
+            timeline=read_timeline(self._memory, subject),
+        )
+
+    def review(self, request: Request) -> Response:
+        """Show what waits for a decision, alike things together."""
+        waiting = self._memory.knowledge.person.review_queue()
+        return self._pages.page(
+            request,
+            "review.html",
+            title="Review",
+            items=[item.to_json() for item in waiting[:PAGE_WAITING]],
+            total=len(waiting),
+            decided=(),
+        )
+
+
+# -- One line, an entry or a fact: its weight over time, its recalls and credits, what it rests on
+
+
+class LinePages(PagePart):
+    """Shows what became of a line."""
+
+    @property
+    def routes(self) -> list[Route]:
+        """The addresses of lines."""
+        return [Route("/lines/{line}", self.show)]
+
+    def show(self, request: Request) -> Response:
+        """Show an entry or a fact by its id, or by the end of it."""
+        line = read_line_history(self._memory, request.path_params["line"])
+        return self._pages.page(
+            request,
+            "line.html",
+            title=(line.text or "Forgotten")[:60],
+            line=line,
+            plot=json.dumps(plot_of(line, self._memory.actor.clock().timestamp())),
+            **self._sources(line),
+        )
+
+    def _sources(self, line: LineHistory) -> dict[str, Any]:
+        """Return the entry itself and the facts made of it, or the fact and what it rests on."""
+        person = self._memory.knowledge.person
+        with self._memory.store.session() as reader:
+            item = reader.items([line.id])[line.id].item
+            derived = reader.facts_citing([line.id])
+        document: dict[str, Any] = {"entry": None, "fact": None, "reviews": (), "sources": ()}
+        document["derived"] = [
+            {"id": view.fact.id, "text": view.fact.text, "state": view.state}
+            for view in person.facts_by_id(derived)
+            if not view.fact.shelf
+        ]
+        if line.text is None:
+            return document
+        if isinstance(item, Entry):
+            return {**document, "entry": item}
+        assert isinstance(item, Fact)
+        return {**document, **person.fact(line.id).to_document()}
+
+
+def plot_of(line: LineHistory, now: float) -> list[list[float]]:
+    """Return the times and weights that are plotted; the last weight holds until now."""
+    times = [from_iso(point.at).timestamp() for point in line.weights]
+    return [[*times, max(now, times[-1])], [*line.curve, line.curve[-1]]]
+
+
+# -- Who spoke, which lines help, and what the memory costs: what is known across all lines
+
+MOST_DAYS: Final = 36_500  # that a bill goes back
+LINES: Final = 100  # of those that were withheld from some runs
+
+
+class InsightPages(PagePart):
+    """Shows people, uplift and the bill."""
+
+    @property
+    def routes(self) -> list[Route]:
+        """The addresses of people, uplift and the bill."""
+        return [
+            Route("/people", self.people),
+            Route("/uplift", self.uplift),
+            Route("/bill", self.bill),
+        ]
+
+    def people(self, request: Request) -> Response:
+        """Show who spoke, what they are called, and which senders are one person."""
+        everybody = self._memory.people.everybody()
+        return self._pages.page(request, "people.html", title="People", people=everybody)
+
+    def uplift(self, request: Request) -> Response:
+        """Show what showing a line changes, by the runs that went without it."""
+        causes = getattr(self._memory, "causes", None)  # a plugin brings it
+        if causes is None:
+            raise NotFound("this page needs a package that is missing: pip install memtier-papers")
+        report = causes.uplift()
+        return self._pages.page(
+            request,
+            "uplift.html",
+            title="What lines change",
+            report=report,
+            kinds=dict(report.kinds or {}),
+            lines=report.lines[:LINES],
+            withhold=self._memory.settings.causes.withhold,
+        )
+
+    def bill(self, request: Request) -> Response:
+        """Show what `memtier bill` does: tokens and money, against all of it in every prompt."""
+        days = parse_page(request.query_params.get("days"))
+        start = self._memory.actor.clock() - timedelta(days=min(days, MOST_DAYS)) if days else None
+        bill = read_bill(self._memory.store, start).to_json()
+        return self._pages.page(request, "bill.html", title="The bill", bill=bill, days=days)
+
+
+# -- Health: hooks and their latency, jobs, what is degraded, disk; the metrics for Prometheus
+
+
+class HealthPages(PagePart):
+    """Shows the status of the project."""
+
+    def __init__(self, memory: MemTier, pages: Pages) -> None:
+        super().__init__(memory, pages)
+        self._metrics = JournalMetrics(memory.store)
+        self._mutex = Mutex()
+
+    @property
+    def routes(self) -> list[Route]:
+        """The addresses of the project's health."""
+        return [Route("/health", self.health), Route("/metrics", self.metrics)]
+
+    def metrics(self, _request: Request) -> Response:
+        """Answer Prometheus, which sends the token as a bearer."""
+        with self._mutex:
+            return Response(self._metrics.render(), media_type=CONTENT_TYPE)
+
+    def health(self, request: Request) -> Response:
+        """Show what `memtier status` does."""
+        status = self._memory.status()
+        now = self._memory.actor.clock()
+        status["degraded"] += describe_silent_hosts(self._memory.home, now)
+        noted, waits = status["hooks"], status["waits"]
+        latency = []
+        for agent in sorted({*noted, *waits}):
+            own = {hook: mark for hook, mark in noted.get(agent, {}).items() if "last_ms" in mark}
+            for hook, mark in {**own, **waits.get(agent, {})}.items():
+                latency.append({"agent": agent, "hook": hook, **mark})
+        return self._pages.page(
+            request, "health.html", title="Health", status=status, latency=latency
+        )
