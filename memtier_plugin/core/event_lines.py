@@ -16,7 +16,7 @@ from memtier_plugin.core.structs import Record, json_form
 # The packed one has their ids, in their order, and beside them, by their position:
 #
 #     "injected": "01M842EQB5GE7BTT4EN4ABKPVB 01M842MR3Q5BQ0DRRCDQWR8VVG"
-#     "near_misses": "P6AC1EJ8DM P61PJV67SP"    the last characters of ids: only `explain` reads them
+#     "near_misses": "P6AC1EJ8DM P61PJV67SP"    the ends of ids: only `explain` reads them
 #     "scores": "12.54 11.02 9.41"              of the lines, then of the near misses
 #     "signals": "words 1=fz; user 2: 1"        a signal's weight, and each line's value
 #     "ranks": "1 3"                            where they do not simply count up from 1

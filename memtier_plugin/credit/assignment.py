@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from memtier_plugin.core import plugins
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent, Message
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.upkeep_events import OutcomeEvent
 from memtier_plugin.credit.outcomes import (
     STATED,
@@ -120,6 +120,14 @@ def _why_no_reward(reward: float, confidence: float, *, failed: bool) -> str:
     return _MIXED if confidence else _NO_OUTCOME
 
 
+def _limits_credit(settings: Settings) -> bool:
+    if settings.retrieval.ranker is None:
+        return True
+    from memtier_plugin.retrieval.search import find_ranker  # here: few projects have another
+
+    return find_ranker(settings).limits_credit
+
+
 def _unless_stated(confidence: float) -> float | None:
     """Return a confidence as the journal has it: None where the outcome was stated."""
     return confidence if confidence < STATED else None
@@ -179,8 +187,7 @@ class RunShares:
             # A run that is delivered again has the limits of its first delivery.
             now = journalled[0].timestamp if journalled else self._actor.clock()
             deltas = self._without_doubtful(reader, deltas)
-            ranker = settings.retrieval.ranker
-            if deltas and (ranker is None or plugins.find_ranker(ranker).limits_credit):
+            if deltas and _limits_credit(settings):
                 deltas = self._cap_deltas(reader, now, deltas)
         earlier = [CreditEvent.of(event) for event in journalled]
         attempt = max((credit.attempt for credit in earlier), default=0)

@@ -224,12 +224,11 @@ def describe_missing_vectors(state: EmbeddingState) -> str:
 
 def _unserved_settings(settings: Settings) -> Iterator[str]:
     """Name each setting that asks for what no installed package provides."""
-    from memtier_plugin.retrieval.search import find_ranker
-
-    try:
-        find_ranker(settings)
-    except SettingsError as error:
-        yield str(error)
+    if ranker := settings.retrieval.ranker:
+        try:
+            plugins.find_ranker(ranker)
+        except SettingsError as error:
+            yield str(error)
     jobs = {job.name for job in plugins.find_jobs()}
     wanted = {
         "attribution.proxy": settings.attribution.proxy == "logprob" and "attribution" not in jobs,

@@ -112,11 +112,7 @@ class Recaller:
 
     @cached_property
     def ranker(self) -> Ranker:
-        """The ranker of the profile.
-
-        Raises:
-            SettingsError: no installed plugin has it.
-        """
+        """The ranker of the profile."""
         return find_ranker(self._settings)
 
     @from_new_index

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.errors import EmbeddingUnavailable, LedgerError
+from memtier_plugin.core.errors import EmbeddingUnavailable, LedgerError, SettingsError
 from memtier_plugin.core.events import ForgetEvent, WithdrawEvent, payload_of
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import Entry
@@ -295,14 +295,26 @@ class Ranker:
 RECALL_FIRST: Final = Ranker()
 
 
-def find_ranker(settings: Settings) -> Ranker:
-    """Return the ranker that the settings choose.
+class StandInRanker(Ranker):
+    """Ranks as `recall_first` does where no installed plugin has the ranker of the settings."""
 
-    Raises:
-        SettingsError: no installed plugin has it.
-    """
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def find_problems(self, settings: Settings, *, embeds: bool) -> Iterator[str]:
+        """Yield that the settings' ranker is missing, and the remedy."""
+        yield self._problem
+
+
+def find_ranker(settings: Settings) -> Ranker:
+    """Return the ranker that the settings choose, or one that stands in for it and says so."""
     name = settings.retrieval.ranker
-    ranker: Ranker = RECALL_FIRST if name is None else plugins.find_ranker(name)
+    if name is None:
+        return RECALL_FIRST
+    try:
+        ranker: Ranker = plugins.find_ranker(name)
+    except SettingsError as error:
+        return StandInRanker(str(error))
     return ranker
 
 

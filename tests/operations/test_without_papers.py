@@ -53,6 +53,19 @@ def test_settings_of_a_missing_plugin_are_named(home: Path) -> None:
         assert f"{name} is on, but needs a package that is missing" in degraded
 
 
+@pytest.mark.parametrize("profile", ["paper", "rrf"])
+def test_the_first_ranker_stands_in(home: Path, profile: str) -> None:
+    """With a profile that nothing installed has, a recall ranks as by default, and says so."""
+    with MemTier.open(home, "p", settings={"retrieval.profile": profile}) as memory:
+        line = {"role": "user", "content": "My dog Rex was born in Oslo."}
+        memory.record([line], session_id="s", run_id="r")
+        recall = memory.recall("Where was my dog Rex born?", run_id="r2")
+        memory.end_run([], session_id="s2", run_id="r2", outcome="success")
+        degraded = json.dumps(memory.status())
+    assert "born in Oslo" in recall.block
+    assert "memtier-papers" in degraded and "memtier-papers" in json.dumps(recall.degradations)
+
+
 def test_a_question_is_answered_from_pages_instead(home: Path) -> None:
     """With `ask.mode: tools` and no plugin for it the pages are read, and the answer says so."""
     with Loopback() as server:
