@@ -60,10 +60,10 @@ def test_the_first_ranker_stands_in(home: Path, profile: str) -> None:
         line = {"role": "user", "content": "My dog Rex was born in Oslo."}
         memory.record([line], session_id="s", run_id="r")
         recall = memory.recall("Where was my dog Rex born?", run_id="r2")
-        memory.end_run([], session_id="s2", run_id="r2", outcome="success")
+        ended = memory.end_run([line], session_id="s2", run_id="r2", error="it broke")
         degraded = json.dumps(memory.status())
-    assert "born in Oslo" in recall.block
-    assert "memtier-papers" in degraded and "memtier-papers" in json.dumps(recall.degradations)
+    assert "born in Oslo" in recall.text and ended.reward == 0
+    assert "memtier-papers" in degraded and "memtier-papers" in recall.label
 
 
 def test_a_question_is_answered_from_pages_instead(home: Path) -> None:
