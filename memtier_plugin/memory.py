@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from memtier_plugin.facts.forgetting import Forgotten
     from memtier_plugin.facts.review import ReviewOutcome
     from memtier_plugin.lifecycle.purge.purge import Receipt
-    from memtier_plugin.lifecycle.selection import RetentionResult
+    from memtier_plugin.lifecycle.retention import RetentionResult
 
 REMEMBERED_SESSION: Final = "remembered"  # the session of what somebody asked to be kept
 
@@ -348,7 +348,7 @@ class MemTier(Services):
         Raises:
             LedgerError, IndexProblem: not all was hidden; the rest goes the next time.
         """
-        from memtier_plugin.lifecycle.selection import apply_retention
+        from memtier_plugin.lifecycle.retention import apply_retention
 
         return apply_retention(self._actor, self.knowledge)
 

@@ -478,3 +478,18 @@ def test_no_nesting_is_too_deep() -> None:
 
 def _is_json_loads(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "json.loads"
+
+
+def test_a_first_recall_loads_little(tmp_path: Path) -> None:
+    """Opening a memory and one recall load at most 130 modules of ours, and no asyncio."""
+    code = """
+        import sys
+        from memtier_plugin import MemTier
+        with MemTier.open(sys.argv[1], "p") as memory:
+            memory.recall("What did we decide about the database?")
+        print(*sys.modules)
+    """
+    loaded = set(run_python(code, tmp_path).split())
+    ours = {name for name in loaded if name.startswith("memtier_plugin")}
+    assert len(ours) <= 130, sorted(ours)
+    assert not loaded & {"asyncio", "nats", "psycopg", "memtier_plugin.facts.service"}

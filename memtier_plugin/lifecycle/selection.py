@@ -1,25 +1,15 @@
-"""Select records by ids, words, session, person, run or time; retention forgets by that."""
+"""Select entries and facts by ids, words, session, sender, agent, run or time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.events import RetainEvent
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.settings.schema import Retention
 from memtier_plugin.core.structs import CheckedRecord
-from memtier_plugin.facts import views
-from memtier_plugin.facts.service import FactService
-from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.protocol import MB
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
-
-# -- Select entries and facts by ids, words, session, sender, agent, run or time
 
 
 class Selection(CheckedRecord, frozen=True):
@@ -125,92 +115,3 @@ def expand_to_dependents(
             if not more:
                 return dependents, touching
             dependents |= more
-
-
-# -- Apply a project's retention settings: forget the entries beyond them (off by default)
-#
-# They are forgotten as by a person: hidden everywhere, with the facts that rest on them alone, and
-# not restored by re-delivery.  The ledger keeps their lines until they are purged, which
-# `retention.purge` does at once.
-
-_BATCH: Final = 1000  # entries that one tombstone names
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionResult:
-    """The ids of the hidden entries, and of the facts that rested on them alone.
-
-    With `retention.purge`, ``left`` has entries beyond the policy that were hidden before and still
-    have their words: whoever was to purge them may have died.
-    """
-
-    entries: tuple[str, ...] = ()
-    facts: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-
-
-def find_expired(store: Store, policy: Retention, now: datetime) -> tuple[list[str], list[str]]:
-    """Return the ids of the entries beyond a retention policy, oldest first; and of hidden ones.
-
-    Raises:
-        IndexProblem, LedgerError: the entries cannot be read.
-    """
-    if not (policy.days or policy.entries or policy.mb):
-        return [], []
-    store.catch_up_all()
-    with store.session() as reader:
-        lines = [(*line, reader.state(line[1]).forgotten) for line in _entry_lines(store)]
-        facts = views.list_facts(reader, None, shelves=False) if policy.keep_sources else ()
-        spared = {source.entry for view in facts for source in reader.sources(view.fact.id)}
-    sizes = [size for _, _, size, _, hidden in lines if not hidden]
-    over_count = len(sizes) - policy.entries if policy.entries else 0
-    over_size = sum(sizes) - policy.mb * MB if policy.mb else 0
-    oldest = now - timedelta(days=policy.days) if policy.days else None
-    expired, left = list[str](), list[str]()
-    for written, identity, size, has_words, hidden in sorted(lines):
-        too_old = oldest is not None and written < oldest
-        if not (too_old or over_count > 0 or over_size > 0):
-            break
-        if hidden:
-            left += [identity] * (policy.purge and has_words)
-        elif identity not in spared:
-            expired.append(identity)
-            over_count -= 1
-            over_size -= size
-    return expired, left
-
-
-def _entry_lines(store: Store) -> Iterator[tuple[datetime, str, int, bool]]:
-    """Yield when each entry was written, its id, its line's bytes, and whether it has words."""
-    for logged in store.log.entries():
-        if logged.entry:
-            entry = logged.entry
-            yield entry.timestamp, entry.id, logged.size, bool(entry.content)
-
-
-def apply_retention(actor: Actor, knowledge: FactService) -> RetentionResult:
-    """Forget what is beyond the project's retention settings, and return it.
-
-    Raises:
-        LedgerError, IndexProblem: not all of it was hidden; the next call hides the rest.
-    """
-    store, entries, facts = actor.store, list[str](), list[str]()
-    policy = store.settings.retention
-    if not (policy.days or policy.entries or policy.mb):
-        return RetentionResult()
-    with store.try_exclusive("retention") as held:  # by another, it need not be done again
-        ids, left = find_expired(store, policy, actor.clock()) if held else ([], [])
-        for start in range(0, len(ids), _BATCH):
-            forgotten = knowledge.person.forget(ids=ids[start : start + _BATCH])
-            entries += forgotten.ids
-            facts += forgotten.facts
-        if entries:
-            event = RetainEvent(
-                entries=len(entries),
-                facts=len(facts),
-                days=policy.days,
-                most=policy.entries,
-                mb=policy.mb,
-            )
-            store.append_events([actor.event(event)], shared=True)
-    return RetentionResult(tuple(entries), tuple(facts), tuple(left))
