@@ -15,7 +15,7 @@ from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.formats import aware, parse_json_text, to_iso
 
-# -- Bounds of numbers in public calls, as annotations that `codecs.check_arguments` reads
+# -- Bounds of numbers in public calls, as annotations that `arguments.check_arguments` reads
 
 Count = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Lines = Annotated[int, Meta(ge=1, le=1000)]

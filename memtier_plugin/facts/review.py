@@ -258,7 +258,7 @@ class FactReview:
         self._viewer = viewer
 
     def queue(self, audience: Audience | None = None) -> list[ReviewItem]:
-        """Return all that waits, alike things together; see `review_queue.list_queue`."""
+        """Return all that waits, alike things together; see `list_queue`."""
         return list_queue(self._store, self._viewer, audience)
 
     def proposals(self) -> list[FactView]:

@@ -297,7 +297,7 @@ class FactService:
         return session is not None and self._consolidator.user_asks_to_forget(session)
 
     def propose_forget(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Ask a person to forget facts; return those that wait, see `forget_proposals`.
+        """Ask a person to forget facts; return those that wait, see `forgetting`.
 
         Raises:
             NotFound: there is no such fact; none is proposed.

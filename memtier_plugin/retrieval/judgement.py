@@ -210,8 +210,8 @@ def is_similar(first: str, second: str) -> bool:
 
 # -- Choose the lines worth showing: by the kind of prompt, by currency, by the floor
 #
-# Each rule is a module of its own (`prompt_kind`, `replacement`, `non_answers`, `floor`,
-# `standing`, `session_lines`); here they meet.  A search shows what does not pass after what does.
+# Each rule has a home of its own (`prompt_kind`, `replacement`, `floor`, `standing`, `session`;
+# above, what answers nothing); here they meet.  A search shows what does not pass after what does.
 
 ASKED_LEVEL: Final[FloorLevel] = (
     "quiet"  # of what answers a question: a wrong answer is worse than none

@@ -64,12 +64,12 @@ def _iban_end(text: str) -> int:
 
 # -- Replace secrets by ``[redacted:kind]`` before anything is written
 #
-# Kinds of evidence, each with a module: the formats of services' keys and tokens and structures
-# that hold a secret (`secret_formats`), names that announce one (`secret_names`), settings of files
-# (`secret_settings`), what people say (`secret_statements`), codes of doors and cards
-# (`secret_codes`) and the words of wallets (`wallets`).  All look at the text as it is read:
-# full-width characters count as plain ones, those that are not seen as none, and a token goes on
-# behind the end of a line (`text_views`).
+# Kinds of evidence: the formats of services' keys and tokens and structures that hold a secret
+# (`secret_formats`), names that announce one and settings of files (`secret_settings`), what people
+# say (`secret_statements`), codes of doors and cards and the words of wallets (`secret_codes`).
+# All look at the text as it is read: full-width characters count as plain ones, those that are not
+# seen as none, and a token goes on
+# behind the end of a line (`secret_formats`).
 
 _MARKER: Final = re.compile(r"(\[redacted:[a-z0-9-]+\])")
 _SHORTEST_NAME: Final = 8  # of a name that may hold a secret

@@ -165,7 +165,7 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
 
 # -- Find secrets in the settings of configuration files, by name, syntax and how the value looks
 #
-# `secret_names` looks at what stands behind a telling name, in code and prose too.  Here a pair of
+# The search for names looks at what stands behind one, in code and prose too.  Here a pair of
 # name and value must have the form of a setting: then names that tell less ("signing",
 # "DEPLOY_KEY") will do, if the value looks drawn at random, and so will values that elsewhere might
 # be code.

@@ -175,7 +175,7 @@ _NO_PASSWORD: Final = re.compile(
 
 
 _FLAGS: Final = re.IGNORECASE | re.MULTILINE
-_NOTHING: Final = r"(?!)"  # `secret_names` finds what is stated in English
+_NOTHING: Final = r"(?!)"  # `secret_settings` finds what is stated in English
 
 
 class _Language(NamedTuple):
@@ -237,7 +237,7 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
     for match in matches_in_steps(compiled(language.stated, re.IGNORECASE), text):
         start, end = match.span("value")
         if start < done or (match["assigned"] and _ENGLISH_NAME.match(match[0])):
-            continue  # `secret_names` decides
+            continue  # `secret_settings` decides
         quoted = not language.cjk and bool(match["quote"])
         if not quoted:
             end = start + len(text[start:end].rstrip(").,;:!?}]>\\*-"))

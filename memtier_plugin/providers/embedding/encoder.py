@@ -47,7 +47,7 @@ ENCODER_FILES: Final = (
     *(name for name in ONNX_FILES if "model." not in name),  # never four bytes a weight by network
 )
 
-_GRAPH: Final = 1  # counts up when `bert_graph` changes, as vectors then change too
+_GRAPH: Final = 1  # counts up when `conversion` changes, as vectors then change too
 _MINILM_DIMENSIONS: Final = 384
 _MAX_TOKENS: Final = 256
 _SAMPLES, _SAMPLE_BYTES = 64, 1 << 16  # of a file that is identified by parts of it

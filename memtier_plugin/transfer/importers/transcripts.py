@@ -9,7 +9,7 @@ openai       JSON, or JSON Lines with a conversation a line: a list of chat mess
 openclaw     a session transcript (JSON Lines), or a captured `agent_end` payload.  Summaries made
              by compaction are skipped, as nobody said them.
 chatgpt, claude, openclaw-memory, hermes-memory, mem0
-             see `chat_exports`, `memory_files` and `mem0`; anything else in such a file is skipped
+             see `chat_exports` and `memories`; anything else in such a file is skipped
              and reported.
 text         lines ``Speaker: words``.  A line that is indented, or has no speaker, continues the
              message before it.  A heading ``# 2026-03-14 09:30`` (ISO, UTC unless it says
