@@ -40,10 +40,10 @@ NOT_RUN: Final = re.compile(
 _FENCE: Final = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _TITLE: Final = re.compile(r'title="([^"]+)"')
 _MASKS: Final = (
+    (re.compile(r"\b(rules|model)-(\d+)-[0-9a-f]{8}\b"), r"\1-\2-<hash>"),
     (re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b|\b[0-9A-HJKMNP-TV-Z]{8}\b"), "<id>"),
     (re.compile(r"\b(\d{4}-\d\d-\d\d)[T ]\d\d:\d\d(:\d\d(\.\d+)?)?Z?"), r"\1 <time>"),
     (re.compile(r"^\d\d:\d\d(?= )|(?<=\*\* )\d\d:\d\d(?=:)"), "<time>"),
-    (re.compile(r"\b(rules|model)-(\d+)-[0-9a-f]{8}\b"), r"\1-\2-<hash>"),
     (re.compile(r"\b\d+(\.\d+)? ms\b|\bms \d+(\.\d+)?\b"), "<ms>"),
     (re.compile(r"\b\d+(\.\d+)? [kM]?B\b"), "<size>"),
     (re.compile(r"[-+]?\b\d+\.\d{4}\b"), "<score>"),

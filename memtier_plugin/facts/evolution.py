@@ -18,7 +18,7 @@ from typing import Final, Literal
 from memtier_plugin.core.records import Fact
 from memtier_plugin.facts.persons import comparable_subject
 from memtier_plugin.retrieval.duplicates import holds_since, may_replace
-from memtier_plugin.retrieval.statements import statements
+from memtier_plugin.retrieval.statements import find_cues, statements
 from memtier_plugin.retrieval.succession import Rarity, fitted_model, replaces
 from memtier_plugin.text.dates.annotate import RELATIVE
 from memtier_plugin.text.tokenizer import normalise
@@ -92,6 +92,7 @@ _SPEAKER: Final = frozenset(
     {"user", "i", "i'm", "i've", "my", "we", "we're", "we've", "our", "hav"}
 )
 _DETAILS: Final = re.compile(r" (?:called|named|who|which|that|with) ")
+_CHANGE: Final = frozenset({"change", "present"})  # "switched to", "now"
 _SHARED: Final = 0.5  # overlap of the words of two values at which both are about the same thing
 
 
@@ -358,13 +359,22 @@ def _replaces(fact: _ComparedFact, known: _ComparedFact, rarity: Rarity, context
         return False  # the same value under another relation changes nothing
     if _is_older(fact.fact, known.fact, fact.fact.timestamp):
         fact, known, context = known, fact, ""
-    if fact.relation == known.relation and fact.relation not in _ANY_ATTRIBUTE:
-        return False  # of a relation that has several values at a time
     if fact.relation == "moved_to" and known.relation not in {"lives_in", *_ANY_ATTRIBUTE}:
         return False  # a move ends where one lives, not what one likes there
     if not {s.entry for s in fact.fact.sources}.isdisjoint(s.entry for s in known.fact.sources):
         return False  # what is said in one breath stands together
     old, new = (f.fact.quote or f.fact.text for f in (known, fact))
+    if fact.relation == known.relation and fact.relation not in _ANY_ATTRIBUTE:
+        # of a relation that has several values at a time one ends by a word of change alone
+        values = [set(content_words(f.value)) for f in (known, fact)]
+        return (
+            known.slot == fact.slot
+            and not fact.is_event
+            and not find_cues(new).isdisjoint(_CHANGE)
+            and jaccard(*values) >= _SHARED
+            and bool(values[0] - values[1])
+            and bool(values[1] - values[0])
+        )
     of_self = any(statement.own or statement.possessive for statement in statements(old))
     if of_self and known.subject != fact.subject and known.subject not in fact.text:
         return False  # what somebody says of themselves is theirs to change

@@ -61,6 +61,11 @@ OTHER = [
     (("likes", "tea", "Ann likes tea."), ("likes", "jazz", "Ann likes jazz.")),
     (("likes", "tea", "Ann likes tea."), ("likes", "jazz", "Ann actually likes jazz.")),
     (("has", "a dog", "Ann has a dog."), ("has", "a cat", "Ann now has a cat.")),
+    (("likes", "jazz", "Ann likes jazz."), ("likes", "free jazz", "Ann now likes free jazz.")),
+    (
+        ("likes", "dark roast coffee", "Ann likes dark roast coffee."),
+        ("likes", "light roast coffee", "Ann likes light roast coffee."),
+    ),
     # a longer text that speaks of something else
     (("likes", "paper", "Ann likes paper."), ("likes", "paper cups", "Ann likes paper cups.")),
     (("likes", "tea", "Ann likes tea."), ("likes", "green tea", "Ann likes green tea.")),
@@ -104,6 +109,14 @@ CHANGED = [
     (("uses", "Slack", "Ann uses Slack."), ("decided", "Teams", "Ann moved from Slack to Teams.")),
     (("uses", "Perl", "Ann uses Perl."), ("uses", "Python", "Ann replaced Perl with Python.")),
     (("uses", "tabs", "Ann uses tabs."), ("uses", "spaces", "Ann uses spaces instead of tabs.")),
+    (
+        ("likes", "early morning shifts", "Ann likes early morning shifts."),
+        ("likes", "late morning shifts", "Ann likes late morning shifts these days."),
+    ),
+    (
+        ("likes", "dunkles Brot mit Butter", "Ann mag dunkles Brot mit Butter."),
+        ("likes", "helles Brot mit Butter", "Ann mag jetzt helles Brot mit Butter."),
+    ),
     # the contrary of the very same
     (("likes", "olives", "Ann likes olives."), ("dislikes", "olives", "Ann dislikes olives.")),
     (("eats", "nuts", "Ann eats nuts."), ("eats", "nuts", "Ann never eats nuts.")),
