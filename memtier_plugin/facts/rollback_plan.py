@@ -14,11 +14,12 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.event_lines import EventPayload, StateEvent
 from memtier_plugin.core.events import (
+    EventPayload,
     PromoteEvent,
     RestoreEvent,
     RevertEvent,
+    StateEvent,
     SupersedeEvent,
     payload_of,
 )

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from memtier_plugin.core.errors import IndexReplaced, NotFound
-from memtier_plugin.core.event_lines import StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ConsolidateEvent,
@@ -19,6 +18,7 @@ from memtier_plugin.core.events import (
     RestoreEvent,
     RetractEvent,
     RevertEvent,
+    StateEvent,
     SupersedeEvent,
     UndoEvent,
     UnforgetEvent,

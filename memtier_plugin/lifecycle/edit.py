@@ -9,11 +9,10 @@ from typing import Any, Final, Literal
 
 from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import (
     CreditEvent,
+    EventPayload,
     ReinstateEvent,
-    RestoreByUndoEvent,
     RestoreEvent,
     SupersedeEvent,
     UncreditEvent,
@@ -218,6 +217,14 @@ class UndoneRun(Record, frozen=True):
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {"what": "recording", **super().to_json()}
+
+
+class RestoreByUndoEvent(RestoreEvent, frozen=True, kw_only=True):
+    """A restore by the undo of a recorded run, which puts the run first."""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"run": self.run, **self.to_json()}
 
 
 class RunUndoer:

@@ -14,8 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from memtier_plugin.core.errors import CapReached
-from memtier_plugin.core.event_lines import EventPayload
-from memtier_plugin.core.events import ChatEvent, EmbedEvent
+from memtier_plugin.core.events import ChatEvent, EmbedEvent, EventPayload
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.schema import Consolidation
 

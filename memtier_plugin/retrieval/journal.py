@@ -10,12 +10,11 @@ from typing import Final
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import IndexProblem, LedgerError
-from memtier_plugin.core.events import RankedItem, RecallEvent
+from memtier_plugin.core.events import DeliverEvent, RankedItem, RecallEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING, JournalEvent
 from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.schema import Weights
-from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.session import AlreadyShown
 from memtier_plugin.storage.actor import Actor

@@ -207,7 +207,7 @@ def read_in_full(recall: JournalEvent, reader: Reader) -> JournalEvent:
     """Return a recall's event with every field, its near misses by their full ids."""
     if not is_packed(recall.data):
         return recall
-    data = {**recall.data, **RecallEvent.of(recall).in_full()}
+    data = {**recall.data, **RecallEvent.of(recall).to_json()}
     data["at"] = data["at"] or to_iso(recall.timestamp)
     data["near_misses"] = [
         {**hit, "item": _full_id(hit["item"], reader)} for hit in data["near_misses"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from memtier_plugin.core.event_lines import EventPayload
-from memtier_plugin.core.events import new_event
+from memtier_plugin.core.events import EventPayload, new_event
 from memtier_plugin.core.formats import Clock
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.store import Store

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.event_lines import StateEvent
 from memtier_plugin.core.events import (
     ForgetEvent,
     PromoteEvent,
     RetractEvent,
+    StateEvent,
     SupersedeEvent,
     UnforgetEvent,
     payload_of,

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from memtier_plugin.core.event_lines import EventPayload, StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ConfideEvent,
     CreditEvent,
+    DeliverEvent,
+    EventPayload,
     ForgetEvent,
     GateEvent,
     PromoteEvent,
@@ -26,17 +27,18 @@ from memtier_plugin.core.events import (
     RestoreEvent,
     RetractEvent,
     RevertEvent,
+    StateEvent,
     SupersedeEvent,
     UncreditEvent,
     UndoEvent,
     UnforgetEvent,
+    UpliftEvent,
     Verdict,
     WithdrawEvent,
     payload_of,
 )
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.core.upkeep_events import DeliverEvent, UpliftEvent
 
 # The kinds that undo a recorded run, in this order.
 UNDO_KINDS: Final[Mapping[str, type[UndoEvent]]] = {

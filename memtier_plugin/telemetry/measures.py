@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from memtier_plugin.core.event_lines import StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ChatEvent,
@@ -27,6 +26,7 @@ from memtier_plugin.core.events import (
     RejectEvent,
     RetainEvent,
     RetractEvent,
+    StateEvent,
     SupersedeEvent,
     UnforgetEvent,
     WithdrawEvent,

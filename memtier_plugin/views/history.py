@@ -8,11 +8,10 @@ from itertools import groupby, islice
 from typing import Any, Final
 
 from memtier_plugin.core.event_lines import MISS_CHARS
-from memtier_plugin.core.events import CreditEvent, RecallEvent
+from memtier_plugin.core.events import CreditEvent, RecallEvent, UpliftEvent
 from memtier_plugin.core.formats import from_iso, to_iso
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.structs import Record
-from memtier_plugin.core.upkeep_events import UpliftEvent
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memtier_plugin.core.errors import LedgerError, NotFound, SettingsError
-from memtier_plugin.core.event_lines import EventPayload
+from memtier_plugin.core.events import EventPayload
 from memtier_plugin.core.formats import MIN_ID_END, to_iso
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import JournalEvent

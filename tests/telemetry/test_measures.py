@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import (
     ChatEvent,
     ConsolidateEvent,
     CreditEvent,
     EmbedEvent,
+    EventPayload,
     ForgetEvent,
     HookFailedEvent,
     RecallEvent,
