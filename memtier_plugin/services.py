@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import EndpointError
-from memtier_plugin.core.events import UsageEvent
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import Entry, UsageEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.project import Project

@@ -40,8 +40,7 @@ from memtier_plugin.core.hookspecs import (
 )
 
 if TYPE_CHECKING:
-    from memtier_plugin.core.events import EventPayload
-    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.records import Entry, EventPayload, Fact, FactDraft, JournalEvent
     from memtier_plugin.core.results import Hit, RecallRequest, Signal
     from memtier_plugin.core.settings.schema import Settings
 

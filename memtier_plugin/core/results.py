@@ -9,8 +9,16 @@ from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from msgspec.structs import replace
 
-from memtier_plugin.core.events import UsageEvent, Withholding
-from memtier_plugin.core.records import Entry, Fact, Message, Purpose, Source, Tier
+from memtier_plugin.core.records import (
+    Entry,
+    Fact,
+    Message,
+    Purpose,
+    Source,
+    Tier,
+    UsageEvent,
+    Withholding,
+)
 from memtier_plugin.core.structs import (
     CheckedRecord,
     GivenRecord,

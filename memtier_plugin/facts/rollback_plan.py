@@ -15,16 +15,22 @@ from typing import Final, NamedTuple
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import (
-    EventPayload,
     PromoteEvent,
     RestoreEvent,
     RevertEvent,
-    StateEvent,
     SupersedeEvent,
     payload_of,
 )
 from memtier_plugin.core.formats import new_id, to_iso
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Origin, Source
+from memtier_plugin.core.records import (
+    Entry,
+    EventPayload,
+    Fact,
+    JournalEvent,
+    Origin,
+    Source,
+    StateEvent,
+)
 from memtier_plugin.facts.evolution import decide
 from memtier_plugin.facts.recall_check import Regression
 from memtier_plugin.retrieval.duplicates import holds_since, may_replace

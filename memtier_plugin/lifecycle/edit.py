@@ -11,7 +11,6 @@ from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
 from memtier_plugin.core.events import (
     CreditEvent,
-    EventPayload,
     ReinstateEvent,
     RestoreEvent,
     SupersedeEvent,
@@ -20,7 +19,7 @@ from memtier_plugin.core.events import (
     WithdrawEvent,
 )
 from memtier_plugin.core.formats import new_id, to_iso
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run
+from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, Message, Run
 from memtier_plugin.core.structs import Record
 from memtier_plugin.facts.rollback_plan import time_after
 from memtier_plugin.facts.service import FactService

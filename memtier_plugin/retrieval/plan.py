@@ -107,7 +107,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ChosenHits:
     """The hits to choose lines from: allowed, distinct, and the newer of contradicting facts first.
 
     Attributes:

@@ -13,13 +13,12 @@ from memtier_plugin.core.events import (
     ForgetEvent,
     PromoteEvent,
     RetractEvent,
-    StateEvent,
     SupersedeEvent,
     UnforgetEvent,
     payload_of,
 )
 from memtier_plugin.core.formats import from_iso, new_id
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, StateEvent
 from memtier_plugin.core.settings.schema import NOWHERE, Settings
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.sqlite import AS_OF_PREFIX, remove_index

@@ -17,7 +17,6 @@ from memtier_plugin.core.events import (
     ConfideEvent,
     CreditEvent,
     DeliverEvent,
-    EventPayload,
     ForgetEvent,
     GateEvent,
     PromoteEvent,
@@ -27,7 +26,6 @@ from memtier_plugin.core.events import (
     RestoreEvent,
     RetractEvent,
     RevertEvent,
-    StateEvent,
     SupersedeEvent,
     UncreditEvent,
     UndoEvent,
@@ -38,7 +36,7 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import EventPayload, JournalEvent, StateEvent
 
 # The kinds that undo a recorded run, in this order.
 UNDO_KINDS: Final[Mapping[str, type[UndoEvent]]] = {

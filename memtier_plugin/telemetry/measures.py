@@ -26,12 +26,11 @@ from memtier_plugin.core.events import (
     RejectEvent,
     RetainEvent,
     RetractEvent,
-    StateEvent,
     SupersedeEvent,
     UnforgetEvent,
     WithdrawEvent,
 )
-from memtier_plugin.core.records import INJECTING, Entry, Fact, JournalEvent
+from memtier_plugin.core.records import INJECTING, Entry, Fact, JournalEvent, StateEvent
 
 Record = Entry | Fact | JournalEvent
 Attributes = Mapping[str, str | int | float]

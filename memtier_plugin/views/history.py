@@ -219,7 +219,7 @@ class Relation(Record, frozen=True):
     facts: tuple[Held, ...]
 
 
-class Timeline(Record, frozen=True):
+class FactTimeline(Record, frozen=True):
     """All that holds or once held of a subject, by relation."""
 
     subject: str
@@ -228,7 +228,7 @@ class Timeline(Record, frozen=True):
     relations: tuple[Relation, ...]
 
 
-def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> Timeline:
+def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> FactTimeline:
     """Return the timeline of a subject.
 
     Args:
@@ -258,7 +258,7 @@ def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> Tim
 
     grouped = groupby(facts, key=lambda view: view.fact.relation)
     relations = tuple(Relation(name, tuple(map(hold, views))) for name, views in grouped)
-    return Timeline(subject, to_iso(first), to_iso(last), relations)
+    return FactTimeline(subject, to_iso(first), to_iso(last), relations)
 
 
 def state_now(state: str, valid_to: datetime | None, now: datetime) -> str:

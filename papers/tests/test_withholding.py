@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from memtier_papers.memtier.withholding import draw
 from memtier_plugin import MemTier
-from memtier_plugin.core.events import RecallEvent, Withholding
+from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.records import Withholding
 from memtier_plugin.core.results import Recall
 from tests.builders import say_each
 

@@ -29,7 +29,6 @@ from memtier_plugin.core.events import (
     PurgeReachedEvent,
     RecallEvent,
     UpliftEvent,
-    UsageEvent,
     new_event,
     plugin_payload,
 )
@@ -41,6 +40,7 @@ from memtier_plugin.core.records import (
     FactDraft,
     JournalEvent,
     Source,
+    UsageEvent,
     decode_entry,
     decode_event,
     decode_fact,

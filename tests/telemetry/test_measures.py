@@ -9,14 +9,13 @@ from memtier_plugin.core.events import (
     ConsolidateEvent,
     CreditEvent,
     EmbedEvent,
-    EventPayload,
     ForgetEvent,
     HookFailedEvent,
     RecallEvent,
     SupersedeEvent,
     new_event,
 )
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.telemetry.measures import measures_of, operations_of, turns_after
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

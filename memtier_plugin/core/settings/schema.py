@@ -282,7 +282,7 @@ class Priority(Record, frozen=True, kw_only=True):
     importance_share: Annotated[float, Within(0, 1)] = 0.5
 
 
-class People(Record, frozen=True, kw_only=True):
+class PeopleSettings(Record, frozen=True, kw_only=True):
     """Whether profiles of people are written, and recalled by questions about somebody."""
 
     profiles: bool = False
@@ -297,7 +297,7 @@ class Gate(Record, frozen=True, kw_only=True):
     mode: GateMode = "off"
 
 
-class Regression(Record, frozen=True, kw_only=True):
+class RegressionSettings(Record, frozen=True, kw_only=True):
     """How much worse a change may make recall on the project's own history, and what is asked."""
 
     tolerance: Annotated[float, Within(0, 1)] = 0.02
@@ -403,9 +403,9 @@ class Settings(Record, frozen=True, kw_only=True):
     host_model: HostModel = HostModel()
     summaries: Summaries = Summaries()
     priority: Priority = Priority()
-    people: People = People()
+    people: PeopleSettings = PeopleSettings()
     gate: Gate = Gate()
-    regression: Regression = Regression()
+    regression: RegressionSettings = RegressionSettings()
     facts: Facts = Facts()
     ask: Ask = Ask()
     resident: Resident = Resident()
