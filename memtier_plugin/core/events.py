@@ -21,6 +21,7 @@ from memtier_plugin.core.records import (
     EventRecord,
     JournalEvent,
     StateEvent,
+    UsageEvent,
     Withholding,
 )
 
@@ -400,7 +401,7 @@ class LimitEvent(EventPayload, frozen=True, kw_only=True, tag="limit"):
 
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
-    for payload in globals().values()
+    for payload in (*globals().values(), UsageEvent)
     if isinstance(payload, type) and issubclass(payload, EventPayload) and payload.KIND
 }
 

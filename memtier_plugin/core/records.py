@@ -17,7 +17,7 @@ from memtier_plugin.core.structs import (
     CheckedRecord,
     GivenRecord,
     Record,
-    Tag,
+    Tagged,
     convert,
     decode,
     parse_json,
@@ -319,10 +319,10 @@ class EventRecord(Record, frozen=True):
     NULLS = frozenset[str]()
 
 
-class EventPayload(EventRecord, frozen=True):
+class EventPayload(EventRecord, frozen=True, metaclass=Tagged):
     """The fields that one kind of event adds to the common ones."""
 
-    KIND = Tag()
+    KIND = ""
 
     def to_data(self) -> dict[str, Any]:
         """Return the JSON form."""

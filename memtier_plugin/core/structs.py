@@ -46,13 +46,6 @@ class _DataclassFields:
         return _dataclass_fields(cls)
 
 
-class Tag:
-    """Shows the tag of a struct as an attribute of its class; "" where it has none."""
-
-    def __get__(self, record: object, cls: type[msgspec.Struct]) -> str:
-        return str(cls.__struct_config__.tag or "")
-
-
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A frozen record with a JSON form.
 
@@ -82,6 +75,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             ValueError: a field has the wrong type; names it.
         """
         return convert(record, cls)
+
+
+class Tagged(msgspec.StructMeta):
+    """Makes classes that have their tag as ``KIND``, too."""
+
+    def __init__(cls, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args)
+        if tag := kwargs.get("tag"):
+            cls.KIND = tag
 
 
 class _Strict(msgspec.StructMeta):
@@ -227,10 +229,11 @@ def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
 
 def _plain(value: object) -> object:
     """Return records as dictionaries, whose fields msgspec checks; it trusts instances."""
-    if is_dataclass(value) and not isinstance(value, type):
-        names = getattr(value, "__struct_fields__", None) or [each.name for each in fields(value)]
-        held = {name: getattr(value, name) for name in names}
+    if isinstance(value, msgspec.Struct):
+        held = {name: getattr(value, name) for name in value.__struct_fields__}
         return {n: v if v.__class__ in _UNBOUNDED else _plain(v) for n, v in held.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, int) and abs(value) > MOST:
         raise MessageError("a number is out of range: beyond 64 bits")
     if isinstance(value, list | tuple):
