@@ -6,7 +6,7 @@ This is the only list of keys; `keys.py` reads it, and `load.py` checks configur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, NamedTuple, Protocol
+from typing import Annotated, Final, Literal, NamedTuple
 
 from memtier_plugin.core.results import Depth, FloorLevel
 from memtier_plugin.core.structs import Record
@@ -239,18 +239,6 @@ class Consolidation(Record, frozen=True, kw_only=True):
     max_calls_per_day: Annotated[int, Within(0, 1_000_000)] = 200
     max_tokens_per_day: Annotated[int, Within(0, 1_000_000_000)] = 2_000_000
     max_cost_per_day: Annotated[float, Within(0, 1_000_000)] = 0.0
-
-
-class Price(Protocol):
-    """The price of a model, per million tokens read and written."""
-
-    @property
-    def price_per_million_tokens(self) -> float:
-        """Of tokens read, and of those written where they have no price of their own."""
-
-    @property
-    def price_per_million_output_tokens(self) -> float:
-        """Of tokens written."""
 
 
 class HostModel(Record, frozen=True, kw_only=True):
