@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft
-from memtier_plugin.core.structs import Record
+from memtier_plugin.core.structs import Record, check_methods
 from memtier_plugin.facts.persons import NAME
 from memtier_plugin.facts.summaries.profiles import MIN_LINES, PeopleReader, Profile
 from memtier_plugin.retrieval.visibility import linked_groups

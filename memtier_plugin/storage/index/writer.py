@@ -31,9 +31,13 @@ from memtier_plugin.storage.index.connection import (
     connect,
     index_problem,
 )
-from memtier_plugin.storage.index.event_tables import follow_plugins
 from memtier_plugin.storage.index.items import Batch, IndexItems, Prepared, Record
-from memtier_plugin.storage.index.postings import IndexedText, Postings, merge_ngrams
+from memtier_plugin.storage.index.postings import (
+    IndexedText,
+    Postings,
+    follow_plugins,
+    merge_ngrams,
+)
 from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
