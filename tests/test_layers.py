@@ -67,7 +67,7 @@ PURE = (
     " lifecycle.purge.plan mcp.definitions credit.verdict providers.pricing"
     " providers.prompting retrieval.block retrieval.duplicates retrieval.ranking"
     " retrieval.judgement retrieval.pasted_text retrieval.pasted_shapes retrieval.query"
-    " papers.memtier.scorer retrieval.rerank_fusion retrieval.routing retrieval.signals"
+    " papers.memtier.scorer papers.true_memory.rerank_fusion retrieval.routing retrieval.signals"
     " storage.index.postings storage.state telemetry.measures telemetry.prometheus"
     " views.edit_text views.history views.journal"
 )
@@ -98,8 +98,7 @@ HOMES = {
     "mcp": "mcp.*",
     "model2vec": "providers.embedding.conversion providers.embedding.static",
     "msgspec": "core.*",
-    "numpy": "providers.reranking providers.embedding.* storage.index.vectors "
-    "credit.verdict papers.* bench.*",
+    "numpy": "providers.embedding.* storage.index.vectors credit.verdict papers.* bench.*",
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint papers.memtier.scoring",
     "opentelemetry": "telemetry.otlp",

@@ -205,12 +205,37 @@ def memtier_model_pass(settings: Settings) -> ModelPass | None:
 
 @hookspec(firstresult=True)
 def memtier_rerank(
-    query: str, hits: Sequence[Hit], deadline: float, settings: Settings
+    query: str,
+    hits: Sequence[Hit],
+    deadline: float,
+    settings: Settings,
+    redact: Callable[[str], str],
 ) -> Sequence[Hit] | None:
     """Return the ranked hits, the best hundred, in another order, or None to leave them.
 
-    Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``.
+    Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``; ``redact``
+    masks secrets in a text that leaves the machine.  A plugin that has no answer in time raises
+    `RerankUnavailable`; the recall's label then says so.
     """
+
+
+@hookspec(firstresult=True)
+def memtier_order_pages(
+    question: str,
+    pages: Sequence[Any],
+    reader: Any,
+    settings: Settings,
+    redact: Callable[[str], str],
+) -> Sequence[Any] | None:
+    """Return the pages that `ask` reads in another order, or None; as `memtier_rerank`.
+
+    ``reader`` returns the lines of a page (`memtier_plugin.retrieval.hits.PageReader.hits_on`).
+    """
+
+
+@hookspec
+def memtier_warm_up(settings: Settings) -> None:
+    """Prepare for the first prompt, such as by loading a model."""
 
 
 @hookspec(firstresult=True)

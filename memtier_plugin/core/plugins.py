@@ -28,7 +28,7 @@ import pluggy
 
 from memtier_plugin.core import hookspecs
 from memtier_plugin.core.entry_points import COMMANDS_GROUP, find_entry_points, load_entry_point
-from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.errors import RerankUnavailable, SettingsError
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
     AskMode,
@@ -51,7 +51,7 @@ HOST_HANDLERS: Final = (
     "memtier_plugin.hooks.agent_end",
     "memtier_plugin.hooks.sessions",
 )
-SHIPPED_PLUGINS: Final = ("memtier_plugin.retrieval.reranking", "memtier_plugin.telemetry.watch")
+SHIPPED_PLUGINS: Final = ("memtier_plugin.telemetry.watch",)
 
 _log = logging.getLogger("memtier")
 _lock = threading.RLock()
@@ -241,24 +241,45 @@ def tell_written(
         hook(home=home, project=project, records=records, ms=ms, settings=settings)
 
 
-def may_rerank(settings: Settings) -> bool:
-    """Tell whether a model is configured that orders hits, or a plugin may do so."""
-    others = len(_extensions().hook.memtier_rerank.get_hookimpls()) > 1  # than the shipped one
-    return others or settings.rerank.is_on
-
-
 def rerank_hits(
-    query: str, hits: Sequence[Hit], deadline: float, settings: Settings
+    query: str,
+    hits: Sequence[Hit],
+    deadline: float,
+    settings: Settings,
+    redact: Callable[[str], str] = str,
 ) -> Sequence[Hit]:
     """Return the hits in the order of the first plugin that reranks them, else as they are.
 
     Raises:
-        RerankUnavailable: the shipped one is configured, and had no answer in time.
+        RerankUnavailable: a plugin had no answer in time.
     """
     answer = _extensions().hook.memtier_rerank(
-        query=query, hits=hits, deadline=deadline, settings=settings
+        query=query, hits=hits, deadline=deadline, settings=settings, redact=redact
     )
     return hits if answer is None else cast("Sequence[Hit]", answer)
+
+
+def order_pages(
+    question: str,
+    pages: Sequence[Any],
+    reader: Any,
+    settings: Settings,
+    redact: Callable[[str], str],
+) -> Sequence[Any] | None:
+    """Return pages in the order of the first plugin that reads them for a question; else None.
+
+    Raises:
+        RerankUnavailable: a plugin had no answer in time.
+    """
+    answer = _extensions().hook.memtier_order_pages(
+        question=question, pages=pages, reader=reader, settings=settings, redact=redact
+    )
+    return cast("Sequence[Any] | None", answer)
+
+
+def warm_up(settings: Settings) -> None:
+    """Have plugins prepare for the first prompt."""
+    _extensions().hook.memtier_warm_up(settings=settings)
 
 
 def find_commands() -> dict[str, CommandSpec]:
@@ -370,6 +391,8 @@ def _guard(plugin: str, hook: str, function: Callable[..., Any]) -> Callable[...
             if answer is None or check is None:
                 return answer
             return check(answer, dict(zip(names, arguments, strict=False)))
+        except RerankUnavailable:  # for the label of the recall
+            raise
         except Exception as error:  # foreign code, it may raise anything
             record_failure(plugin, hook, error)
             return None

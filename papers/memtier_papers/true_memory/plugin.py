@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memtier_plugin.core.hookspecs import JobSpec, hookimpl
-from memtier_plugin.core.results import RecallRequest
+from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -51,6 +51,47 @@ def memtier_expand(
 
     writer = HypothesisWriter(actor)
     return writer.write(text, viewer, until) if writer.applies(request) else None
+
+
+@hookimpl(trylast=True)  # where no other plugin reranks
+def memtier_rerank(
+    query: str,
+    hits: Sequence[Hit],
+    deadline: float,
+    settings: Settings,
+    redact: Callable[[str], str],
+) -> Sequence[Hit] | None:
+    """Order hits by the model of `rerank.model`, where there is one."""
+    if not settings.rerank.is_on:
+        return None
+    from memtier_papers.true_memory.reranking import rerank
+
+    return rerank(query, hits, deadline, settings, redact)
+
+
+@hookimpl
+def memtier_order_pages(
+    question: str,
+    pages: Sequence[Any],
+    reader: Any,
+    settings: Settings,
+    redact: Callable[[str], str],
+) -> Sequence[Any] | None:
+    """Order the pages that `ask` reads by the model of `rerank.model`, where there is one."""
+    if not settings.rerank.is_on:
+        return None
+    from memtier_papers.true_memory.reranking import PAGE_SECONDS, order_pages
+
+    return order_pages(redact(question), pages, reader, settings, PAGE_SECONDS)
+
+
+@hookimpl
+def memtier_warm_up(settings: Settings) -> None:
+    """Load the model of `rerank.model`, or open its client."""
+    if settings.rerank.is_on:
+        from memtier_papers.true_memory.reranking import warm_up
+
+        warm_up(settings)
 
 
 def _group_of(settings: Settings) -> str | None:

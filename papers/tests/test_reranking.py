@@ -14,20 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.true_memory.rerank_fusion import fuse_scores, modality_factor
+from memtier_papers.true_memory.rerankers import find_reranker, to_relevances
+from memtier_papers.true_memory.reranking import order_pages
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.settings.schema import Endpoint, Settings
 from memtier_plugin.operations.status import collect_status
-from memtier_plugin.providers.reranking import find_reranker, to_relevances
 from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.rerank_fusion import fuse_scores, modality_factor
-from memtier_plugin.retrieval.reranking import order_pages
 from tests.builders import say_each
 from tests.loopback import Loopback
 
 Day = Callable[..., datetime]
-FILE = Path(__file__).parents[2] / "papers/tests/golden" / "true_memory.json"
+FILE = Path(__file__).parent / "golden" / "true_memory.json"
 GOLDEN = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
 LINES = [
     "The boiler was serviced by Hartmann in spring.",
