@@ -61,7 +61,7 @@ PURE = (
     "text.* trust.confidences trust.external_text trust.escaping trust.origins"
     " papers.mem_t.decomposition papers.mem_t.planning papers.mem_t.tool_calls"
     " facts.extraction.* facts.verification.* facts.evolution facts.filters papers.hmo.formula"
-    " papers.hmo.importance papers.hmo.persona facts.summaries.profiles"
+    " papers.hmo.importance papers.hmo.persona papers.true_memory.profiles"
     " facts.summaries.selection papers.tiermem.router_reward credit.outcomes"
     " papers.memtier.uplift papers.mem_t.tree_credit papers.true_memory.gate"
     " lifecycle.purge.plan mcp.definitions credit.verdict providers.pricing"

@@ -29,7 +29,6 @@ from memtier_plugin.retrieval.duplicates import (
     collapse_duplicates,
     find_copies,
     mark_ended,
-    mark_namesakes,
     rank_newest_first,
     stated_values,
 )
@@ -299,7 +298,7 @@ class Recaller:
         if unindexed is not None:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
         if self.ranker.merges:
-            hits = mark_namesakes(mark_ended(hits, viewer.at))
+            hits = plugins.annotate_hits(mark_ended(hits, viewer.at))
         return hits, result
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from memtier_papers.true_memory.rerank_fusion import fuse_scores, modality_factor
 from memtier_papers.true_memory.rerankers import find_reranker, to_relevances
-from memtier_papers.true_memory.reranking import order_pages
+from memtier_papers.true_memory.reranking import order_pages, warm_up
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.settings.schema import Endpoint, Settings
@@ -106,6 +106,7 @@ def test_each_shape_of_rerank_is_understood(
     base = server.base_url.removesuffix("/v1") if field == "texts" else ""
     with MemTier.open(home, settings=settings_of(server, base_url=base)) as memory:
         say_each(memory, *LINES)
+        warm_up(memory.settings)  # the client's import may take longer than a recall has
         first = memory.recall(QUERY)
         second = memory.recall(QUERY)
     assert first.hits[0].text == LINES[2]

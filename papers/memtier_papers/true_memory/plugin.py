@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memtier_plugin.core.hookspecs import JobSpec, hookimpl
+from memtier_plugin.core.hookspecs import JobSpec, OverviewKind, hookimpl
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 
@@ -92,6 +92,44 @@ def memtier_warm_up(settings: Settings) -> None:
         from memtier_papers.true_memory.reranking import warm_up
 
         warm_up(settings)
+
+
+@hookimpl
+def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
+    """Return the profiles of people, where `people.profiles` is on."""
+    if not settings.people.profiles:
+        return []
+    from memtier_papers.true_memory.profiles import RELATION, PeopleReader
+
+    return [OverviewKind(RELATION, lambda store: PeopleReader(store).overviews())]
+
+
+@hookimpl
+def memtier_find_overviews(query: Any, search: Any) -> Mapping[int, str]:
+    """Return the profiles of the people that a question names, where `people.profiles` is on."""
+    if not search.settings.people.profiles:
+        return {}
+    from memtier_papers.true_memory.profile_search import find_profiles
+
+    return find_profiles(query, search)
+
+
+@hookimpl
+def memtier_annotate(hits: Sequence[Hit]) -> Sequence[Hit] | None:
+    """Add a note to profiles of people who share a name."""
+    if sum(getattr(hit.item, "shelf", "") == "profile" for hit in hits) < 2:
+        return None
+    from memtier_papers.true_memory.profile_search import note_namesakes
+
+    return note_namesakes(hits)
+
+
+@hookimpl
+def memtier_profiles(store: Any, name: str | None) -> Sequence[Any]:
+    """Return what is known of the people of a project."""
+    from memtier_papers.true_memory.profiles import PeopleReader
+
+    return PeopleReader(store).profiles(name)
 
 
 def _group_of(settings: Settings) -> str | None:
