@@ -14,7 +14,7 @@ from heapq import nlargest
 from itertools import chain
 from typing import Final
 
-from memtier_plugin.core import concurrency
+from memtier_plugin.core import concurrency, plugins
 from memtier_plugin.core.results import Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval import ranking
@@ -23,7 +23,6 @@ from memtier_plugin.retrieval.query import (
     ParsedQuery,
     QueryVector,
     Viewer,
-    asks_character,
     requested_kinds,
 )
 from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows, lengths_of
@@ -40,8 +39,6 @@ _REACH: Final = 4  # turns on either side that a window looks at
 _FACTS: Final = 80  # facts that take part in a ranking
 PIECES: Final = 200  # the nearest to the query, whose rows may become candidates
 _NEAREST: Final = 50  # of these the rows that become candidates
-_PROFILES: Final = 200  # the newest, among which names are looked for
-_NAMED: Final = 4  # profiles that one question opens
 _SPANS: Final = 4  # times of a question, of each of which ...
 _PER_SPAN: Final = 60  # ... so many rows take part, whatever their words
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
@@ -287,31 +284,16 @@ class PoolBuilder:
 
     def _find_kinds(self, rows: Collection[int]) -> dict[int, str]:
         """Return which rows are summaries or timelines, first those of the times named."""
-        ordered = self._named_profiles()
+        kinds = plugins.find_overview_rows(self.query, self.search)
         if len(self.fact_scopes) == len(self.search.shared):
-            return dict.fromkeys(ordered, "profile")
-        overviews, scopes = self.reader.overviews, self.fact_scopes
+            return kinds
+        overviews, scopes, ordered = self.reader.overviews, self.fact_scopes, [*kinds]
         for span in self.query.spans:
             start, end = span.start.timestamp() - ranking.DAY_SECONDS, span.end.timestamp()
             ordered += overviews.shelf_rows("summary", scopes, _NEWEST, start, end)
         ordered += [*overviews.shelf_rows("summary", scopes, _NEWEST), *rows]
         kinds = overviews.shelves_of(ordered)
         return {row: kinds[row] for row in ordered if row in kinds}
-
-    def _named_profiles(self) -> list[int]:
-        """Return the profiles of the people whom a question about somebody names."""
-        if not self.search.settings.people.profiles or not asks_character(self.query.text):
-            return []
-        viewer, reader = self.search.viewer, self.reader
-        scopes = reader.scopes(
-            viewer.agent, viewer.sender, read_all=viewer.read_all, shelf="profile"
-        )
-        rows = reader.overviews.shelf_rows("profile", scopes, _PROFILES) if scopes else []
-        people = {row: candidate.speaker or "" for row, candidate in self._by_row(rows).items()}
-        named = [row for row in rows if row in people and self.query.names(people[row])]
-        if not named and self.query.of_oneself:
-            named = [row for row in rows if len(rows) == 1 or people.get(row) == "user"]
-        return named[:_NAMED]
 
     def _sources(self, facts: Sequence[Candidate]) -> dict[int, list[int]]:
         """Return, for each fact, the rows of its entries that the viewer may see."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -85,30 +84,6 @@ def mark_ended(hits: Iterable[Hit], at: datetime) -> list[Hit]:
                 hit = hit.with_note(f"held until {until:%Y-%m-%d}")
             elif since is not None and since > at:
                 hit = hit.with_note(f"holds from {since:%Y-%m-%d}")
-        marked.append(hit)
-    return marked
-
-
-def mark_namesakes(hits: Iterable[Hit]) -> list[Hit]:
-    """Add a note to profiles of people who share a name, saying whose each is."""
-    hits = list(hits)
-    people: dict[str, tuple[str, str]] = {}  # by hit, the name and the sender
-    for hit in hits:
-        if isinstance(hit.item, Fact) and hit.item.shelf == "profile":
-            _, sender = hit.item.private_to or ("", "")
-            people[hit.id] = normalise(hit.item.subject)[0], sender
-    if len(people) < 2:
-        return hits
-    everybody = {*people.values()}
-    words = Counter(word for name, _ in everybody for word in {*name.split()})
-    names = Counter(name for name, _ in everybody)
-    marked = []
-    for hit in hits:
-        name, sender = people.get(hit.id, ("", ""))
-        count = max((words[word] for word in name.split()), default=0)
-        if count > 1:
-            whose = f": of {sender or 'the user'}" if names[name] > 1 else ""
-            hit = hit.with_note(f"one of {count} of that name{whose}")
         marked.append(hit)
     return marked
 

@@ -437,11 +437,6 @@ def asks_history(query: str) -> bool:
     return _HISTORY.search(query[:2000]) is not None
 
 
-def asks_character(query: str) -> bool:
-    """Return whether a query asks what somebody is like: their traits, tastes or interests."""
-    return any(Words.of(query[:2000], name).has("character_cues") for name in LANGUAGES)
-
-
 def requested_kinds(query: str) -> set[str]:
     """Return the kinds of items (summaries, timelines) that a query asks for."""
     query = query[:MAX_QUERY_CHARS]

@@ -55,7 +55,6 @@ _REASONS: Final = {
     " injected automatically",
 }
 _GATED: Final = "; the gate left it out of vectors and n-grams"
-_PROFILED: Final = "asks what that person is like, while people.profiles is on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +255,7 @@ class ItemExplainer:
             return self._report_rank(case, plan, wide)
         ranker = recaller.ranker
         if case.kind and (not ranker.merges or case.kind not in requested_kinds(data["query"])):
-            asks = _PROFILED if case.kind == "profile" else "asks for one"
-            message = f"it is a {case.kind}: recall_first finds it for a query that {asks}"
+            message = f"it is a {case.kind}: recall_first finds it for a query that asks for one"
             return case.verdict("no candidate", message)
         if by_ranker := ranker.explain_missing(plan.result):
             return case.verdict(*by_ranker)
