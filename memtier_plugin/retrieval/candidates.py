@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import chain
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memtier_plugin.core import concurrency
 from memtier_plugin.core.results import Step
@@ -49,8 +51,7 @@ _NEWEST: Final = 20  # summaries that take part whatever their words, of all and
 Scores = dict[int, float]  # by row
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(Struct, frozen=True):
     """Another text to search for by its meaning, beside the query.
 
     Attributes:
@@ -99,8 +100,7 @@ class SearchView:
             raise DeadlineExceeded("the deadline has passed")
 
 
-@dataclass(frozen=True, slots=True)
-class _LinkedFacts:
+class _LinkedFacts(Struct, frozen=True):
     """The facts that take part, and the entries that they lead to."""
 
     best: Sequence[Candidate]  # without summaries and timelines

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
@@ -175,8 +177,7 @@ def collapse_duplicates(
     return [*map(merge_duplicates, group_duplicates(hits[:first], values)), *hits[first:]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """A group of near-duplicate hits, with the tier and words of the first."""
 
     hits: list[Hit]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Evidence, FloorLevel, Hit
@@ -32,8 +34,7 @@ _NUMBER: Final = 4  # digits, from which a number is a name (a year, a ticket) a
 _WHOLE: Final = 5.0  # of the rarest words: a line with so many covers a query of any length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryEvidence:
+class QueryEvidence(Struct, frozen=True, kw_only=True):
     """What is known of a query as a whole.
 
     Attributes:
@@ -259,8 +260,7 @@ def line_features(line: Evidence, rank: int, best: Evidence) -> dict[str, float]
     }
 
 
-@dataclass(frozen=True, slots=True)
-class FloorModel:
+class FloorModel(Struct, frozen=True):
     """Coefficients by feature, and the levels of the floor.
 
     A level has the least probability of a ``block``, and that of a ``line`` as a share of the best
@@ -282,8 +282,7 @@ class FloorModel:
         return _logistic(self.line, line_features(line, rank, best))
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """The hits above the floor, and why the others are not.
 
     Attributes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import IndexProblem, LedgerError
@@ -34,8 +36,7 @@ _SEARCH: Final = "it was no recall with purpose='inject', so no prompt is known 
 _log = logging.getLogger("memtier")
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecalls:
+class RunRecalls(Struct, frozen=True):
     """The recalls that a run is credited for, and why others that were named are not."""
 
     credited: list[JournalEvent]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memtier_plugin.core.event_lines import PACKED_FIELDS, STEPS, is_packed
 from memtier_plugin.core.events import CreditEvent, RecallEvent
@@ -31,8 +33,7 @@ MIN_TIMELINE_SHARE: Final = 0.5
 OUTSIDE_SPAN_WEIGHT: Final = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     """A ranked candidate: its index in the pool, its score and its signals."""
 
     index: int
@@ -46,11 +47,6 @@ def scale_by_max(values: Sequence[float]) -> list[float]:
     if top <= 0:
         return [0.0] * len(values)
     return [value / top if value > 0 else 0.0 for value in values]
-
-
-def scale_each(signals: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Divide the values of each signal by their largest; see `scale_by_max`."""
-    return {name: scale_by_max(values) for name, values in signals.items()}
 
 
 def add_scaled(rows: Iterable[int], *scores: Mapping[int, float]) -> dict[int, float]:
@@ -146,12 +142,11 @@ def rank(
     scores = [*map(math.fsum, zip(*counted, strict=True))] if counted else [0.0] * len(ids)
     # Only what scores as well as the last of them is sorted by id too.
     least = sorted(scores, reverse=True)[limit - 1] if limit and limit < len(ids) else -math.inf
-    good = (index for index, score in enumerate(scores) if score >= least)
-    best = sorted(good, key=lambda index: (-scores[index], ids[index]))[:limit]
+    good = ((-score, ids[index], index) for index, score in enumerate(scores) if score >= least)
     values = [*zip(*signals.values(), strict=True)] if signals else [()] * len(ids)
     return [
-        Ranked(index, scores[index], dict(zip(signals, values[index], strict=True)))
-        for index in best
+        Ranked(index, -score, dict(zip(signals, values[index], strict=True)))
+        for score, _, index in sorted(good)[:limit]
     ]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import EmbeddingUnavailable, LedgerError, SettingsError
@@ -50,8 +52,7 @@ PluginSignals = Callable[[str, Sequence[int]], Sequence[Signal]]
 RankedRow = tuple[int, float, Mapping[str, float]]  # row, score, signals
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """A ranking of rows, best first, and what was read for it.
 
     Attributes:
@@ -375,8 +376,7 @@ def embed_newest(store: Store) -> None:
 _log = logging.getLogger("memtier")
 
 
-@dataclass(frozen=True, slots=True)
-class Unindexed:
+class Unindexed(Struct, frozen=True):
     """The viewer's entries that the index lacks, and the ids of what was forgotten meanwhile."""
 
     entries: Sequence[Entry] = ()

@@ -8,13 +8,15 @@ them; the signals of plugins are added under their own names.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Final
+
+from msgspec import Struct, field
 
 from memtier_plugin.core.settings.schema import Retrieval
 from memtier_plugin.retrieval import ranking
@@ -34,8 +36,7 @@ Adjacent = tuple[int, int]  # the rows of the turn before and of the one after; 
 Signals = dict[str, Sequence[float]]  # by name: one value a candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """The candidates of one query in the order of their rows, and what was read about them.
 
     Attributes:
@@ -87,7 +88,7 @@ def score_signals(pool: Pool) -> Signals:
     """Return the values in [0, 1] of every signal that applies to the query."""
     scored = ((name, signal(pool)) for name, signal in SIGNALS.items())
     signals = {name: values for name, values in scored if values is not None}
-    signals |= ranking.scale_each({name: signals[name] for name in SCALED & signals.keys()})
+    signals |= {name: ranking.scale_by_max(signals[name]) for name in SCALED & signals.keys()}
     if pool.expansion:
         name, likeness = pool.expansion
         signals[name] = ranking.scale_by_max(pool.values(likeness))
@@ -228,15 +229,16 @@ def decay(pool: Pool) -> list[float]:
     """Score a candidate's age (MemTier, section 3.2, eq. 3)."""
     rate, threshold = pool.settings.decay_lambda, pool.settings.decay_bypass
     now, day = pool.query.at.timestamp(), ranking.DAY_SECONDS
+    ages = [max(0.0, now - candidate.observed) / day for candidate in pool.candidates]
     return [
-        1.0 if score > threshold else ranking.decay((now - candidate.observed) / day, rate)
-        for candidate, score in zip(pool.candidates, pool.bm25, strict=True)
+        1.0 if score > threshold else math.exp(-rate * age)
+        for age, score in zip(ages, pool.bm25, strict=True)
     ]
 
 
 def weight(pool: Pool) -> list[float]:
     """Score the learned cognitive weight."""
-    return [ranking.weight_signal(candidate.weight) for candidate in pool.candidates]
+    return [(candidate.weight + 1) / 2 for candidate in pool.candidates]  # from [-1, 1]
 
 
 def tier(pool: Pool) -> list[float]:

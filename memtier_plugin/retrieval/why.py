@@ -8,8 +8,11 @@ changed since is listed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.events import ProposeForgetEvent, RecallEvent
@@ -58,8 +61,7 @@ _GATED: Final = "; the gate left it out of vectors and n-grams"
 _PROFILED: Final = "asks what that person is like, while people.profiles is on"
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(Struct, frozen=True):
     """An item whose part in a recall is asked for.
 
     Attributes:
@@ -85,8 +87,7 @@ class _Case:
         return _verdict(self.id, reason, message, **{**self.details, **details})
 
 
-@dataclass(frozen=True, slots=True)
-class _Hidden:
+class _Hidden(Struct, frozen=True):
     """The reason why no query finds an item, and whether it arose only after the recall."""
 
     reason: str
