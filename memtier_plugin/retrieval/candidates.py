@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from memtier_plugin.core import concurrency
 from memtier_plugin.core.results import Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
-from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.query import (
     ParsedQuery,
@@ -28,7 +27,15 @@ from memtier_plugin.retrieval.query import (
     asks_character,
     requested_kinds,
 )
-from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows, lengths_of
+from memtier_plugin.retrieval.signals import (
+    DAY_SECONDS,
+    Adjacent,
+    Around,
+    Pool,
+    add_scaled,
+    adjacent_rows,
+    lengths_of,
+)
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
@@ -160,7 +167,7 @@ class PoolBuilder:
         if self.words.left_out:
             self.postings += self.reader.complete_match(self.words, self.scopes, [*rows, *more])
             self.lexical = self.fact_words.scores() | self.words.scores()
-        first = ranking.add_scaled(
+        first = add_scaled(
             by_row,
             self.lexical,
             by_ngrams,
@@ -272,7 +279,7 @@ class PoolBuilder:
         self, by_ngrams: Mapping[int, float], near: Mapping[int, float]
     ) -> _LinkedFacts:
         by_words = self.fact_words.scores()
-        strength = ranking.add_scaled({**by_words, **near}, by_words, near)
+        strength = add_scaled({**by_words, **near}, by_words, near)
         best = best_rows(strength, _FACTS)
         kinds = self._find_kinds([*best, *near, *by_ngrams])
         best = [row for row in best if row not in kinds]
@@ -292,7 +299,7 @@ class PoolBuilder:
             return dict.fromkeys(ordered, "profile")
         overviews, scopes = self.reader.overviews, self.fact_scopes
         for span in self.query.spans:
-            start, end = span.start.timestamp() - ranking.DAY_SECONDS, span.end.timestamp()
+            start, end = span.start.timestamp() - DAY_SECONDS, span.end.timestamp()
             ordered += overviews.shelf_rows("summary", scopes, _NEWEST, start, end)
         ordered += [*overviews.shelf_rows("summary", scopes, _NEWEST), *rows]
         kinds = overviews.shelves_of(ordered)

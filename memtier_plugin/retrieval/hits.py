@@ -80,8 +80,10 @@ def entry_hit(
     )
 
 
-def with_added(hits: tuple[Hit, ...], added: Iterable[Hit]) -> tuple[Hit, ...]:
+def with_added(hits: tuple[Hit, ...], added: Sequence[Hit]) -> tuple[Hit, ...]:
     """Return hits, and those of others that are not among them."""
+    if not added:
+        return hits
     ids = {hit.id for hit in hits}
     return (*hits, *(hit for hit in added if hit.id not in ids))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -99,6 +99,10 @@ class Candidates(Struct, frozen=True):
     hits: tuple[Hit, ...]
     result: SearchResult
     degradations: tuple[str, ...]
+
+    def among(self, ids: Collection[str]) -> list[Hit]:
+        """Return the hits of these ids, best first."""
+        return [hit for hit in self.hits if hit.id in ids] if ids else []
 
     @property
     def by_time(self) -> bool:

@@ -248,7 +248,8 @@ def find_replacements(
         if older.id not in latest or rank > latest[older.id][:2]:
             latest[older.id] = (*rank, now)
 
-    by_id = {hit.id: hit for hit in (*hits, *in_sight)}
+    superseded = [*superseded]
+    by_id = {hit.id: hit for hit in (*hits, *in_sight)} if superseded else {}
     for old, new in superseded:
         older, later = by_id[old], by_id[new]
         if hit_time(older) < hit_time(later):
@@ -299,10 +300,10 @@ def put_current_first(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) 
 
     None is left out: a later line may be wrong, or somebody's attempt to displace the older one.
     """
-    by_id = {hit.id: hit for hit in hits}
-    replaced = {older: now for older, now in replaced.items() if older in by_id}
     if not replaced:
         return tuple(hits)
+    by_id = {hit.id: hit for hit in hits}
+    replaced = {older: now for older, now in replaced.items() if older in by_id}
 
     def newest(identity: str) -> str:
         while identity in replaced and replaced[identity].by.id in by_id:

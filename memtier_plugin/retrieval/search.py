@@ -23,7 +23,6 @@ from memtier_plugin.providers.embedding.vectors import (
     encode_query,
     quantise,
 )
-from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.candidates import Expansion, PoolBuilder, SearchView
 from memtier_plugin.retrieval.floor import QueryEvidence, gather_evidence
 from memtier_plugin.retrieval.model_weights import ranking_weights
@@ -35,7 +34,7 @@ from memtier_plugin.retrieval.query import (
     Viewer,
     parse_query,
 )
-from memtier_plugin.retrieval.signals import score_signals
+from memtier_plugin.retrieval.signals import rank, scale_by_max, score_signals
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.index.items import embed_texts
@@ -143,7 +142,7 @@ class Search(SearchView):
         if self.builder is None:
             return SearchResult(late=True, partly_embedded=self.partly_embedded)
         pool = self.builder.lexical_pool()
-        values = ranking.scale_by_max(pool.bm25)
+        values = scale_by_max(pool.bm25)
         ranked = self._order(pool.candidates, {"words": values}, {"words": 1.0})
         query_evidence, evidence = gather_evidence(pool, [row for row, _, _ in ranked])
         result = self._result(self.builder, ranked, late=True)
@@ -199,7 +198,7 @@ class Search(SearchView):
     ) -> list[RankedRow]:
         limit = self.settings.retrieval.candidates
         ids = [candidate.id for candidate in candidates]
-        ranked = ranking.rank(ids, signals, weights, limit)
+        ranked = rank(ids, signals, weights, limit)
         return [(candidates[r.index].row, r.score, r.signals) for r in ranked]
 
     def parse(self, query: str) -> ParsedQuery:

@@ -23,10 +23,15 @@ from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.block import keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
 from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
-from memtier_plugin.retrieval.journal import LATE
+from memtier_plugin.retrieval.journal import (
+    LATE,
+    find_journalled,
+    measure_hit,
+    position_of,
+    report_lead,
+)
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
-from memtier_plugin.retrieval.ranking import find_journalled, measure_hit, position_of, report_lead
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
 from memtier_plugin.retrieval.search import embed_query, find_ranker
 from memtier_plugin.retrieval.visibility import is_withheld
