@@ -65,7 +65,7 @@ PURE = (
     " facts.summaries.selection papers.tiermem.router_reward credit.outcomes"
     " papers.memtier.uplift papers.mem_t.tree_credit papers.true_memory.gate"
     " lifecycle.purge.plan mcp.definitions credit.verdict providers.pricing"
-    " providers.prompting retrieval.block retrieval.duplicates retrieval.ranking"
+    " providers.prompting retrieval.block retrieval.duplicates"
     " retrieval.judgement retrieval.pasted_text retrieval.pasted_shapes retrieval.query"
     " papers.memtier.scorer papers.true_memory.rerank_fusion retrieval.routing retrieval.signals"
     " storage.index.postings storage.state telemetry.measures telemetry.prometheus"
@@ -97,7 +97,7 @@ HOMES = {
     "matplotlib": "bench.plot",
     "mcp": "mcp.*",
     "model2vec": "providers.embedding.conversion providers.embedding.static",
-    "msgspec": "core.*",
+    "msgspec": "core.* retrieval.* papers.hmo.tiers bench.router",
     "numpy": "providers.embedding.* storage.index.vectors credit.verdict papers.* bench.*",
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint papers.memtier.scoring",

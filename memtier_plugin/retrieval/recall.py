@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.concurrency import delayed_collection
