@@ -63,13 +63,13 @@ class Services(Project):
 
     def warm_up(self) -> None:
         """Prepare for the first prompt, which else takes eight times as long; journals nothing."""
-        from memtier_plugin.retrieval import reranking
+        from memtier_plugin.core import plugins
 
         embedder = self.store.embedder
         if isinstance(embedder, RemoteEmbedder):
             with suppress(EndpointError):  # the first recall's label says why it uses words only
                 embedder.warm_up()
-        reranking.warm_up(self.settings)
+        plugins.warm_up(self.settings)
         with self.store.session():
             text = self._recaller.redact("Where was it last?")
             self._recaller.plan(text, self.viewer(None), RecallRequest(purpose="inject"))

@@ -61,13 +61,13 @@ PURE = (
     "text.* trust.confidences trust.external_text trust.escaping trust.origins"
     " papers.mem_t.decomposition papers.mem_t.planning papers.mem_t.tool_calls"
     " facts.extraction.* facts.verification.* facts.evolution facts.filters papers.hmo.formula"
-    " papers.hmo.importance papers.hmo.persona facts.summaries.profiles"
+    " papers.hmo.importance papers.hmo.persona papers.true_memory.profiles"
     " facts.summaries.selection papers.tiermem.router_reward credit.outcomes"
     " papers.memtier.uplift papers.mem_t.tree_credit papers.true_memory.gate"
     " lifecycle.purge.plan mcp.definitions credit.verdict providers.pricing"
-    " providers.prompting retrieval.block retrieval.duplicates retrieval.ranking"
+    " providers.prompting retrieval.block retrieval.duplicates"
     " retrieval.judgement retrieval.pasted_text retrieval.pasted_shapes retrieval.query"
-    " papers.memtier.scorer retrieval.rerank_fusion retrieval.routing retrieval.signals"
+    " papers.memtier.scorer papers.true_memory.rerank_fusion retrieval.routing retrieval.signals"
     " storage.index.postings storage.state telemetry.measures telemetry.prometheus"
     " views.edit_text views.history views.journal"
 )
@@ -97,9 +97,8 @@ HOMES = {
     "matplotlib": "bench.plot",
     "mcp": "mcp.*",
     "model2vec": "providers.embedding.conversion providers.embedding.static",
-    "msgspec": "core.*",
-    "numpy": "providers.reranking providers.embedding.* storage.index.vectors "
-    "credit.verdict papers.* bench.*",
+    "msgspec": "core.* retrieval.* papers.hmo.tiers bench.router",
+    "numpy": "providers.embedding.* storage.index.vectors credit.verdict papers.* bench.*",
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint papers.memtier.scoring",
     "opentelemetry": "telemetry.otlp",

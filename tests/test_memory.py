@@ -170,6 +170,20 @@ def test_entry_fields(home: Path, day: Day) -> None:
         assert Entry.from_json(json.loads(path.read_bytes())) == entry
 
 
+@pytest.mark.parametrize("number", [10**5000, -(10**5000), 2**63], ids=["huge", "low", "2**63"])
+def test_no_integer_is_longer_than_sqlite_takes(home: Path, number: int) -> None:
+    """A huge number is an error that names its argument, though Python could not print it."""
+    with MemTier.open(home) as memory:
+        for call in (
+            lambda: memory.recall("fox", token_budget=number),
+            lambda: memory.recall("fox", k=number),
+            lambda: memory.knowledge.runs(limit=number),
+            lambda: memory.knowledge.search("fox", limit=number),
+        ):
+            with pytest.raises(MessageError, match="an integer of 64 bits at most"):
+                call()
+
+
 @pytest.mark.parametrize("messages", [[{"role": "alien", "content": "x"}], "text", [3], {"a": 1}])
 def test_what_is_no_message(home: Path, messages: Any) -> None:
     """One message that is none is an error with its place, and nothing is written."""

@@ -408,6 +408,8 @@ def _check(name: str, value: object, kind: Any) -> None:
         if problem := kind.problem(value):
             raise MessageError(f"{name}: {problem}")
         return
+    if isinstance(value, int) and abs(value) > MOST:
+        raise MessageError(f"{name}: expected an integer of 64 bits at most")
     if isinstance(value, Mapping):  # msgspec would build a dataclass of it
         raise MessageError(f"{name}: no mapping fits here, got {type(value).__name__}")
     try:

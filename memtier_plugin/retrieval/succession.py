@@ -12,19 +12,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from memtier_plugin.retrieval.statements import Statement, StatementWord, statements
 
 LEAST_SHARED: Final = 0.25  # of the older statement's content words, for two to be a pair
 
 
-@dataclass(frozen=True, slots=True)
-class Rarity:
+class Rarity(Struct, frozen=True):
     """How rare words are among so many items, by how many of them have each."""
 
     frequencies: Mapping[str, int]
@@ -157,8 +157,7 @@ def _planted(arrays: Sequence[Sequence[Any]], node: int = 0, level: int = _LEVEL
     return (feature or arrays[0][0], threshold, *rest)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacementModel:
+class ReplacementModel(Struct, frozen=True):
     """Boosted trees (Friedman 2001), and the probabilities from which a pair counts.
 
     Attributes:
