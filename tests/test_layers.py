@@ -148,6 +148,7 @@ VALUES = frozenset(
             "Page",
             "RowLengths",
             "ShelvedFact",
+            "describe_engine",
             "VectorCoverage",
         ),
         "SessionSpan",
