@@ -43,14 +43,6 @@ def idfs(documents: int, frequencies: Mapping[str, int]) -> dict[str, float]:
     return {term: idf(documents, df) for term, df in frequencies.items()}
 
 
-def robertson_idf(documents: int, df: int) -> float:
-    """Return ln((N - df + 0.5) / (df + 0.5)), negative for terms in over half the documents.
-
-    This is the idf of Robertson and Sparck Jones (1976), as in Okapi BM25 (Robertson et al. 1994).
-    """
-    return math.log(documents - df + 0.5) - math.log(df + 0.5)
-
-
 def norm(length: float, average: float) -> float:
     """Return the term k1 (1 - b + b |d| / avgdl) of the score.
 

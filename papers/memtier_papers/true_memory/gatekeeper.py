@@ -8,9 +8,11 @@ scope.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from memtier_papers.true_memory import gate
 from memtier_plugin.core.events import GateEvent, Verdict
@@ -31,6 +33,21 @@ _DUE: Final[Mapping[GateMode, tuple[str, ...]]] = {
 }
 
 Signals = tuple[float, float, float | None]  # novelty, salience, prediction error
+
+
+def _backlog(verdicts: Sequence[str], limit: int, index: Any) -> list[tuple[str, str]]:
+    """Return the oldest entries with one of these verdicts of the gate, or none ("").
+
+    Only what a user or an assistant said is judged.
+    """
+    rows = index.execute(
+        """SELECT items.id, coalesce(gate, '') FROM items LEFT JOIN states ON item = items.id
+           WHERE tier = 'episodic' AND indexed AND role IN ('user', 'assistant')
+             AND coalesce(gate, '') IN (SELECT value FROM json_each(?))
+           ORDER BY observed, items.id LIMIT ?""",
+        (json.dumps(verdicts), limit),
+    )
+    return [(str(identity), str(verdict)) for identity, verdict in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,9 @@ class Gatekeeper:
             while judged < limit and not stop():
                 self._store.catch_up_all()
                 with self._store.session() as reader:
-                    due = reader.gate_backlog(_DUE[mode], min(BATCH, limit - judged))
+                    due = reader.plugin_tables(
+                        partial(_backlog, _DUE[mode], min(BATCH, limit - judged))
+                    )
                     if not due:
                         return GateReport(judged, rejected)
                     verdicts = [self._judge(mode, identity, verdict) for identity, verdict in due]
