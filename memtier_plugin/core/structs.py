@@ -49,6 +49,7 @@ Milliseconds = Annotated[float, Meta(ge=0, le=86_400_000)]  # a day
 
 T = TypeVar("T")
 
+replace_fields: Final = msgspec.structs.replace  # of what is checked: it checks no types
 MOST: Final = 2**63 - 1  # SQLite holds no larger number
 NO_TEXT: Final = (datetime,)  # only JSON decoding turns a string into a time
 _SCALARS: Final = frozenset({str, int, float, bool, NoneType})  # as JSON has them
