@@ -243,3 +243,8 @@ class StateEvent(EventPayload, frozen=True, kw_only=True):
     """An event that changes the state of entries or facts."""
 
     items: tuple[str, ...]
+
+    @property
+    def words_only(self) -> bool | None:
+        """Whether its items are found by their words alone from now on; None changes nothing."""
+        return None

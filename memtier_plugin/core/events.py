@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 from memtier_plugin.core import event_lines, upkeep_events
 from memtier_plugin.core.event_lines import EventPayload, EventRecord, StateEvent
@@ -212,22 +212,6 @@ class UnlinkPeopleEvent(LinkPeopleEvent, frozen=True, kw_only=True):
     """Somebody said that these senders are not whom they were linked with."""
 
     KIND = "unlink_people"
-
-
-Verdict = Literal["admitted", "rejected", "left_out"]
-
-
-class GateEvent(StateEvent, frozen=True, kw_only=True):
-    """The encoding gate judged entries (True Memory, eq. 1).
-
-    ``signals`` are of each item its novelty, salience and prediction error, none where an earlier
-    verdict was only brought to the mode; what is ``left_out`` has no vectors and n-grams.
-    """
-
-    KIND = "gate"
-
-    verdict: Verdict
-    signals: tuple[tuple[float | None, ...], ...] = ()
 
 
 # -- undo ------------------------------------------------------------------------------------------
