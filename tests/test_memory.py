@@ -22,7 +22,7 @@ from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, ToolCal
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.ingest import recorder
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from tests.builders import make_draft, say, texts, turns
@@ -168,6 +168,20 @@ def test_entry_fields(home: Path, day: Day) -> None:
         [path] = (memory.folder / "episodic" / "host.main").glob("*.jsonl")
         assert path.name == "2026-01-06.jsonl"
         assert Entry.from_json(json.loads(path.read_bytes())) == entry
+
+
+@pytest.mark.parametrize("number", [10**5000, -(10**5000), 2**63], ids=["huge", "low", "2**63"])
+def test_no_integer_is_longer_than_sqlite_takes(home: Path, number: int) -> None:
+    """A huge number is an error that names its argument, though Python could not print it."""
+    with MemTier.open(home) as memory:
+        for call in (
+            lambda: memory.recall("fox", token_budget=number),
+            lambda: memory.recall("fox", k=number),
+            lambda: memory.knowledge.runs(limit=number),
+            lambda: memory.knowledge.search("fox", limit=number),
+        ):
+            with pytest.raises(MessageError, match="an integer of 64 bits at most"):
+                call()
 
 
 @pytest.mark.parametrize("messages", [[{"role": "alien", "content": "x"}], "text", [3], {"a": 1}])
@@ -400,7 +414,9 @@ def test_sessions_are_recorded_as_their_runs(home: Path, monkeypatch: pytest.Mon
             session_id=f"s{number % 3}",  # one session may come in parts
             observed_at=when + timedelta(hours=number),
             turns=tuple(
-                Turn(id=f"{turn}", run_id=f"r{number}", message=Message(role=role, content=text))
+                ImportedMessage(
+                    id=f"{turn}", run_id=f"r{number}", message=Message(role=role, content=text)
+                )
                 for turn, (role, text) in enumerate(
                     [("user", f"is fox {number} red?"), ("assistant", ""), ("assistant", "yes")]
                 )

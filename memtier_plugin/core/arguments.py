@@ -36,6 +36,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _PLAIN: Final = (str, int, float, bool, datetime, type(None))
+_INTEGER_BITS: Final = 63  # and a sign: what SQLite takes
 _SEVERAL: Final = (Collection, Iterable, Sequence)
 
 
@@ -180,6 +181,8 @@ def _check(name: str, value: object, kind: Any) -> None:
         if problem := kind.problem(value):
             raise MessageError(f"{name}: {problem}")
         return
+    if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
+        raise MessageError(f"{name}: expected an integer of {_INTEGER_BITS + 1} bits at most")
     if isinstance(value, Mapping):  # msgspec would build a dataclass of it
         raise MessageError(f"{name}: no mapping fits here, got {type(value).__name__}")
     try:

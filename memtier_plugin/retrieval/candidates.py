@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import chain
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from memtier_plugin.core import concurrency, plugins
 from memtier_plugin.core.results import Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
-from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.query import (
     ParsedQuery,
@@ -25,7 +26,15 @@ from memtier_plugin.retrieval.query import (
     Viewer,
     requested_kinds,
 )
-from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows, lengths_of
+from memtier_plugin.retrieval.signals import (
+    DAY_SECONDS,
+    Adjacent,
+    Around,
+    Pool,
+    add_scaled,
+    adjacent_rows,
+    lengths_of,
+)
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
@@ -46,8 +55,7 @@ _NEWEST: Final = 20  # summaries that take part whatever their words, of all and
 Scores = dict[int, float]  # by row
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(Struct, frozen=True):
     """Another text to search for by its meaning, beside the query.
 
     Attributes:
@@ -96,8 +104,7 @@ class SearchView:
             raise DeadlineExceeded("the deadline has passed")
 
 
-@dataclass(frozen=True, slots=True)
-class _LinkedFacts:
+class _LinkedFacts(Struct, frozen=True):
     """The facts that take part, and the entries that they lead to."""
 
     best: Sequence[Candidate]  # without summaries and timelines
@@ -157,7 +164,7 @@ class PoolBuilder:
         if self.words.left_out:
             self.postings += self.reader.complete_match(self.words, self.scopes, [*rows, *more])
             self.lexical = self.fact_words.scores() | self.words.scores()
-        first = ranking.add_scaled(
+        first = add_scaled(
             by_row,
             self.lexical,
             by_ngrams,
@@ -269,7 +276,7 @@ class PoolBuilder:
         self, by_ngrams: Mapping[int, float], near: Mapping[int, float]
     ) -> _LinkedFacts:
         by_words = self.fact_words.scores()
-        strength = ranking.add_scaled({**by_words, **near}, by_words, near)
+        strength = add_scaled({**by_words, **near}, by_words, near)
         best = best_rows(strength, _FACTS)
         kinds = self._find_kinds([*best, *near, *by_ngrams])
         best = [row for row in best if row not in kinds]
@@ -289,7 +296,7 @@ class PoolBuilder:
             return kinds
         overviews, scopes, ordered = self.reader.overviews, self.fact_scopes, [*kinds]
         for span in self.query.spans:
-            start, end = span.start.timestamp() - ranking.DAY_SECONDS, span.end.timestamp()
+            start, end = span.start.timestamp() - DAY_SECONDS, span.end.timestamp()
             ordered += overviews.shelf_rows("summary", scopes, _NEWEST, start, end)
         ordered += [*overviews.shelf_rows("summary", scopes, _NEWEST), *rows]
         kinds = overviews.shelves_of(ordered)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
@@ -147,11 +149,12 @@ def collapse_duplicates(
     The newest stays, or the one of the time that the query names; it takes the best rank, and the
     sources of all.
     """
-    return [*map(merge_duplicates, group_duplicates(hits[:first], values)), *hits[first:]]
+    groups = group_duplicates(hits[:first], values)
+    merged = [group[0] if len(group) == 1 else merge_duplicates(group) for group in groups]
+    return [*merged, *hits[first:]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """A group of near-duplicate hits, with the tier and words of the first."""
 
     hits: list[Hit]
@@ -184,8 +187,11 @@ def group_duplicates(
     """
     groups: list[_Group] = []
     for hit in hits:
-        tier, words = hit.tier, _words(hit.text)
-        size, shelved = len(words), isinstance(hit.item, Fact) and hit.item.shelf != ""
+        tier, shelved = "", False
+        if isinstance(hit.item, Fact):
+            tier, shelved = hit.item.tier, hit.item.shelf != ""
+        words = _words(hit.item.text)
+        size = len(words)
         # Most pairs differ in length by more than a tenth, and are told apart at once.
         least, most = -(-9 * size // 10), 10 * size // 9
         for group in groups:
@@ -277,8 +283,6 @@ def _agree(first: str, second: str) -> bool:
 
 def merge_duplicates(group: Sequence[Hit]) -> Hit:
     """Return the hit that represents a group of near-duplicates."""
-    if len(group) == 1:
-        return group[0]
     newest = max(group, key=preference_key)
     # An assistant that repeats what it was told, or shown, is no further witness.
     witnesses = [hit for hit in group if hit is newest or not _is_assistants(hit)]

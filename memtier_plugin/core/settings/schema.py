@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Final, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar, cast
 
 from memtier_plugin.core.results import Depth, FloorLevel
 from memtier_plugin.core.structs import Record
@@ -194,18 +194,6 @@ class Consolidation(Record, frozen=True, kw_only=True):
     max_cost_per_day: Annotated[float, Within(0, 1_000_000)] = 0.0
 
 
-class Price(Protocol):
-    """The price of a model, per million tokens read and written."""
-
-    @property
-    def price_per_million_tokens(self) -> float:
-        """Of tokens read, and of those written where they have no price of their own."""
-
-    @property
-    def price_per_million_output_tokens(self) -> float:
-        """Of tokens written."""
-
-
 class HostModel(Record, frozen=True, kw_only=True):
     """The deadline and the price of the host's own model (`consolidation.model: host`)."""
 
@@ -223,7 +211,7 @@ class Summaries(Record, frozen=True, kw_only=True):
     working: bool = True
 
 
-class Regression(Record, frozen=True, kw_only=True):
+class RegressionSettings(Record, frozen=True, kw_only=True):
     """How much worse a change may make recall on the project's own history, and what is asked."""
 
     tolerance: Annotated[float, Within(0, 1)] = 0.02
@@ -326,7 +314,7 @@ class Settings(Record, frozen=True, kw_only=True):
     consolidation: Consolidation = Consolidation()
     host_model: HostModel = HostModel()
     summaries: Summaries = Summaries()
-    regression: Regression = Regression()
+    regression: RegressionSettings = RegressionSettings()
     facts: Facts = Facts()
     ask: Ask = Ask()
     resident: Resident = Resident()

@@ -8,10 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memtier_papers.hmo.settings import Priority
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import IndexTables, JobSpec, hookimpl
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import Record
 

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from memtier_papers.memtier.settings import Causes as CauseSettings
+from memtier_papers.memtier.settings import CauseSettings
 from memtier_papers.memtier.trials import report_uplift
 from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.events import CreditEvent, RecallEvent

@@ -29,7 +29,7 @@ class Paper(Record, frozen=True, kw_only=True):
     weights: PaperWeights = PaperWeights()
 
 
-class Causes(Record, frozen=True, kw_only=True):
+class CauseSettings(Record, frozen=True, kw_only=True):
     """Lines that are left out by chance, to measure what they do, and what follows from it."""
 
     withhold: Annotated[float, Within(0, 0.5)] = 0.0

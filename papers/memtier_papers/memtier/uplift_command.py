@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 
 from memtier_papers.memtier.causes import Causes
 from memtier_papers.memtier.retirement import Retirement
-from memtier_papers.memtier.settings import Causes as CauseSettings
+from memtier_papers.memtier.settings import CauseSettings
 from memtier_papers.memtier.trials import LineUplift
 from memtier_papers.memtier.uplift import LEAST_RUNS, Uplift
 from memtier_plugin.cli.completion import complete_items

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memtier_papers.true_memory.settings import Gate, MadeUpAnswers, People, Rerank, Rrf
-from memtier_plugin.core.event_lines import EventPayload
+from memtier_papers.true_memory.settings import Gate, MadeUpAnswers, PeopleSettings, Rerank, Rrf
 from memtier_plugin.core.hookspecs import IndexTables, JobSpec, OverviewKind, hookimpl
+from memtier_plugin.core.records import EventPayload
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import Record
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 @hookimpl
 def memtier_settings() -> Mapping[type[Record], str]:
     """Return the settings of what this paper has."""
-    return {Rrf: "rrf", Rerank: "rerank", People: "people", Gate: "gate", MadeUpAnswers: "ask"}
+    return {
+        Rrf: "rrf",
+        Rerank: "rerank",
+        PeopleSettings: "people",
+        Gate: "gate",
+        MadeUpAnswers: "ask",
+    }
 
 
 @hookimpl
@@ -122,7 +128,7 @@ def memtier_warm_up(settings: Settings) -> None:
 @hookimpl
 def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
     """Return the profiles of people, where `people.profiles` is on."""
-    if not settings.of(People).profiles:
+    if not settings.of(PeopleSettings).profiles:
         return []
     from memtier_papers.true_memory.profiles import RELATION, PeopleReader
 
@@ -132,7 +138,7 @@ def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
 @hookimpl
 def memtier_find_overviews(query: Any, search: Any) -> Mapping[int, str]:
     """Return the profiles of the people that a question names, where `people.profiles` is on."""
-    if not search.settings.of(People).profiles:
+    if not search.settings.of(PeopleSettings).profiles:
         return {}
     from memtier_papers.true_memory.profile_search import find_profiles
 

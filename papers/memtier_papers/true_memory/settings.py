@@ -27,7 +27,7 @@ class Rerank(Record, frozen=True, kw_only=True):
         return self.model != "none"
 
 
-class People(Record, frozen=True, kw_only=True):
+class PeopleSettings(Record, frozen=True, kw_only=True):
     """Whether profiles of people are written, and recalled by questions about somebody."""
 
     profiles: bool = False

@@ -6,10 +6,9 @@ import json
 from collections.abc import Collection
 from typing import Any, Final, Literal
 
-from memtier_plugin.core.event_lines import StateEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.hookspecs import IndexTables
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import JournalEvent, StateEvent
 from memtier_plugin.storage.index.records import to_utf8, to_utf8_all
 
 Verdict = Literal["admitted", "rejected", "left_out"]
