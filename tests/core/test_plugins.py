@@ -9,12 +9,12 @@ import sys
 import textwrap
 import threading
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pluggy
 import pytest
+from msgspec.structs import replace
 
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.settings.schema import Settings
