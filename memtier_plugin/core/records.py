@@ -348,6 +348,11 @@ class StateEvent(EventPayload, frozen=True, kw_only=True):
 
     items: tuple[str, ...]
 
+    @property
+    def words_only(self) -> bool | None:
+        """Whether its items are found by their words alone from now on; None changes nothing."""
+        return None
+
 
 class Withholding(EventRecord, frozen=True, kw_only=True):
     """The lottery of a recall: each of its lines might have been withheld with probability ``p``.

@@ -22,6 +22,7 @@ from memtier_papers.hmo.formula import MAX_RECENT
 from memtier_papers.hmo.importance import parse_importance
 from memtier_papers.hmo.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
 from memtier_papers.hmo.plugin import prioritiser_of
+from memtier_papers.hmo.settings import Priority
 from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core.events import payload_of
 from memtier_plugin.lifecycle.selection import Selection
@@ -430,7 +431,7 @@ def test_a_history_without_scores(home: Path) -> None:
     seconds: list[float] = []
     with opened(home) as memory:
         memory.catch_up()
-        settings = memory.settings.priority
+        settings = memory.settings.of(Priority)
         while True:
             started = time.process_time()
             report = prioritiser_of(memory).run()

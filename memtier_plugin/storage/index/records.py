@@ -65,7 +65,7 @@ class RecordReader:
         stored, untouched = {}, State()
         for row, tier, data, owner, path, line, *state in self._db.execute(
             f"""SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
-                       superseded_by, valid_to, reviewed, reverted, private, gate
+                       superseded_by, valid_to, reviewed, reverted, private, states.words_only
                 FROM items JOIN files ON files.id = file LEFT JOIN states ON item = items.id
                 WHERE {condition} ORDER BY row""",  # noqa: S608
             (values,),
@@ -125,7 +125,7 @@ def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
     keys = to_utf8_all(ids)
     rows = connection.execute(
         """SELECT item, weight, promoted, forgotten, superseded_by, valid_to, reviewed, reverted,
-                  private, gate
+                  private, words_only
            FROM states WHERE item IN (SELECT value FROM json_each(?))""",
         (json.dumps(keys),),
     )
@@ -134,7 +134,7 @@ def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
 
 
 def _state(row: Sequence[Any]) -> State:
-    weight, promoted, forgotten, by, until, reviewed, reverted, private, gate = row
+    weight, promoted, forgotten, by, until, reviewed, reverted, private, words_only = row
     return State(
         float(weight),
         bool(promoted),
@@ -144,7 +144,7 @@ def _state(row: Sequence[Any]) -> State:
         reviewed,
         bool(reverted),
         bool(private),
-        gate,
+        bool(words_only),
     )
 
 

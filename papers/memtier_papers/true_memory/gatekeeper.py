@@ -8,17 +8,15 @@ scope.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from memtier_papers.true_memory import gate
-from memtier_plugin.core.events import GateEvent, Verdict
+from memtier_papers.true_memory.settings import Gate, GateMode
+from memtier_papers.true_memory.verdicts import GateEvent, Verdict, VerdictReader
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.records import Entry
-from memtier_plugin.core.settings.schema import GateMode
 from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
@@ -33,21 +31,6 @@ _DUE: Final[Mapping[GateMode, tuple[str, ...]]] = {
 }
 
 Signals = tuple[float, float, float | None]  # novelty, salience, prediction error
-
-
-def _backlog(verdicts: Sequence[str], limit: int, index: Any) -> list[tuple[str, str]]:
-    """Return the oldest entries with one of these verdicts of the gate, or none ("").
-
-    Only what a user or an assistant said is judged.
-    """
-    rows = index.execute(
-        """SELECT items.id, coalesce(gate, '') FROM items LEFT JOIN states ON item = items.id
-           WHERE tier = 'episodic' AND indexed AND role IN ('user', 'assistant')
-             AND coalesce(gate, '') IN (SELECT value FROM json_each(?))
-           ORDER BY observed, items.id LIMIT ?""",
-        (json.dumps(verdicts), limit),
-    )
-    return [(str(identity), str(verdict)) for identity, verdict in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +60,15 @@ class Gatekeeper:
             IndexProblem: the index cannot be read.
         """
         judged = rejected = 0
-        mode = self._store.settings.gate.mode
+        mode = self._store.settings.of(Gate).mode
         if self._store.paused or mode == "off":
             return GateReport()
         with self._store.exclusive("gate", 0.0):
             while judged < limit and not stop():
                 self._store.catch_up_all()
                 with self._store.session() as reader:
-                    due = reader.plugin_tables(
-                        partial(_backlog, _DUE[mode], min(BATCH, limit - judged))
-                    )
+                    waiting = reader.plugin_tables(VerdictReader)
+                    due = waiting.backlog(_DUE[mode], min(BATCH, limit - judged))
                     if not due:
                         return GateReport(judged, rejected)
                     verdicts = [self._judge(mode, identity, verdict) for identity, verdict in due]

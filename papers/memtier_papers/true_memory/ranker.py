@@ -9,9 +9,10 @@ from itertools import chain
 from typing import Any, Final
 
 from memtier_papers.true_memory import fused_search
+from memtier_papers.true_memory.settings import Rrf
 from memtier_papers.true_memory.surprise import fingerprints, line_surprise
 from memtier_plugin.core.records import Entry
-from memtier_plugin.core.settings.schema import Rrf, Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.candidates import best_rows
 from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from memtier_plugin.retrieval.signals import Pool
@@ -28,7 +29,7 @@ class FusedRanker(Ranker):
 
     def size(self, settings: Settings) -> Rrf:
         """Return the k and the token budget of `rrf`."""
-        return settings.rrf
+        return settings.of(Rrf)
 
     def weights(self, settings: Settings, model: str | None) -> dict[str, float]:
         """Return what each ranking counts (True Memory, eq. 3)."""
