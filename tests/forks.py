@@ -25,6 +25,8 @@ from contextlib import suppress
 from inspect import signature
 from typing import Any, Final
 
+from memtier_plugin.core import fault_injection
+
 _PACKAGES: Final = (
     "core text trust storage.ledger retrieval ingest facts credit operations lifecycle"
 )
@@ -33,7 +35,7 @@ _MOST: Final = 1_000_000  # bytes of a request
 
 
 class Forked(subprocess.Popen[Any]):
-    """As `subprocess.Popen([sys.executable, *arguments])` for `-c` and `-m`, but forked."""
+    """As `subprocess.Popen([sys.executable, *arguments])` but forked, with `-c`, `-m` or a file."""
 
     _server: socket.socket | None = None
     _owner = 0
@@ -153,6 +155,7 @@ def _become(request: dict[str, Any]) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    fault_injection.arm(*(os.environ.get(name, "") for name in fault_injection.VARIABLES))
     if "PYTHONFAULTHANDLER" in os.environ:
         faulthandler.enable()
     sys.path[:0] = [""] + [
@@ -167,7 +170,10 @@ if __name__ == "__main__":
     _become(_request)
     _kind, _code, *_rest = _request["arguments"]
     sys.argv = [_kind, *_rest]
-    if _kind == "-m":
+    if not _kind.startswith("-"):
+        sys.argv[1:] = [_code, *_rest]
+        runpy.run_path(_kind, run_name="__main__")
+    elif _kind == "-m":
         runpy.run_module(_code, run_name="__main__", alter_sys=True)
     else:
         sys.modules["__main__"] = _main = types.ModuleType("__main__")

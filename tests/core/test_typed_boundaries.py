@@ -209,6 +209,7 @@ def test_an_argument_that_there_is_not(memory: MemTier, call: str) -> None:
             getattr(memory, call)()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     [

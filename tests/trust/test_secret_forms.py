@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import cast
 
@@ -137,10 +138,10 @@ def test_no_form_reaches_the_disk(tmp_path: Path) -> None:
     home = tmp_path / "home"
     forms = [form for form in secret_forms(7) if form.group != "access"]
     with MemTier.open(home, "p", "host.main") as memory:
-        roles = ("user", "assistant", "tool")
-        messages = [{"role": role, "content": form.text} for form in forms for role in roles]
+        roles = cycle(("user", "assistant", "tool"))
+        messages = [{"role": next(roles), "content": form.text} for form in forms]
         memory.end_run(messages, session_id="s", run_id="r")
-        for form in forms[::8]:
+        for form in forms[::16]:
             memory.recall(form.text, session_id="s", run_id="r2", purpose="inject")
         memory.remember(forms[-1].text)
     disk = on_disk(home)
