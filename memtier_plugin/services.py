@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import EndpointError
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import Entry, UsageEvent
 from memtier_plugin.core.results import RecallRequest
-from memtier_plugin.core.upkeep_events import UsageEvent
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.project import Project
 from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
@@ -64,13 +63,13 @@ class Services(Project):
 
     def warm_up(self) -> None:
         """Prepare for the first prompt, which else takes eight times as long; journals nothing."""
-        from memtier_plugin.retrieval import reranking
+        from memtier_plugin.core import plugins
 
         embedder = self.store.embedder
         if isinstance(embedder, RemoteEmbedder):
             with suppress(EndpointError):  # the first recall's label says why it uses words only
                 embedder.warm_up()
-        reranking.warm_up(self.settings)
+        plugins.warm_up(self.settings)
         with self.store.session():
             text = self._recaller.redact("Where was it last?")
             self._recaller.plan(text, self.viewer(None), RecallRequest(purpose="inject"))

@@ -34,12 +34,13 @@ import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import yaml
+from msgspec import structs
 
 from memtier_bench.datasets import (
     Conversation,
@@ -245,7 +246,9 @@ def _plan(
 def judged_query(query: QueryEvidence, text: str, hits: Sequence[Hit], asker: str) -> QueryEvidence:
     """Return the evidence of a query as the floor gets it."""
     kinds = prompt_kinds(text)
-    return replace(query, kinds=kinds, about_asker=is_about_asker(kinds, query, hits, asker))
+    return structs.replace(
+        query, kinds=kinds, about_asker=is_about_asker(kinds, query, hits, asker)
+    )
 
 
 def fit(
@@ -404,18 +407,18 @@ def main() -> None:
     fitter = Fitter([e for e in examples if e.is_judged and (e.query.model is None) == by_words])
     left_out = {name: fitter.fit_model(name) for name in fitter.sets}
     levels = fitter.choose_levels(left_out)
-    model = replace(fitter.fit_model(), levels=levels)
+    model = structs.replace(fitter.fit_model(), levels=levels)
     print("| | set | " + " | ".join(LOSSES) + " |")
     print("lost of own / silent of foreign / silent of generic (held out)")
     fitter.report("left out", left_out, levels)
     fitter.report("all sets", dict.fromkeys(fitter.sets, model), levels)
     print("lines left out, by their share of the best one's probability: gold | others")
     fitter.report_lines(model)
-    print(json.dumps(asdict(model), indent=1))
+    print(json.dumps(structs.asdict(model), indent=1))
     if options.write:
         path = Path(floor.__file__).with_name("floor.json")
         document = json.loads(path.read_text())
-        document["models"][options.model] = asdict(model)
+        document["models"][options.model] = structs.asdict(model)
         path.write_text(json.dumps(document, indent=1) + "\n")
 
 

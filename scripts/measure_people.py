@@ -20,9 +20,9 @@ from memtier_bench.intervals import wilson_interval
 from memtier_bench.metrics import recall_at
 from memtier_bench.progress import no_progress
 from memtier_bench.retrieval import BenchRun
+from memtier_papers.true_memory.style import StyleVector
 from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.memory import MemTier
-from memtier_plugin.text.speech import StyleVector
 
 # Numbers of the questions in each conversation: traits, tastes, interests, beliefs.
 ASKED: Final[Mapping[str, Sequence[int]]] = {

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 import memtier_plugin
 from memtier_bench.datasets import Conversation, DatasetQuestion
 from memtier_bench.metrics import latency_percentiles, mean
@@ -248,7 +250,7 @@ def _raw_cut_arm(
     asker = Viewer(memory.agent_id, None, False, question.at or datetime.now(UTC))
     offer = recaller.plan(question.text, asker, RecallRequest(depth="raw")).block
     routing = RoutingInput(question.text, offer.hits, {}, lambda text: (), {})
-    hits, block = replace(offer, hits=select_from_log(routing).hits).fill("0" * 26)
+    hits, block = structs.replace(offer, hits=select_from_log(routing).hits).fill("0" * 26)
     seconds = time.perf_counter() - started
     return _arm_result(question, recorded, hits, count_tokens(block), seconds)
 

@@ -30,7 +30,7 @@ from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAns
 from memtier_plugin.answering.store_search import StoreSearch
 from memtier_plugin.answering.write_back import FindingWriter
 from memtier_plugin.core import plugins
-from memtier_plugin.core.errors import CapReached, EndpointError, RerankUnavailable
+from memtier_plugin.core.errors import NOT_RERANKED, CapReached, EndpointError, RerankUnavailable
 from memtier_plugin.core.events import AskEvent
 from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.hookspecs import AskMode
@@ -41,7 +41,6 @@ from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.reranking import NOT_RERANKED, order_pages
 from memtier_plugin.retrieval.session import FollowUp, FollowUpBudget
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
@@ -51,7 +50,6 @@ from memtier_plugin.text.passages import select_passage
 EXTRACTIVE_LINES: Final = 5  # of an answer without a model
 EXTRACTIVE: Final = "extractive"
 NOTHING: Final = "Nothing about this is stored."
-_RERANK_SECONDS: Final = 30.0  # for the pages of a question, which waits for a model anyway
 MIN_SHARE: Final = 0.5  # of the best line's probability, for a line to be quoted
 
 
@@ -372,15 +370,17 @@ class Answerer:
         return _distinct(findings)
 
     def _rerank_pages(self, inquiry: _Inquiry, linked: list[Page], pages: PageReader) -> list[Page]:
-        """Return pages in the order of `rerank.model`, if there is one, else as they are."""
+        """Return pages in the order of a plugin, if there is one, else as they are."""
         settings, started = self._store.settings, time.monotonic()
-        if not settings.rerank.is_on:
-            return linked
-        name, question = "rerank pages", self._recaller.redact(inquiry.text)
+        name, redact = "rerank pages", self._recaller.redact
         try:
-            linked = order_pages(question, linked, pages, settings, _RERANK_SECONDS)
+            ordered = plugins.order_pages(inquiry.text, linked, pages, settings, redact)
         except RerankUnavailable as error:
             name = f"pages {NOT_RERANKED}: {error}"
+        else:
+            if ordered is None:
+                return linked
+            linked = [*ordered]
         ms = (time.monotonic() - started) * 1000
         inquiry.steps.append(Step(name=name, ms=ms, read=len(linked)))
         return linked

@@ -41,6 +41,7 @@ Catch the base class to handle all of them::
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 
 class MemTierError(Exception):
@@ -134,6 +135,9 @@ class BadAnswer(MemTierError):
 
 class EmbeddingUnavailable(MemTierError):
     """The vector of a text is not available now; recalls go on by words."""
+
+
+NOT_RERANKED: Final = "not reranked"  # in the label of a recall that kept the first order
 
 
 class RerankUnavailable(MemTierError):

@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 import pluggy
 
 if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
-    from memtier_plugin.core.event_lines import EventPayload
-    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.records import (
+        Entry,
+        EventPayload,
+        Fact,
+        FactDraft,
+        JournalEvent,
+        Origin,
+        Source,
+    )
     from memtier_plugin.core.results import (
         Hit,
         PromptAddition,
@@ -112,10 +119,50 @@ class ModelPass(NamedTuple):
             (`memtier_plugin.facts.extraction.llm.ChatExtractor`).
         judge: makes what relates a new fact to known ones by a model
             (`memtier_plugin.facts.model_judgement.ChatEvolution`).
+        look_again: takes the model, drafts as they were verified and their entries by id; returns
+            the drafts as they are to be, and the model's reply if it was asked.
     """
 
     extractor: Callable[[Any, int], Any]
     judge: Callable[[Any], Any]
+    look_again: Callable[[Any, Sequence[Any], Mapping[str, Entry]], tuple[list[Any], Any]] | None
+
+
+class OverviewText(NamedTuple):
+    """What a recall shows of an overview: its text, and the lines and facts that it shows."""
+
+    text: str
+    sources: tuple[Source, ...]
+    origin: Origin
+
+
+class Overview(NamedTuple):
+    """Something that a plugin sums up for one agent and sender.
+
+    Attributes:
+        subject: what it is about.
+        value: what it is made of; another value makes a new text.
+        at: since when it holds.
+        write: returns its text; None where there is nothing to say.
+    """
+
+    agent: str
+    sender: str
+    subject: str
+    value: str
+    at: datetime
+    write: Callable[[], OverviewText | None]
+
+
+class OverviewKind(NamedTuple):
+    """A kind of overviews, kept as facts of a relation.
+
+    Attributes:
+        list_due: yields those that a store (`memtier_plugin.storage.store.Store`) should have.
+    """
+
+    relation: str
+    list_due: Callable[[Any], Iterable[Overview]]
 
 
 class IndexTables(NamedTuple):
@@ -205,12 +252,37 @@ def memtier_model_pass(settings: Settings) -> ModelPass | None:
 
 @hookspec(firstresult=True)
 def memtier_rerank(
-    query: str, hits: Sequence[Hit], deadline: float, settings: Settings
+    query: str,
+    hits: Sequence[Hit],
+    deadline: float,
+    settings: Settings,
+    redact: Callable[[str], str],
 ) -> Sequence[Hit] | None:
     """Return the ranked hits, the best hundred, in another order, or None to leave them.
 
-    Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``.
+    Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``; ``redact``
+    masks secrets in a text that leaves the machine.  A plugin that has no answer in time raises
+    `RerankUnavailable`; the recall's label then says so.
     """
+
+
+@hookspec(firstresult=True)
+def memtier_order_pages(
+    question: str,
+    pages: Sequence[Any],
+    reader: Any,
+    settings: Settings,
+    redact: Callable[[str], str],
+) -> Sequence[Any] | None:
+    """Return the pages that `ask` reads in another order, or None; as `memtier_rerank`.
+
+    ``reader`` returns the lines of a page (`memtier_plugin.retrieval.hits.PageReader.hits_on`).
+    """
+
+
+@hookspec
+def memtier_warm_up(settings: Settings) -> None:
+    """Prepare for the first prompt, such as by loading a model."""
 
 
 @hookspec(firstresult=True)
@@ -246,7 +318,7 @@ def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | N
     """Fill the block of a recall's plan otherwise than by rank, or return None.
 
     Returns the injected hits, the block's text, and what the journal keeps of it
-    (`memtier_plugin.core.upkeep_events.Withholding`) or None.
+    (`memtier_plugin.core.records.Withholding`) or None.
     """
 
 
@@ -322,6 +394,30 @@ def memtier_index_tables() -> Sequence[IndexTables]:
 @hookspec
 def memtier_ask_modes() -> Mapping[str, AskMode]:
     """Return ways of searching for the answer of a question, by the value of `ask.mode`."""
+
+
+@hookspec
+def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
+    """Return kinds of overviews to write beside summaries and timelines."""
+
+
+@hookspec
+def memtier_find_overviews(query: Any, search: Any) -> Mapping[int, str]:
+    """Return the overviews that a query asks for, as rows of the index and their kinds.
+
+    ``query`` is a `memtier_plugin.retrieval.query.ParsedQuery`, ``search`` what it is asked of
+    (`memtier_plugin.retrieval.candidates.SearchView`).
+    """
+
+
+@hookspec(firstresult=True)
+def memtier_annotate(hits: Sequence[Hit]) -> Sequence[Hit] | None:
+    """Return the hits of a recall with notes for the reader, in the same order, or None."""
+
+
+@hookspec(firstresult=True)
+def memtier_profiles(store: Any, name: str | None) -> Sequence[Any] | None:
+    """Return what is known of the people of a project, or of those of a name (`memtier people`)."""
 
 
 @hookspec

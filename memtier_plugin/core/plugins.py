@@ -10,11 +10,10 @@ import functools
 import importlib
 import inspect
 import logging
-import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -28,7 +27,8 @@ import pluggy
 
 from memtier_plugin.core import hookspecs
 from memtier_plugin.core.entry_points import COMMANDS_GROUP, find_entry_points, load_entry_point
-from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.errors import RerankUnavailable, SettingsError
+from memtier_plugin.core.hook_answers import CHECKS
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
     AskMode,
@@ -37,11 +37,11 @@ from memtier_plugin.core.hookspecs import (
     IndexTables,
     JobSpec,
     ModelPass,
+    OverviewKind,
 )
 
 if TYPE_CHECKING:
-    from memtier_plugin.core.event_lines import EventPayload
-    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.records import Entry, EventPayload, Fact, FactDraft, JournalEvent
     from memtier_plugin.core.results import Hit, RecallRequest, Signal
     from memtier_plugin.core.settings.schema import Settings
 
@@ -51,7 +51,7 @@ HOST_HANDLERS: Final = (
     "memtier_plugin.hooks.agent_end",
     "memtier_plugin.hooks.sessions",
 )
-SHIPPED_PLUGINS: Final = ("memtier_plugin.retrieval.reranking", "memtier_plugin.telemetry.watch")
+SHIPPED_PLUGINS: Final = ("memtier_plugin.telemetry.watch",)
 
 _log = logging.getLogger("memtier")
 _lock = threading.RLock()
@@ -241,24 +241,45 @@ def tell_written(
         hook(home=home, project=project, records=records, ms=ms, settings=settings)
 
 
-def may_rerank(settings: Settings) -> bool:
-    """Tell whether a model is configured that orders hits, or a plugin may do so."""
-    others = len(_extensions().hook.memtier_rerank.get_hookimpls()) > 1  # than the shipped one
-    return others or settings.rerank.is_on
-
-
 def rerank_hits(
-    query: str, hits: Sequence[Hit], deadline: float, settings: Settings
+    query: str,
+    hits: Sequence[Hit],
+    deadline: float,
+    settings: Settings,
+    redact: Callable[[str], str] = str,
 ) -> Sequence[Hit]:
     """Return the hits in the order of the first plugin that reranks them, else as they are.
 
     Raises:
-        RerankUnavailable: the shipped one is configured, and had no answer in time.
+        RerankUnavailable: a plugin had no answer in time.
     """
     answer = _extensions().hook.memtier_rerank(
-        query=query, hits=hits, deadline=deadline, settings=settings
+        query=query, hits=hits, deadline=deadline, settings=settings, redact=redact
     )
     return hits if answer is None else cast("Sequence[Hit]", answer)
+
+
+def order_pages(
+    question: str,
+    pages: Sequence[Any],
+    reader: Any,
+    settings: Settings,
+    redact: Callable[[str], str],
+) -> Sequence[Any] | None:
+    """Return pages in the order of the first plugin that reads them for a question; else None.
+
+    Raises:
+        RerankUnavailable: a plugin had no answer in time.
+    """
+    answer = _extensions().hook.memtier_order_pages(
+        question=question, pages=pages, reader=reader, settings=settings, redact=redact
+    )
+    return cast("Sequence[Any] | None", answer)
+
+
+def warm_up(settings: Settings) -> None:
+    """Have plugins prepare for the first prompt."""
+    _extensions().hook.memtier_warm_up(settings=settings)
 
 
 def find_commands() -> dict[str, CommandSpec]:
@@ -296,6 +317,38 @@ def find_services() -> dict[str, Callable[[Any], Any]]:
 def find_index_tables() -> list[IndexTables]:
     """Return the tables that plugins keep in the index."""
     return [tables for answer in _extensions().hook.memtier_index_tables() for tables in answer]
+
+
+def find_overviews(settings: Settings) -> list[OverviewKind]:
+    """Return the kinds of overviews that plugins write."""
+    answers = _extensions().hook.memtier_overviews(settings=settings)
+    return [kind for answer in answers for kind in answer]
+
+
+def find_overview_rows(query: Any, search: Any) -> dict[int, str]:
+    """Return the overviews of plugins that a query asks for, by row of the index their kind."""
+    answers = _extensions().hook.memtier_find_overviews(query=query, search=search)
+    return {row: kind for answer in answers for row, kind in answer.items()}
+
+
+def annotate_hits(hits: list[Hit]) -> list[Hit]:
+    """Return the hits of a recall with the notes of plugins."""
+    noted = _extensions().hook.memtier_annotate(hits=hits)
+    return hits if noted is None else [*noted]
+
+
+def find_profiles(store: Any, name: str | None) -> Sequence[Any]:
+    """Return what plugins know of the people of a project.
+
+    Raises:
+        SettingsError: no plugin knows of people.
+    """
+    profiles = _extensions().hook.memtier_profiles(store=store, name=name)
+    if profiles is None:
+        raise SettingsError(
+            "profiles of people need a package that is missing: pip install memtier-papers"
+        )
+    return cast("Sequence[Any]", profiles)
 
 
 def find_embedder() -> Embedder | None:
@@ -361,7 +414,7 @@ def _register(manager: pluggy.PluginManager, name: str, plugin: Any) -> None:
 
 def _guard(plugin: str, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
     names = tuple(inspect.signature(function).parameters)
-    check = _CHECKS.get(hook)
+    check = CHECKS.get(hook)
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
@@ -370,92 +423,10 @@ def _guard(plugin: str, hook: str, function: Callable[..., Any]) -> Callable[...
             if answer is None or check is None:
                 return answer
             return check(answer, dict(zip(names, arguments, strict=False)))
+        except RerankUnavailable:  # for the label of the recall
+            raise
         except Exception as error:  # foreign code, it may raise anything
             record_failure(plugin, hook, error)
             return None
 
     return call
-
-
-def _check_spans(answer: Iterable[Any], given: Mapping[str, Any]) -> list[tuple[int, int, str]]:
-    spans = [(int(start), int(end), str(kind)) for start, end, kind in answer]
-    for start, end, kind in spans:
-        if not 0 <= start < end <= len(given["text"]):
-            raise ValueError(f"span {(start, end, kind)!r} is outside the text")
-    return spans
-
-
-def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Signal]:
-    from memtier_plugin.core.results import Signal
-
-    signals = list(answer)
-    for signal in signals:
-        if not isinstance(signal, Signal):
-            raise TypeError(f"{signal!r} is not a Signal")
-        if len(signal.values) != len(given["items"]):
-            raise ValueError(
-                f"signal {signal.name!r} has {len(signal.values)} values "
-                f"for {len(given['items'])} items"
-            )
-        if not math.isfinite(signal.weight) or not all(0 <= v <= 1 for v in signal.values):
-            raise ValueError(f"signal {signal.name!r} has a value that is not in [0, 1]")
-    return signals
-
-
-def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[FactDraft]:
-    from memtier_plugin.core.records import FactDraft  # here: hosts import this without msgspec
-    from memtier_plugin.core.structs import check_fields
-
-    drafts = list(answer)
-    for draft in drafts:
-        if not isinstance(draft, FactDraft):
-            raise TypeError(f"{draft!r} is not a FactDraft")
-        check_fields(draft)
-    return drafts
-
-
-def _check_hits(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Hit]:
-    hits = list(answer)
-    offered = {hit.id for hit in given["hits"]}
-    seen = [hit.id for hit in hits]
-    if not offered.issuperset(seen) or len(seen) != len(set(seen)):
-        raise ValueError("the reranked hits are not all among those given, or one occurs twice")
-    return hits
-
-
-def _check_embedder(answer: Any, _given: Mapping[str, Any]) -> Embedder:
-    if not isinstance(answer, Embedder):
-        raise TypeError(f"{answer!r} is not an Embedder (name, dimensions, encode)")
-    return answer
-
-
-def _check_commands(answer: Any, _given: Mapping[str, Any]) -> dict[str, CommandSpec]:
-    commands = {str(name): spec for name, spec in dict(answer).items()}
-    if not all(isinstance(spec, CommandSpec) for spec in commands.values()):
-        raise TypeError("a command is not a CommandSpec (module, help, section, examples)")
-    return commands
-
-
-def _check_jobs(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[JobSpec]:
-    jobs = list(answer)
-    if not all(isinstance(job, JobSpec) for job in jobs):
-        raise TypeError("a job is not a JobSpec (name, group, run)")
-    return jobs
-
-
-def _check_model_pass(answer: Any, _given: Mapping[str, Any]) -> ModelPass:
-    if not isinstance(answer, ModelPass):
-        raise TypeError("a way to ask a model is not a ModelPass (extractor, judge)")
-    return answer
-
-
-_CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
-    "memtier_commands": _check_commands,
-    "memtier_embedder": _check_embedder,
-    "memtier_redact": _check_spans,
-    "memtier_signals": _check_signals,
-    "memtier_extract": _check_drafts,
-    "memtier_jobs": _check_jobs,
-    "memtier_model_pass": _check_model_pass,
-    "memtier_rerank": _check_hits,
-}

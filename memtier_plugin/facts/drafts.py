@@ -21,10 +21,9 @@ from memtier_plugin.facts.extraction import experiences
 from memtier_plugin.facts.extraction.corrections import find_denials
 from memtier_plugin.facts.extraction.experiences import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatExtractor
-from memtier_plugin.facts.model_judgement import ChatEntailment, ChatEvolution, is_liftable, lift
+from memtier_plugin.facts.model_judgement import ChatEvolution
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
-from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.trust import external_text, origins
@@ -34,11 +33,11 @@ from memtier_plugin.trust.external_text import ExternalText
 CONFIDED: Final = "told in confidence"  # why an entry is not read
 
 _CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # nobody's words follow
-_CONTEXT: Final = 60  # characters before a quote, which may report a correction
+CONTEXT: Final = 60  # characters before a quote, which may report a correction
 _EARLIER: Final = 500  # newest entries of a session that are looked at for strangers' text
 _OWN_SHARE: Final = 0.5  # of a draft's words, more than which must be the user's
 _NO_RIGHTS: Final = AgentRights()
-_BY_JSON: Final = ModelPass(ChatExtractor, ChatEvolution)
+_BY_JSON: Final = ModelPass(ChatExtractor, ChatEvolution, None)
 
 
 @dataclass(slots=True)
@@ -149,8 +148,11 @@ class DraftBuilder:
             batch.tokens += answer.prompt_tokens + answer.completion_tokens
             batch.cost += answer.cost
             checked = [verify_claim(claim, group, made_by) for claim in answer.claims]
-            if settings.second_look:
-                checked = _look_again(checked, by_id, model, batch)
+            if how.look_again:
+                checked, reply = how.look_again(model, checked, by_id)
+                if reply:
+                    batch.tokens += reply.prompt_tokens + reply.completion_tokens
+                    batch.cost += model.cost(reply)
             self._add_accepted(checked, by_id, batch)
         if not (batch.problem or batch.waits):
             self._ask_for_decisions(batch, how.judge(model))
@@ -187,7 +189,7 @@ class DraftBuilder:
         )
         batch.rejected.update(rejected)
         for draft in accepted:
-            batch.contexts[len(batch.drafts)] = _quote_context(draft, entries)
+            batch.contexts[len(batch.drafts)] = quote_context(draft, entries)
             batch.drafts.append(draft)
 
     def _ask_for_decisions(self, batch: DraftBatch, judge: ChatEvolution) -> None:
@@ -323,7 +325,7 @@ def _check_own(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Re
     """
     if not draft.sources or not draft.value.strip():
         return Rejection("no source or value", _claim_of(draft))
-    if _quoted_entry(draft, entries) is None:
+    if quoted_entry(draft, entries) is None:
         return Rejection("quote not found", _claim_of(draft))
     return draft
 
@@ -353,7 +355,7 @@ def _verify_plugin_draft(draft: FactDraft, entries: Mapping[str, Entry]) -> Fact
     return checked
 
 
-def _quoted_entry(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
+def quoted_entry(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
     """Return the entry in which a draft's quote is at its span."""
     if draft.span is None or not draft.quote.strip():
         return None
@@ -367,55 +369,16 @@ def _quoted_entry(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | Non
 
 def _is_from_tool_arguments(draft: FactDraft, entries: Mapping[str, Entry]) -> bool:
     """Return whether a draft rests on a tool call's arguments, which nobody said."""
-    entry = _quoted_entry(draft, entries)
+    entry = quoted_entry(draft, entries)
     if entry is None or draft.span is None or draft.tier == "procedural":
         return False
     call = _CALL.search(entry.content) if entry.role == "assistant" else None
     return bool(call and call.start() < draft.span[1])
 
 
-def _look_again(
-    checked: Sequence[FactDraft | Rejection],
-    entries: Mapping[str, Entry],
-    model: ChatModel,
-    batch: DraftBatch,
-) -> list[FactDraft | Rejection]:
-    """Lift the drafts that wait for their wording alone and follow by the model's second look."""
-    judge = ChatEntailment(model)
-    waiting = [
-        (index, draft)
-        for index, draft in enumerate(checked)
-        if isinstance(draft, FactDraft) and is_liftable(draft)
-    ]
-    try:
-        looks, reply = judge.check(
-            [(draft.text, _source_line(draft, entries)) for _, draft in waiting]
-        )
-    except (CapReached, EndpointError):
-        return [*checked]  # they wait for review, as without a second look
-    if reply:
-        batch.tokens += reply.prompt_tokens + reply.completion_tokens
-        batch.cost += model.cost(reply)
-    lifted = [*checked]
-    for number, look in looks.items():
-        index, draft = waiting[number]
-        sources = [entries[source.entry] for source in draft.sources if source.entry in entries]
-        lifted[index] = lift(draft, sources, look, judge.prompt.hash)
-    return lifted
-
-
-def _source_line(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
-    """Return what a draft rests on, with who said it and when."""
-    entry = _quoted_entry(draft, entries)
-    if entry is None:
-        return draft.quote or ""
-    context = _quote_context(draft, entries) + entry.content[(draft.span or (0, 0))[1] :][:_CONTEXT]
-    return f"{entry.observed_at:%Y-%m-%d} {entry.speaker or 'the ' + entry.role}: {context}"
-
-
-def _quote_context(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
-    entry = _quoted_entry(draft, entries)
+def quote_context(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
+    entry = quoted_entry(draft, entries)
     if entry is None or draft.span is None:
         return ""
     start, end = draft.span
-    return entry.content[max(0, start - _CONTEXT) : end]
+    return entry.content[max(0, start - CONTEXT) : end]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.core.structs import Record
 from memtier_plugin.facts.persons import NAME
-from memtier_plugin.facts.summaries.profiles import MIN_LINES, PeopleReader, Profile
+from memtier_plugin.facts.summaries.selection import MIN_PERSON_LINES
 from memtier_plugin.retrieval.visibility import linked_groups
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
@@ -61,7 +62,7 @@ class People:
             for person in sorted(ids)
         ]
 
-    def profiles(self, name: str | None = None) -> list[Profile]:
+    def profiles(self, name: str | None = None) -> list[Any]:
         """Return what is known of the people who spoke often enough, by agent and sender.
 
         Args:
@@ -69,13 +70,14 @@ class People:
 
         Raises:
             NotFound: nobody of this name spoke often enough.
+            SettingsError: memtier-papers is not installed.
         """
         self._store.catch_up_all()
         name = "user" if name == THE_USER else name
         with self._store.session():
-            profiles = PeopleReader(self._store).profiles(name)
+            profiles = [*plugins.find_profiles(self._store, name)]
         if name is not None and not profiles:
-            raise NotFound(f"nobody called {name!r} has said {MIN_LINES} lines yet")
+            raise NotFound(f"nobody called {name!r} has said {MIN_PERSON_LINES} lines yet")
         return profiles
 
     def link(self, people: Iterable[str]) -> list[str]:

@@ -9,10 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.errors import (
-    MemTierError,
-    SettingsError,
-)
+from memtier_plugin.core.errors import NOT_RERANKED, MemTierError, SettingsError
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING, JournalEvent
@@ -28,7 +25,6 @@ from memtier_plugin.operations.background import (
 from memtier_plugin.operations.hook_marks import is_failing, read_hook_marks, silence_of
 from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state
 from memtier_plugin.providers.pricing import format_cost
-from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.storage.home_files import count_queued_runs
 from memtier_plugin.storage.index.vectors import COVERED_SHARE
 from memtier_plugin.storage.store import Store

@@ -124,9 +124,6 @@ class RequestFormat:
 
 _workers = WorkerPool("memtier-endpoint")
 
-_RERANK_FIELDS: Final = ("documents", "texts")
-_rerank_fields: dict[tuple[str, str], str] = {}  # what an endpoint calls them, as `_formats`
-
 # The format that each endpoint accepts, by address and model, for the life of the process.
 _formats: dict[tuple[str, str], RequestFormat] = {}
 
@@ -266,47 +263,6 @@ class EndpointClient:
 
         return self.request(create, attempts, seconds)
 
-    def rerank(
-        self,
-        model: str,
-        query: str,
-        texts: Sequence[str],
-        *,
-        seconds: float | None = None,
-    ) -> list[float]:
-        """Return one score for each text, by one attempt at ``/rerank``.
-
-        Cohere and Jina call the texts ``documents``, text-embeddings-inference ``texts``; what an
-        endpoint accepts is remembered.
-
-        Raises:
-            EndpointRefused: the endpoint rejects this request for good.
-            EndpointError: there was no usable answer.
-        """
-        known = _rerank_fields.get((self.endpoint.base_url, model))
-        fields = (known,) if known else _RERANK_FIELDS
-        started = time.monotonic()
-        for name in fields:
-            left = None if seconds is None else seconds - (time.monotonic() - started)
-            body = {"model": model, "query": query, name: list(texts)}
-            try:
-                scores = self._rerank(body, len(texts), left)
-            except EndpointRefused:
-                if name == fields[-1]:
-                    raise
-            else:
-                _rerank_fields[self.endpoint.base_url, model] = name
-                return scores
-        raise AssertionError("the last field returns or raises")
-
-    def _rerank(self, body: dict[str, Any], count: int, seconds: float | None) -> list[float]:
-        def create(client: OpenAI, limit: float) -> list[float]:
-            options: Any = {"timeout": limit}
-            answer = client.post("/rerank", cast_to=object, body=body, options=options)
-            return _rerank_scores(answer, count)
-
-        return self.request(create, 1, seconds)
-
     def request(
         self,
         create: Callable[[OpenAI, float], T],
@@ -381,16 +337,6 @@ def _embedding_reply(answer: Any, texts: Sequence[str]) -> EmbeddingReply:
         raise ValueError("a vector with a component that is no number")
     tokens = getattr(answer.usage, "prompt_tokens", None) if answer.usage else None
     return EmbeddingReply(vectors, int(tokens or sum(map(count_tokens, texts))))
-
-
-def _rerank_scores(answer: Any, count: int) -> list[float]:
-    """Return the scores of an answer in the order of the texts; check that each has one."""
-    rows = answer["results"] if isinstance(answer, Mapping) else answer
-    name = "relevance_score" if rows and "relevance_score" in rows[0] else "score"
-    scores = {int(row["index"]): float(row[name]) for row in rows}
-    if sorted(scores) != [*range(count)] or not all(map(math.isfinite, scores.values())):
-        raise ValueError(f"{len(scores)} scores for {count} texts, or one that is no number")
-    return [scores[index] for index in range(count)]
 
 
 def _call_text(call: Any) -> str:

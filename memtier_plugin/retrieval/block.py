@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.records import Entry, Fact, count_tokens
@@ -33,16 +34,14 @@ _ANSWERS: Final = 16  # held lines that are looked at for a tool's value
 _LINE_HEAD: Final = 10  # tokens of a line besides its text
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Struct, frozen=True):
     """The indexes chosen from a ranking, in its order, with the tokens granted to each."""
 
     chosen: tuple[tuple[int, int], ...]
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedLine:
+class RefusedLine(Struct, frozen=True):
     """The reason why a hit has no line in the block.
 
     ``needed`` and ``left`` are tokens: what its line costs, and what the lines before it left.
@@ -135,8 +134,7 @@ def passage_size(index: int, most: int, k: int, budget: int, *, even: bool = Fal
     return max(last, most * (_FIRST_SIXTHS - index) // 6)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockPlan:
+class BlockPlan(Struct, frozen=True):
     """The hits offered to a block, and its size.
 
     Attributes:

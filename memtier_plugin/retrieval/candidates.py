@@ -9,24 +9,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import chain
 from typing import Final
 
-from memtier_plugin.core import concurrency
+from msgspec import Struct
+from msgspec.structs import replace
+
+from memtier_plugin.core import concurrency, plugins
 from memtier_plugin.core.results import Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
-from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.query import (
     ParsedQuery,
     QueryVector,
     Viewer,
-    asks_character,
     requested_kinds,
 )
-from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows, lengths_of
+from memtier_plugin.retrieval.signals import (
+    DAY_SECONDS,
+    Adjacent,
+    Around,
+    Pool,
+    add_scaled,
+    adjacent_rows,
+    lengths_of,
+)
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
@@ -40,8 +48,6 @@ _REACH: Final = 4  # turns on either side that a window looks at
 _FACTS: Final = 80  # facts that take part in a ranking
 PIECES: Final = 200  # the nearest to the query, whose rows may become candidates
 _NEAREST: Final = 50  # of these the rows that become candidates
-_PROFILES: Final = 200  # the newest, among which names are looked for
-_NAMED: Final = 4  # profiles that one question opens
 _SPANS: Final = 4  # times of a question, of each of which ...
 _PER_SPAN: Final = 60  # ... so many rows take part, whatever their words
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
@@ -49,8 +55,7 @@ _NEWEST: Final = 20  # summaries that take part whatever their words, of all and
 Scores = dict[int, float]  # by row
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(Struct, frozen=True):
     """Another text to search for by its meaning, beside the query.
 
     Attributes:
@@ -99,8 +104,7 @@ class SearchView:
             raise DeadlineExceeded("the deadline has passed")
 
 
-@dataclass(frozen=True, slots=True)
-class _LinkedFacts:
+class _LinkedFacts(Struct, frozen=True):
     """The facts that take part, and the entries that they lead to."""
 
     best: Sequence[Candidate]  # without summaries and timelines
@@ -160,7 +164,7 @@ class PoolBuilder:
         if self.words.left_out:
             self.postings += self.reader.complete_match(self.words, self.scopes, [*rows, *more])
             self.lexical = self.fact_words.scores() | self.words.scores()
-        first = ranking.add_scaled(
+        first = add_scaled(
             by_row,
             self.lexical,
             by_ngrams,
@@ -272,7 +276,7 @@ class PoolBuilder:
         self, by_ngrams: Mapping[int, float], near: Mapping[int, float]
     ) -> _LinkedFacts:
         by_words = self.fact_words.scores()
-        strength = ranking.add_scaled({**by_words, **near}, by_words, near)
+        strength = add_scaled({**by_words, **near}, by_words, near)
         best = best_rows(strength, _FACTS)
         kinds = self._find_kinds([*best, *near, *by_ngrams])
         best = [row for row in best if row not in kinds]
@@ -287,31 +291,16 @@ class PoolBuilder:
 
     def _find_kinds(self, rows: Collection[int]) -> dict[int, str]:
         """Return which rows are summaries or timelines, first those of the times named."""
-        ordered = self._named_profiles()
+        kinds = plugins.find_overview_rows(self.query, self.search)
         if len(self.fact_scopes) == len(self.search.shared):
-            return dict.fromkeys(ordered, "profile")
-        overviews, scopes = self.reader.overviews, self.fact_scopes
+            return kinds
+        overviews, scopes, ordered = self.reader.overviews, self.fact_scopes, [*kinds]
         for span in self.query.spans:
-            start, end = span.start.timestamp() - ranking.DAY_SECONDS, span.end.timestamp()
+            start, end = span.start.timestamp() - DAY_SECONDS, span.end.timestamp()
             ordered += overviews.shelf_rows("summary", scopes, _NEWEST, start, end)
         ordered += [*overviews.shelf_rows("summary", scopes, _NEWEST), *rows]
         kinds = overviews.shelves_of(ordered)
         return {row: kinds[row] for row in ordered if row in kinds}
-
-    def _named_profiles(self) -> list[int]:
-        """Return the profiles of the people whom a question about somebody names."""
-        if not self.search.settings.people.profiles or not asks_character(self.query.text):
-            return []
-        viewer, reader = self.search.viewer, self.reader
-        scopes = reader.scopes(
-            viewer.agent, viewer.sender, read_all=viewer.read_all, shelf="profile"
-        )
-        rows = reader.overviews.shelf_rows("profile", scopes, _PROFILES) if scopes else []
-        people = {row: candidate.speaker or "" for row, candidate in self._by_row(rows).items()}
-        named = [row for row in rows if row in people and self.query.names(people[row])]
-        if not named and self.query.of_oneself:
-            named = [row for row in rows if len(rows) == 1 or people.get(row) == "user"]
-        return named[:_NAMED]
 
     def _sources(self, facts: Sequence[Candidate]) -> dict[int, list[int]]:
         """Return, for each fact, the rows of its entries that the viewer may see."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
@@ -89,30 +90,6 @@ def mark_ended(hits: Iterable[Hit], at: datetime) -> list[Hit]:
     return marked
 
 
-def mark_namesakes(hits: Iterable[Hit]) -> list[Hit]:
-    """Add a note to profiles of people who share a name, saying whose each is."""
-    hits = list(hits)
-    people: dict[str, tuple[str, str]] = {}  # by hit, the name and the sender
-    for hit in hits:
-        if isinstance(hit.item, Fact) and hit.item.shelf == "profile":
-            _, sender = hit.item.private_to or ("", "")
-            people[hit.id] = normalise(hit.item.subject)[0], sender
-    if len(people) < 2:
-        return hits
-    everybody = {*people.values()}
-    words = Counter(word for name, _ in everybody for word in {*name.split()})
-    names = Counter(name for name, _ in everybody)
-    marked = []
-    for hit in hits:
-        name, sender = people.get(hit.id, ("", ""))
-        count = max((words[word] for word in name.split()), default=0)
-        if count > 1:
-            whose = f": of {sender or 'the user'}" if names[name] > 1 else ""
-            hit = hit.with_note(f"one of {count} of that name{whose}")
-        marked.append(hit)
-    return marked
-
-
 def rank_newest_first(
     hits: Sequence[Hit],
     first: int,
@@ -172,11 +149,12 @@ def collapse_duplicates(
     The newest stays, or the one of the time that the query names; it takes the best rank, and the
     sources of all.
     """
-    return [*map(merge_duplicates, group_duplicates(hits[:first], values)), *hits[first:]]
+    groups = group_duplicates(hits[:first], values)
+    merged = [group[0] if len(group) == 1 else merge_duplicates(group) for group in groups]
+    return [*merged, *hits[first:]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """A group of near-duplicate hits, with the tier and words of the first."""
 
     hits: list[Hit]
@@ -209,8 +187,11 @@ def group_duplicates(
     """
     groups: list[_Group] = []
     for hit in hits:
-        tier, words = hit.tier, _words(hit.text)
-        size, shelved = len(words), isinstance(hit.item, Fact) and hit.item.shelf != ""
+        tier, shelved = "", False
+        if isinstance(hit.item, Fact):
+            tier, shelved = hit.item.tier, hit.item.shelf != ""
+        words = _words(hit.item.text)
+        size = len(words)
         # Most pairs differ in length by more than a tenth, and are told apart at once.
         least, most = -(-9 * size // 10), 10 * size // 9
         for group in groups:
@@ -302,8 +283,6 @@ def _agree(first: str, second: str) -> bool:
 
 def merge_duplicates(group: Sequence[Hit]) -> Hit:
     """Return the hit that represents a group of near-duplicates."""
-    if len(group) == 1:
-        return group[0]
     newest = max(group, key=preference_key)
     # An assistant that repeats what it was told, or shown, is no further witness.
     witnesses = [hit for hit in group if hit is newest or not _is_assistants(hit)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import NotFound
@@ -12,7 +13,7 @@ from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import ID_LENGTH, MIN_ID_END
 from memtier_plugin.core.records import JournalEvent, count_tokens
 from memtier_plugin.retrieval.hits import read_hits
-from memtier_plugin.retrieval.ranking import (
+from memtier_plugin.retrieval.journal import (
     RECOMPUTED,
     credits_of,
     explain_journalled,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Evidence, FloorLevel, Hit
@@ -32,8 +34,7 @@ _NUMBER: Final = 4  # digits, from which a number is a name (a year, a ticket) a
 _WHOLE: Final = 5.0  # of the rarest words: a line with so many covers a query of any length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryEvidence:
+class QueryEvidence(Struct, frozen=True, kw_only=True):
     """What is known of a query as a whole.
 
     Attributes:
@@ -259,8 +260,7 @@ def line_features(line: Evidence, rank: int, best: Evidence) -> dict[str, float]
     }
 
 
-@dataclass(frozen=True, slots=True)
-class FloorModel:
+class FloorModel(Struct, frozen=True):
     """Coefficients by feature, and the levels of the floor.
 
     A level has the least probability of a ``block``, and that of a ``line`` as a share of the best
@@ -271,19 +271,18 @@ class FloorModel:
     line: Mapping[str, float]
     levels: Mapping[str, Mapping[str, float]]
 
+    def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
+        """Return how likely a line is part of what the query needs; see `line_features`."""
+        return _logistic(self.line, line_features(line, rank, best))
+
     def block_probability(self, query: QueryEvidence, lines: Sequence[Evidence]) -> float:
         """Return how likely these lines hold what the query needs; 0 without any."""
         if not lines:
             return 0.0
         return _logistic(self.block, block_features(query, lines))
 
-    def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
-        """Return how likely a line is part of what the query needs; see `line_features`."""
-        return _logistic(self.line, line_features(line, rank, best))
 
-
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """The hits above the floor, and why the others are not.
 
     Attributes:
@@ -335,8 +334,8 @@ def apply_floor(
     A hit without evidence (a plugin's) is not judged, and shown; so is a summary or a timeline that
     the query asks for.
     """
-    considered = [hit for hit in hits[:CONSIDERED] if not _is_overview(hit)]
-    judged = [hit.evidence for hit in considered if hit.evidence is not None]
+    known = [_evidence_of(hit) for hit in hits]
+    judged = [line for line in known[:CONSIDERED] if line is not None]
     if level == "off" or not judged:
         return Judged(tuple(hits))
     if query.by_time:  # the time is what it asks by, and all of these were said then
@@ -347,24 +346,31 @@ def apply_floor(
     least = model.levels[level]
     probability = (1 - leaning) * model.block_probability(query, judged)
     if probability < max(bar, least["block"]):
-        shown = tuple(hit for hit in hits if hit.evidence is None or _is_overview(hit))
+        shown = tuple(hit for hit, line in zip(hits, known, strict=True) if line is None)
         bar = max(bar, least["block"])
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
         return Judged(shown, probability, dict.fromkeys((hit.id for hit in hits), "floor"), silent)
     best = best_of([*judged, *(hit.evidence for hit in in_sight if hit.evidence is not None)])
-    before = [sum(seen.score > hit.score for seen in in_sight) for hit in hits]
-    lines = [(h, _probability(model, h, n + before[n], best)) for n, h in enumerate(hits)]
-    seen = [_probability(model, hit, rank, best) for rank, hit in enumerate(in_sight)]
+    ranks = [n + sum(seen.score > hit.score for seen in in_sight) for n, hit in enumerate(hits)]
+    lines = [
+        None if line is None else model.line_probability(line, rank, best)
+        for line, rank in zip(known, ranks, strict=True)
+    ]
+    sighted = enumerate(map(_evidence_of, in_sight))
+    seen = [model.line_probability(line, rank, best) for rank, line in sighted if line is not None]
     # What is only told gets at most what it is about, not all that was said that day.
     share = max(least["line"], _STATED * query.kinds.states)
-    bar = share * max(line or 0.0 for line in (*seen, *(line for _, line in lines)))
-    weak = {hit.id: "weak" for hit, line in lines if line is not None and line < bar}
-    shown = tuple(
-        hit if line is None else hit.with_probability(line)
-        for hit, line in lines
-        if hit.id not in weak
-    )
-    return Judged(shown, probability, weak, "" if shown else "what fits stands in sight")
+    bar = share * max(line or 0.0 for line in (*seen, *lines))
+    kept, weak = list[Hit](), dict[str, str]()
+    for hit, line in zip(hits, lines, strict=True):
+        if line is None:
+            kept.append(hit)
+        elif line < bar:
+            weak[hit.id] = "weak"
+        else:
+            kept.append(hit.with_probability(line))
+    silent = "" if kept else "what fits stands in sight"
+    return Judged(tuple(kept), probability, weak, silent)
 
 
 def best_of(lines: Sequence[Evidence]) -> Evidence:
@@ -393,16 +399,12 @@ def mark_nearest(judged: Judged, hits: Sequence[Hit]) -> Judged:
     return Judged((*judged.hits, *nearest), judged.probability)
 
 
-def _is_overview(hit: Hit) -> bool:
-    """Return whether a hit is a summary or a timeline: only a query that asks for one finds it."""
-    return isinstance(hit.item, Fact) and bool(hit.item.shelf)
+def _evidence_of(hit: Hit) -> Evidence | None:
+    """Return the evidence by which a hit is judged.
 
-
-def _probability(model: FloorModel, hit: Hit, rank: int, best: Evidence) -> float | None:
-    """Return how likely a hit is part of what the query needs; None for one not judged."""
-    if hit.evidence is None or _is_overview(hit):
-        return None
-    return model.line_probability(hit.evidence, rank, best)
+    A summary or a timeline is not: only a query that asks for one finds it.
+    """
+    return None if isinstance(hit.item, Fact) and hit.item.shelf else hit.evidence
 
 
 def _floor_model(embedder: str | None) -> FloorModel:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from memtier_plugin.core.records import Entry, Fact, Source
 from memtier_plugin.core.results import Evidence, Hit
@@ -33,28 +34,18 @@ def read_hits(
     """
     ranked = list(ranked)
     stored = reader.items_by_row([row for row, _, _ in ranked])
-    return [
-        _hit(reader, stored[row], viewer, score, signals, evidence.get(row))
-        for row, score, signals in ranked
-        if row in stored and _may_see(viewer, stored[row].item)
-    ]
+    hits = []
+    for row, score, signals in ranked:
+        item = stored[row].item if row in stored else None
+        if isinstance(item, Entry):
+            hits.append(entry_hit(stored[row], score, signals, evidence.get(row)))
+        elif item is not None and viewer.may_see(item):
+            hit = _fact_hit(reader, stored[row], item, viewer)
+            hits.append(replace(hit, score=score, signals=signals, evidence=evidence.get(row)))
+    return hits
 
 
-def _may_see(viewer: Viewer, item: Entry | Fact) -> bool:
-    return isinstance(item, Entry) or viewer.may_see(item)
-
-
-def _hit(
-    reader: Reader,
-    stored: Stored,
-    viewer: Viewer,
-    score: float,
-    signals: Mapping[str, float],
-    evidence: Evidence | None,
-) -> Hit:
-    item = stored.item
-    if isinstance(item, Entry):
-        return entry_hit(stored, score, signals, evidence)
+def _fact_hit(reader: Reader, stored: Stored, item: Fact, viewer: Viewer) -> Hit:
     sources = reader.sources(item.id)
     if not viewer.read_all:
         # That another agent's private line exists is shown; its words, file and line are not.
@@ -63,14 +54,7 @@ def _hit(
             source if source.agent == viewer.agent else replace(source, file=None, line=None)
             for source in sources
         ]
-    return Hit(
-        item=item,
-        score=score,
-        signals=signals,
-        sources=tuple(sources),
-        weight=stored.state.weight,
-        evidence=evidence,
-    )
+    return Hit(item=item, score=0.0, signals={}, sources=tuple(sources), weight=stored.state.weight)
 
 
 def entry_hit(
@@ -96,8 +80,10 @@ def entry_hit(
     )
 
 
-def with_added(hits: tuple[Hit, ...], added: Iterable[Hit]) -> tuple[Hit, ...]:
+def with_added(hits: tuple[Hit, ...], added: Sequence[Hit]) -> tuple[Hit, ...]:
     """Return hits, and those of others that are not among them."""
+    if not added:
+        return hits
     ids = {hit.id for hit in hits}
     return (*hits, *(hit for hit in added if hit.id not in ids))
 

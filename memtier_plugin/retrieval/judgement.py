@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final
+
+from msgspec.structs import replace
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import FloorLevel, Hit
@@ -21,7 +22,7 @@ from memtier_plugin.retrieval.floor import (
     mark_nearest,
     refuse_all,
 )
-from memtier_plugin.retrieval.plan import Candidates, Query, Selection
+from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query
 from memtier_plugin.retrieval.prompt_kind import SHORT_PROMPT_WORDS, PromptKinds
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.replacement import (
@@ -253,12 +254,13 @@ class Judge:
             no_answers = find_non_answers(
                 current, terms, words, rivals=rivals, all_questions=asking
             )
-        hits = tuple(hit for hit in current if hit.id not in no_answers)
-        if asking:
-            hits = let_replies_answer(hits, [hit for hit in current if hit.id in no_answers])
+        hits = current
+        if no_answers:
+            hits = tuple(hit for hit in current if hit.id not in no_answers)
+            if asking:
+                hits = let_replies_answer(hits, [hit for hit in current if hit.id in no_answers])
         if query.is_judged:
-            in_sight = [hit for hit in candidates.hits if hit.id in already_shown]
-            judged = self._judge_by_kind(query, evidence, hits, in_sight)
+            judged = self._judge_by_kind(query, evidence, hits, candidates.among(already_shown))
         else:
             judged = apply_floor(level, evidence, hits)
         if not _asks_of_oneself(query.kinds):
@@ -362,14 +364,14 @@ class Judge:
         return []
 
     def find_replaced(
-        self, query: Query, candidates: Candidates, selection: Selection, lines: RoutedHits
+        self, query: Query, candidates: Candidates, selection: ChosenHits, lines: RoutedHits
     ) -> Mapping[str, Replacement]:
         """Return, by id, the lines that a later one, perhaps in the prompt already, may replace."""
         if not (query.ranker.merges and lines.hits):
             return {}
-        shown = [hit for hit in candidates.hits if hit.id in selection.already_shown]
+        shown = candidates.among(selection.already_shown)
         hits = lines.hits[:CONSIDERED]
-        entries = [hit.id for hit in (*hits, *shown) if isinstance(hit.item, Entry)]
+        entries = [hit.item.id for hit in (*hits, *shown) if isinstance(hit.item, Entry)]
         superseded = self._store.reader().superseded_entries(entries)
         reader, viewer = self._store.reader(), query.viewer
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
@@ -387,6 +389,8 @@ def _said_then(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) -> dict
     That stays where it is found, with its mark.  A time that belongs to the matter ("on the 3rd")
     is not when anything was said.
     """
+    if not replaced:
+        return {}
     then = {hit.id for hit in hits if hit.evidence is not None and hit.evidence.time == 1}
     return {o: now for o, now in replaced.items() if o in then and now.by.id not in then}
 

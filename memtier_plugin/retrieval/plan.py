@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memtier_plugin.core.records import FOR_PROMPTS
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Route, Step
@@ -26,8 +28,7 @@ def with_subject(text: str, subject: str) -> str:
     return f"{text} ({subject})" if subject else text
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """The recall's options, with the defaults of the settings filled in.
 
     Attributes:
@@ -88,8 +89,7 @@ class Query:
         return self.request.purpose == "ask"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """The hits of a search, best first.
 
     Attributes:
@@ -100,14 +100,17 @@ class Candidates:
     result: SearchResult
     degradations: tuple[str, ...]
 
+    def among(self, ids: Collection[str]) -> list[Hit]:
+        """Return the hits of these ids, best first."""
+        return [hit for hit in self.hits if hit.id in ids] if ids else []
+
     @property
     def by_time(self) -> bool:
         """Whether only lines of the time that the query names can answer it."""
         return self.result.query_evidence.by_time
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class ChosenHits(Struct, frozen=True):
     """The hits to choose lines from: allowed, distinct, and the newer of contradicting facts first.
 
     Attributes:
@@ -120,8 +123,7 @@ class Selection:
     already_shown: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(Struct, frozen=True):
     """The lines that the router chose, with what follow-up searches added.
 
     Attributes:
@@ -136,8 +138,7 @@ class Routed:
     added: tuple[Hit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RecallPlan:
+class RecallPlan(Struct, frozen=True):
     """All hits of a query, and those of them offered to the block.
 
     Attributes:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, lru_cache
 from typing import Final, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.results import PromptKind
@@ -56,8 +58,7 @@ _STOP: Final = regex.compile(r"[.!?\n;]+(?:\s|$)|[。！？；]")
 _A_QUOTATION: Final = " 0quoted0 "  # stands for it: a word of no class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptKinds:
+class PromptKinds(Struct, frozen=True, kw_only=True):
     """The kinds of a prompt, each as a weight from 0 to 1.
 
     Attributes:
@@ -134,7 +135,7 @@ def prompt_kinds(text: str, kind: PromptKind | None = None) -> PromptKinds:
     if kind is None:
         return kinds
     stated = PromptKinds(words=kinds.words, query=kinds.query)
-    return replace(stated, **{_FIELDS[kind]: 1.0})  # type: ignore[arg-type]
+    return replace(stated, **{_FIELDS[kind]: 1.0})
 
 
 @lru_cache(64)
@@ -173,8 +174,7 @@ def _classify(text: str) -> PromptKinds:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Reading:
+class _Reading(Struct, frozen=True, dict=True):
     """A prompt as the words of one language."""
 
     language: str

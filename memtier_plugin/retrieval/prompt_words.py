@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
+
+from msgspec import Struct
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import LANGUAGES, Lexicon, common_words, lexicon, words_of
@@ -30,8 +31,7 @@ def split_words(text: str) -> list[str]:
     return [str(word) for word in _WORD.findall(text.casefold().replace("’", "'"))]
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """The classes of each word and phrase of a language, and its longest phrases by first word."""
 
     phrases: Mapping[tuple[str, ...], frozenset[str]]

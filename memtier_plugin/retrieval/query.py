@@ -10,6 +10,8 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.retrieval.prompt_words import (
@@ -329,16 +331,14 @@ class Viewer:
         return asker.readable_people if (asker := self.asker) else None
 
 
-@dataclass(frozen=True, slots=True)
-class QueryVector:
+class QueryVector(Struct, frozen=True):
     """A query as the int8 vector of a model; only vectors of the same model are compared."""
 
     model: str
     vector: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedQuery:
+class ParsedQuery(Struct, frozen=True):
     """The features of a query's text that a search uses.
 
     Attributes:
@@ -435,11 +435,6 @@ def asks_overview(query: str) -> bool:
 def asks_history(query: str) -> bool:
     """Return whether a query asks how something was before, or how it changed."""
     return _HISTORY.search(query[:2000]) is not None
-
-
-def asks_character(query: str) -> bool:
-    """Return whether a query asks what somebody is like: their traits, tastes or interests."""
-    return any(Words.of(query[:2000], name).has("character_cues") for name in LANGUAGES)
 
 
 def requested_kinds(query: str) -> set[str]:

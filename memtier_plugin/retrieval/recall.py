@@ -1,7 +1,7 @@
 """One recall: understand the query, search, select, route, pack, journal.
 
 Each step takes the frozen record of the step before it and returns the next: `Query`, `Candidates`,
-`Selection`, `RecallPlan`, and at last the `Recall`.  `MemTier.recall` is its public door.
+`ChosenHits`, `RecallPlan`, and at last the `Recall`.  `MemTier.recall` is its public door.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from memtier_plugin.core import plugins
 from memtier_plugin.core.concurrency import delayed_collection
-from memtier_plugin.core.errors import RerankUnavailable
+from memtier_plugin.core.errors import NOT_RERANKED, RerankUnavailable
 from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
@@ -29,7 +30,6 @@ from memtier_plugin.retrieval.duplicates import (
     collapse_duplicates,
     find_copies,
     mark_ended,
-    mark_namesakes,
     rank_newest_first,
     stated_values,
 )
@@ -37,7 +37,7 @@ from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.hits import PageReader, read_hits, with_added
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
 from memtier_plugin.retrieval.judgement import Judge
-from memtier_plugin.retrieval.plan import Candidates, Query, RecallPlan, Routed, Selection
+from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query, RecallPlan, Routed
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import (
     MAX_QUERY_CHARS,
@@ -47,7 +47,6 @@ from memtier_plugin.retrieval.query import (
     without_names,
 )
 from memtier_plugin.retrieval.replacement import mark_replaced
-from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
 from memtier_plugin.retrieval.search import (
     Ranker,
@@ -71,7 +70,7 @@ from memtier_plugin.text.passages import select_passage
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are looked for
 _TRIES: Final = 2  # hits that are tried for a line, for each line requested
-RERANKED: Final = 100  # the best hits, which a reranker orders (True Memory, stage 10)
+_RERANKED: Final = 100  # the best hits, which a plugin may order anew
 _RERANK_SECONDS: Final = 5.0  # for that, where a recall has no deadline
 _DEFAULTS: Final = RecallRequest()
 
@@ -300,7 +299,7 @@ class Recaller:
         if unindexed is not None:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
         if self.ranker.merges:
-            hits = mark_namesakes(mark_ended(hits, viewer.at))
+            hits = plugins.annotate_hits(mark_ended(hits, viewer.at))
         return hits, result
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:
@@ -321,22 +320,22 @@ class Recaller:
 
     def _rerank(self, query: Query, hits: list[Hit], degradations: list[str]) -> list[Hit]:
         """Return the hits as a plugin orders the first of them."""
-        if not self.ranker.refines or not plugins.may_rerank(self._settings):
+        if not self.ranker.refines:
             return hits
         until, text = query.until, query.search_text[:MAX_QUERY_CHARS]
-        if self._settings.rerank.is_on:
-            text = self.redact(text)  # it may leave the machine
         deadline = until if until is not None else time.monotonic() + _RERANK_SECONDS
         try:
-            ordered = plugins.rerank_hits(text, hits[:RERANKED], deadline, self._settings)
+            ordered = plugins.rerank_hits(
+                text, hits[:_RERANKED], deadline, self._settings, self.redact
+            )
         except RerankUnavailable as error:
             degradations.append(f"{NOT_RERANKED}: {error}")
             return hits
-        return [*ordered, *hits[RERANKED:]]
+        return [*ordered, *hits[_RERANKED:]]
 
     # -- select --------------------------------------------------------------------------------
 
-    def _select(self, query: Query, candidates: Candidates) -> Selection:
+    def _select(self, query: Query, candidates: Candidates) -> ChosenHits:
         hits = query.keep_allowed(candidates.hits)
         if candidates.by_time and query.is_judged:
             hits = [hit for hit in hits if hit.evidence is None or hit.evidence.time == 1]
@@ -353,7 +352,7 @@ class Recaller:
             hits = collapse_duplicates(hits, DEDUPLICATION_WINDOW, values)
             replacing = self._replacing(values, query.until)
             hits = rank_newest_first(hits, CONTRADICTION_WINDOW, values, replacing)
-        return Selection(tuple(hits), values, already_shown)
+        return ChosenHits(tuple(hits), values, already_shown)
 
     def _stated_values(self, hits: Sequence[Hit]) -> dict[str, StatedValue]:
         return stated_values(hits[:CONTRADICTION_WINDOW], self._settings.facts.single_valued)
@@ -368,7 +367,7 @@ class Recaller:
     # -- route ---------------------------------------------------------------------------------
 
     def _route(
-        self, query: Query, candidates: Candidates, selection: Selection, started: float
+        self, query: Query, candidates: Candidates, selection: ChosenHits, started: float
     ) -> Routed:
         if query.depth != "auto":
             return Routed(RoutedHits(selection.hits, {}))

@@ -10,16 +10,18 @@ message the sentence that changes counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import nlargest
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Evidence, Hit
 from memtier_plugin.retrieval.duplicates import hit_time
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
-from memtier_plugin.retrieval.statements import Statement, Word, statements
+from memtier_plugin.retrieval.statements import Statement, StatementWord, statements
 from memtier_plugin.retrieval.succession import (
     LEAST_SHARED,
     Rarity,
@@ -42,8 +44,7 @@ _WORTH: Final = -1.0  # below it, nobody would keep a line
 _NOTE_WORDS: Final = 14  # of the current statement that a note quotes
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """The line that holds instead of an older one.
 
     Attributes:
@@ -64,8 +65,7 @@ class Replacement:
 # -- pairs -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """An older and a later hit, each with the statement that makes it one."""
 
     older: Hit
@@ -91,7 +91,7 @@ class Pair:
         old, new = self.old.words, self.new.words
         shared = self.old.content & self.new.content
 
-        def named(words: Sequence[Word], among: Collection[str]) -> str:
+        def named(words: Sequence[StatementWord], among: Collection[str]) -> str:
             stems = dict.fromkeys(w.stem for w in words if w.kind != "function" and w.stem in among)
             return " ".join(stems) or "-"
 
@@ -248,7 +248,8 @@ def find_replacements(
         if older.id not in latest or rank > latest[older.id][:2]:
             latest[older.id] = (*rank, now)
 
-    by_id = {hit.id: hit for hit in (*hits, *in_sight)}
+    superseded = [*superseded]
+    by_id = {hit.id: hit for hit in (*hits, *in_sight)} if superseded else {}
     for old, new in superseded:
         older, later = by_id[old], by_id[new]
         if hit_time(older) < hit_time(later):
@@ -299,10 +300,10 @@ def put_current_first(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) 
 
     None is left out: a later line may be wrong, or somebody's attempt to displace the older one.
     """
-    by_id = {hit.id: hit for hit in hits}
-    replaced = {older: now for older, now in replaced.items() if older in by_id}
     if not replaced:
         return tuple(hits)
+    by_id = {hit.id: hit for hit in hits}
+    replaced = {older: now for older, now in replaced.items() if older in by_id}
 
     def newest(identity: str) -> str:
         while identity in replaced and replaced[identity].by.id in by_id:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import EmbeddingUnavailable, LedgerError, SettingsError
@@ -21,7 +23,6 @@ from memtier_plugin.providers.embedding.vectors import (
     encode_query,
     quantise,
 )
-from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.candidates import Expansion, PoolBuilder, SearchView
 from memtier_plugin.retrieval.floor import QueryEvidence, gather_evidence
 from memtier_plugin.retrieval.model_weights import ranking_weights
@@ -33,7 +34,7 @@ from memtier_plugin.retrieval.query import (
     Viewer,
     parse_query,
 )
-from memtier_plugin.retrieval.signals import score_signals
+from memtier_plugin.retrieval.signals import rank, scale_by_max, score_signals
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.index.items import embed_texts
@@ -50,8 +51,7 @@ PluginSignals = Callable[[str, Sequence[int]], Sequence[Signal]]
 RankedRow = tuple[int, float, Mapping[str, float]]  # row, score, signals
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """A ranking of rows, best first, and what was read for it.
 
     Attributes:
@@ -142,7 +142,7 @@ class Search(SearchView):
         if self.builder is None:
             return SearchResult(late=True, partly_embedded=self.partly_embedded)
         pool = self.builder.lexical_pool()
-        values = ranking.scale_by_max(pool.bm25)
+        values = scale_by_max(pool.bm25)
         ranked = self._order(pool.candidates, {"words": values}, {"words": 1.0})
         query_evidence, evidence = gather_evidence(pool, [row for row, _, _ in ranked])
         result = self._result(self.builder, ranked, late=True)
@@ -198,7 +198,7 @@ class Search(SearchView):
     ) -> list[RankedRow]:
         limit = self.settings.retrieval.candidates
         ids = [candidate.id for candidate in candidates]
-        ranked = ranking.rank(ids, signals, weights, limit)
+        ranked = rank(ids, signals, weights, limit)
         return [(candidates[r.index].row, r.score, r.signals) for r in ranked]
 
     def parse(self, query: str) -> ParsedQuery:
@@ -375,8 +375,7 @@ def embed_newest(store: Store) -> None:
 _log = logging.getLogger("memtier")
 
 
-@dataclass(frozen=True, slots=True)
-class Unindexed:
+class Unindexed(Struct, frozen=True):
     """The viewer's entries that the index lacks, and the ids of what was forgotten meanwhile."""
 
     entries: Sequence[Entry] = ()

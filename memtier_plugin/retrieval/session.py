@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import IndexProblem
@@ -248,8 +249,7 @@ MIN_COVERED: Final = 0.5  # of the question; lines that say less of it are not e
 BEST_LINE_CHARS: Final = 400  # of the best line, searched for what is like it
 
 
-@dataclass(frozen=True, slots=True)
-class FollowUp:
+class FollowUp(Struct, frozen=True):
     """One more search: by meaning, or by words alone."""
 
     kind: Literal["semantic", "keyword"]
@@ -262,8 +262,7 @@ class FollowUp:
         return (self.kind, *(sorted(set(words)) if self.kind == "keyword" else words))
 
 
-@dataclass(slots=True)
-class FollowUpBudget:
+class FollowUpBudget(Struct):
     """The pages read and the searches made so far for one question, and the pages that wait.
 
     Pure bookkeeping; ``pages_per_round`` bounds what `take_pages` hands out.

@@ -1,4 +1,4 @@
-"""The signals of `recall_first`: a table of functions from a pool to one value a candidate.  Pure.
+"""The signals of `recall_first`, one value a candidate each, and their weighted sum.  Pure.
 
 Each returns values in the order of the pool's candidates, or None where it has nothing to say about
 the query.  The values of those in `SCALED` have no upper bound: `score_signals` divides them by
@@ -8,16 +8,17 @@ them; the signals of plugins are added under their own names.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Final
 
+from msgspec import Struct, field
+
 from memtier_plugin.core.settings.schema import Retrieval
-from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.query import ParsedQuery
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.index.postings import idf, saturation
@@ -34,8 +35,7 @@ Adjacent = tuple[int, int]  # the rows of the turn before and of the one after; 
 Signals = dict[str, Sequence[float]]  # by name: one value a candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """The candidates of one query in the order of their rows, and what was read about them.
 
     Attributes:
@@ -87,10 +87,10 @@ def score_signals(pool: Pool) -> Signals:
     """Return the values in [0, 1] of every signal that applies to the query."""
     scored = ((name, signal(pool)) for name, signal in SIGNALS.items())
     signals = {name: values for name, values in scored if values is not None}
-    signals |= ranking.scale_each({name: signals[name] for name in SCALED & signals.keys()})
+    signals |= {name: scale_by_max(signals[name]) for name in SCALED & signals.keys()}
     if pool.expansion:
         name, likeness = pool.expansion
-        signals[name] = ranking.scale_by_max(pool.values(likeness))
+        signals[name] = scale_by_max(pool.values(likeness))
     return signals
 
 
@@ -212,13 +212,13 @@ def asked_time(pool: Pool) -> list[float]:
 
 
 def overview(pool: Pool) -> list[float] | None:
-    """Score the summary or the timeline that the query asks for; see `ranking.overview_signal`."""
+    """Score the summary or the timeline that the query asks for; see `overview_signal`."""
     if not pool.kinds:
         return None
     kinds = [pool.kinds.get(candidate.row, "") for candidate in pool.candidates]
     times = asked_time(pool) if pool.query.spans else ()
     observed = [candidate.observed for candidate in pool.candidates]
-    return ranking.overview_signal(kinds, times, observed, pool.bm25)
+    return overview_signal(kinds, times, observed, pool.bm25)
 
 
 # -- what does not depend on the query's words -----------------------------------------------------
@@ -227,22 +227,23 @@ def overview(pool: Pool) -> list[float] | None:
 def decay(pool: Pool) -> list[float]:
     """Score a candidate's age (MemTier, section 3.2, eq. 3)."""
     rate, threshold = pool.settings.decay_lambda, pool.settings.decay_bypass
-    now, day = pool.query.at.timestamp(), ranking.DAY_SECONDS
+    now, day = pool.query.at.timestamp(), DAY_SECONDS
+    ages = [max(0.0, now - candidate.observed) / day for candidate in pool.candidates]
     return [
-        1.0 if score > threshold else ranking.decay((now - candidate.observed) / day, rate)
-        for candidate, score in zip(pool.candidates, pool.bm25, strict=True)
+        1.0 if score > threshold else math.exp(-rate * age)
+        for age, score in zip(ages, pool.bm25, strict=True)
     ]
 
 
 def weight(pool: Pool) -> list[float]:
     """Score the learned cognitive weight."""
-    return [ranking.weight_signal(candidate.weight) for candidate in pool.candidates]
+    return [(candidate.weight + 1) / 2 for candidate in pool.candidates]  # from [-1, 1]
 
 
 def tier(pool: Pool) -> list[float]:
     """Score the tier, and how sure a fact is."""
     tiers = [(candidate.tier, candidate.confidence) for candidate in pool.candidates]
-    bonus = {key: ranking.tier_signal(*key) for key in {*tiers}}  # mostly the entries' alone
+    bonus = {key: tier_signal(*key) for key in {*tiers}}  # mostly the entries' alone
     return [bonus[key] for key in tiers]
 
 
@@ -326,3 +327,122 @@ SCALED: Final = frozenset(
         "dense_previous",
     }
 )
+
+
+# -- Ranking of `recall_first`: signals on one scale, added up by weight.  Pure
+#
+# Raw BM25 dominates every bounded signal (MemTier, section 3.2, "BM25 signal").  Here each signal
+# lies in [0, 1] before it is weighted: lexical scores are divided by the query's best, the others
+# are bounded by nature.  A signal with the same value for every candidate (a speaker who said it
+# all) adds the same to each, so it cannot change the order.  The weighted sum, decay, cognitive
+# weight and tier follow MemTier, section 3.2, eq. 2 and 3.
+
+TIER_FACTOR: Final = {"episodic": 1.0, "semantic": 1.2, "procedural": 1.4}  # MemTier, 3.2
+DAY_SECONDS: Final = 86_400.0
+# Of the best lexical score; below it a timeline is not about what is asked.
+MIN_TIMELINE_SHARE: Final = 0.5
+# At most, of a summary of another time than the one asked about.
+OUTSIDE_SPAN_WEIGHT: Final = 0.25
+
+
+class Ranked(Struct, frozen=True):
+    """A ranked candidate: its index in the pool, its score and its signals."""
+
+    index: int
+    score: float
+    signals: Mapping[str, float]
+
+
+def scale_by_max(values: Sequence[float]) -> list[float]:
+    """Divide by the largest, so that the best candidate of this query has 1."""
+    top = max(values, default=0.0)
+    if top <= 0:
+        return [0.0] * len(values)
+    return [value / top if value > 0 else 0.0 for value in values]
+
+
+def add_scaled(rows: Iterable[int], *scores: Mapping[int, float]) -> dict[int, float]:
+    """Return the sum of several scores of these rows, each scaled so that its best row has 1.
+
+    Args:
+        scores: by row; of others than these rows too, the best row may be one of them.
+    """
+    total = dict.fromkeys(rows, 0.0)
+    for by_row in scores:
+        top = max(by_row.values(), default=0.0)
+        if top > 0:
+            for row in total.keys() & by_row.keys():
+                total[row] += max(0.0, by_row[row]) / top
+    return total
+
+
+def tier_signal(tier: str, confidence: float) -> float:
+    """Return the bonus of a tier in [0, 1] (MemTier, section 3.2), scaled by a fact's confidence.
+
+    A fact that a rule found earns less of it than one that somebody stated to be remembered.
+    """
+    return (TIER_FACTOR[tier] - 1) / 0.4 * max(0.0, min(1.0, 2 * confidence - 1))
+
+
+def overview_signal(
+    kinds: Sequence[str],
+    times: Sequence[float],
+    observed: Sequence[float],
+    words: Sequence[float],
+) -> list[float]:
+    """Return how well each candidate is the summary, or the timeline, that a query asks for.
+
+    Any summary of the time asked about will do, and where no time is named the newest; a timeline
+    must be about what is asked.
+
+    Args:
+        kinds: what each candidate is: "summary", "timeline", "profile" (of somebody who is asked
+            about) or none of them.
+        times: how near each is to the time that the query names; empty when it names none.
+        observed: when each was said.
+        words: the lexical score of each.
+    """
+    top = max(words, default=0.0)
+    shares = [score / top if score > MIN_TIMELINE_SHARE * top else 0.0 for score in words]
+    recency = [time if time == 1.0 else OUTSIDE_SPAN_WEIGHT * time for time in times]
+    if not times:
+        newest = {at for at, kind in zip(observed, kinds, strict=True) if kind == "summary"}
+        ranks = {at: rank for rank, at in enumerate(sorted(newest, reverse=True))}
+        recency = [1.0 / (1.0 + ranks[at] / 4) if at in ranks else 0.0 for at in observed]
+    return [
+        {"summary": near, "timeline": share, "profile": 1.0}.get(kind, 0.0)
+        for kind, share, near in zip(kinds, shares, recency, strict=True)
+    ]
+
+
+def rank(
+    ids: Sequence[str],
+    signals: Mapping[str, Sequence[float]],
+    weights: Mapping[str, float],
+    limit: int | None = None,
+) -> list[Ranked]:
+    """Order candidates by the weighted sum of their signals (MemTier, section 3.2, eq. 2).
+
+    Ties go by id.
+
+    Args:
+        ids: one a candidate.
+        signals: for each name one value in [0, 1] a candidate.
+        weights: for each name its weight; a name without one counts as 0.
+        limit: how many are returned, the best; all when None.
+    """
+    counted = [
+        [weight * value for value in values]
+        for name, values in signals.items()
+        if (weight := weights.get(name)) and any(values)
+    ]
+    # fsum, so that the order in which signals were collected cannot change the score.
+    scores = [*map(math.fsum, zip(*counted, strict=True))] if counted else [0.0] * len(ids)
+    # Only what scores as well as the last of them is sorted by id too.
+    least = sorted(scores, reverse=True)[limit - 1] if limit and limit < len(ids) else -math.inf
+    good = ((-score, ids[index], index) for index, score in enumerate(scores) if score >= least)
+    values = [*zip(*signals.values(), strict=True)] if signals else [()] * len(ids)
+    return [
+        Ranked(index, -score, dict(zip(signals, values[index], strict=True)))
+        for score, _, index in sorted(good)[:limit]
+    ]

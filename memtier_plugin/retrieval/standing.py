@@ -8,10 +8,11 @@ or an aspect that any work of that domain has (naming, comments), or how to answ
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
 from typing import Final
+
+from msgspec import Struct
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact, count_tokens
@@ -48,8 +49,7 @@ def is_standing(item: Entry | Fact) -> bool:
     return is_rule or is_standing_instruction(item.text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Struct, frozen=True):
     words: Words
     topic: Words  # those of them that name a kind of work, or an aspect of it
     sets: Words  # the kinds of values in it

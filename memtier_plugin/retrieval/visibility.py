@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
 from memtier_plugin.core.records import Entry, Fact
@@ -20,8 +22,7 @@ from memtier_plugin.trust.confidences import WITHHELD
 _DECIDED: Final = ("active", "superseded", "forgotten")
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
+class Asker(Struct, frozen=True):
     """An agent, and the person for whom it asks, by all that this person is called.
 
     A person is a sender, or "" for the user where a host names no sender.  ``reads_people`` grants

@@ -8,8 +8,11 @@ changed since is listed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.events import ProposeForgetEvent, RecallEvent
@@ -20,10 +23,15 @@ from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.block import keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
 from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
-from memtier_plugin.retrieval.journal import LATE
+from memtier_plugin.retrieval.journal import (
+    LATE,
+    find_journalled,
+    measure_hit,
+    position_of,
+    report_lead,
+)
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
-from memtier_plugin.retrieval.ranking import find_journalled, measure_hit, position_of, report_lead
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
 from memtier_plugin.retrieval.search import embed_query, find_ranker
 from memtier_plugin.retrieval.visibility import is_withheld
@@ -55,11 +63,9 @@ _REASONS: Final = {
     " injected automatically",
 }
 _GATED: Final = "; the gate left it out of vectors and n-grams"
-_PROFILED: Final = "asks what that person is like, while people.profiles is on"
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(Struct, frozen=True):
     """An item whose part in a recall is asked for.
 
     Attributes:
@@ -85,8 +91,7 @@ class _Case:
         return _verdict(self.id, reason, message, **{**self.details, **details})
 
 
-@dataclass(frozen=True, slots=True)
-class _Hidden:
+class _Hidden(Struct, frozen=True):
     """The reason why no query finds an item, and whether it arose only after the recall."""
 
     reason: str
@@ -256,8 +261,7 @@ class ItemExplainer:
             return self._report_rank(case, plan, wide)
         ranker = recaller.ranker
         if case.kind and (not ranker.merges or case.kind not in requested_kinds(data["query"])):
-            asks = _PROFILED if case.kind == "profile" else "asks for one"
-            message = f"it is a {case.kind}: recall_first finds it for a query that {asks}"
+            message = f"it is a {case.kind}: recall_first finds it for a query that asks for one"
             return case.verdict("no candidate", message)
         if by_ranker := ranker.explain_missing(plan.result):
             return case.verdict(*by_ranker)

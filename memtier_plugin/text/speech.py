@@ -1,13 +1,11 @@
-"""Recognise talk that states nothing; profile how somebody writes; collect shared words.  Pure."""
+"""Recognise talk that states nothing; collect shared words.  Pure."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from hashlib import md5
+from functools import cache
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
@@ -15,7 +13,7 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.text.languages import iter_sentences
 from memtier_plugin.text.lexicon import Words, lexicons, small_talk, words_of
 from memtier_plugin.text.phrases import is_quotable
-from memtier_plugin.text.tokenizer import first_plain_words, normalise
+from memtier_plugin.text.tokenizer import first_plain_words
 
 # -- Recognise talk that states nothing: acknowledgements, and texts that only ask.  Pure
 
@@ -177,70 +175,6 @@ def _request_verbs() -> tuple[tuple[Words, bool], ...]:
     """Return the verbs of requests of each language, and whether they need no "you"."""
     spaced = [words for words in lexicons() if not words.unspaced]
     return tuple((words.requesting, words.pro_drop) for words in spaced)
-
-
-# -- How somebody writes, as the counts of their character n-grams.  Pure
-#
-# After True Memory (speaker style vectors): character 3-, 4- and 5-grams of the lower-case text,
-# each hashed into one of 256 buckets, and the unit vectors of a speaker's lines averaged.  Sums and
-# counts are kept and the mean is taken on reading, as a mean that is updated on its normalised
-# value drifts.
-
-BUCKETS: Final = 256
-_SIZES: Final = (3, 4, 5)
-_MAX_CHARS: Final = 2_000  # of a line that are looked at
-
-Vector = tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StyleVector:
-    """The style of some lines: the sum of their unit vectors, and how many they are."""
-
-    sums: Vector = (0.0,) * BUCKETS
-    lines: int = 0
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> StyleVector:
-        """Add up the vectors of lines; one shorter than three characters says nothing."""
-        vectors = [vector for text in texts if any(vector := text_vector(text))]
-        sums = tuple(math.fsum(column) for column in zip(*vectors, strict=True))
-        return cls(sums or cls().sums, len(vectors))
-
-    @property
-    def mean(self) -> Vector:
-        """The unit vector of the lines; all 0 where there are none."""
-        return _unit(self.sums)
-
-    def likeness(self, text: str) -> float:
-        """Return the cosine of a text to these lines, 0 to 1."""
-        return cosine(text_vector(text), self.mean)
-
-
-def text_vector(text: str) -> Vector:
-    """Return the unit vector (`BUCKETS`) of a text's n-grams; all 0 for one too short for any."""
-    [flat] = normalise(text[:_MAX_CHARS])
-    counts = [0.0] * BUCKETS
-    for size in _SIZES:
-        for start in range(len(flat) - size + 1):
-            counts[_bucket(flat[start : start + size])] += 1.0
-    return _unit(counts)
-
-
-def cosine(vector: Vector, other: Vector) -> float:
-    """Return the cosine of two unit vectors."""
-    return math.fsum(map(float.__mul__, vector, other))
-
-
-def _unit(values: Sequence[float]) -> Vector:
-    length = math.sqrt(math.fsum(value * value for value in values))
-    return tuple(value / length for value in values) if length else tuple(values)
-
-
-@lru_cache(maxsize=50_000)
-def _bucket(gram: str) -> int:
-    digest = md5(gram.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
-    return int.from_bytes(digest[:4], "little") % BUCKETS
 
 
 # -- Collect the words that a project shares: a vocabulary for its own embedding model

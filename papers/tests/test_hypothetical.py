@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.true_memory.hypothetical import PROMPTS
 from memtier_plugin import MemTier
 from memtier_plugin.core.records import FOR_PROMPTS
 from memtier_plugin.providers.prompt import load_prompt
@@ -60,7 +61,7 @@ def test_lines_like_the_made_up_answer_come_first(
         signals = memory.explain(recall.id)["injected"][0]["signals"]
     assert signals["hypothetical"] == 1.0
     [request] = server.requests
-    assert request["body"]["messages"][0]["content"] == load_prompt("hypothetical").text
+    assert request["body"]["messages"][0]["content"] == load_prompt("hypothetical", PROMPTS).text
 
 
 def test_no_prompt_waits_for_a_model(server: Loopback, home: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_question_is_asked_once(server: Loopback, home: Path) -> None:
         say_each(memory, *LINES)
         memory.ask(f"{QUERY} {secret}")
     prompts = [request["body"]["messages"] for request in server.requests]
-    made_up = [p for p in prompts if p[0]["content"] == load_prompt("hypothetical").text]
+    made_up = [p for p in prompts if p[0]["content"] == load_prompt("hypothetical", PROMPTS).text]
     assert len(made_up) == 1
     assert secret not in made_up[0][1]["content"]
 

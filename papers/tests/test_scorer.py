@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_papers.memtier import scorer as paper_scorer
+from memtier_papers.memtier.scorer import decay, weight_signal
 
 UNIT = st.floats(0, 1)
 NAMES = ("words", "grams", "decay", "weight")
@@ -97,3 +98,23 @@ def test_projection(weights: dict[str, float]) -> None:
 def test_normalisers_take_equal_scores(how: str) -> None:
     """A pool where every document scores 0 is normalised to 0."""
     assert paper_scorer.normalise_scores([0.0, 0.0], how) == [0.0, 0.0]
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(0, 10), st.booleans())
+def test_decay_is_monotonic(age: float, more: float, rate: float, bypass: bool) -> None:
+    """What is older never counts more; the future counts as now; a bypass counts fully."""
+    now, later = (
+        decay(age, rate, bypass=bypass),
+        decay(age + more, rate, bypass=bypass),
+    )
+    assert 0 <= later <= now <= 1
+    assert decay(age, rate, bypass=True) == decay(min(age, 0.0), rate, bypass=False) == 1
+
+
+@given(st.floats(-1, 1), st.floats(-1, 1))
+def test_weight_signal_is_monotonic(weight: float, other: float) -> None:
+    """A cognitive weight keeps its order and lands in [0, 1], a new item's in the middle."""
+    assert weight_signal(-1) == 0
+    assert weight_signal(0) == 0.5
+    assert weight_signal(1) == 1
+    assert (weight_signal(min(weight, other))) <= weight_signal(max(weight, other))

@@ -15,9 +15,8 @@ from typing import Any, Final
 import pytest
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.events import DeliverEvent, RecallEvent
 from memtier_plugin.core.residents import find_owner
-from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.hooks import coding_agents, hermes, resident
 from memtier_plugin.hooks.coding_agents import AgentHooks
 from memtier_plugin.hooks.remote_memory import RemoteMemory

@@ -15,7 +15,7 @@ from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.ranking import signal_contributions
+from memtier_plugin.retrieval.journal import signal_contributions
 from tests.builders import make_draft, make_fact, say
 
 Day = Callable[..., datetime]

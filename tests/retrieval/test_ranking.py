@@ -7,13 +7,11 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.retrieval.ranking import (
+from memtier_plugin.retrieval.signals import (
     TIER_FACTOR,
-    decay,
     overview_signal,
     rank,
     scale_by_max,
-    weight_signal,
 )
 
 UNIT = st.floats(0, 1)
@@ -102,23 +100,6 @@ def test_scaled(values: list[float]) -> None:
     ):
         assert value <= other
         assert small <= large
-
-
-@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(0, 10), st.booleans())
-def test_decay_is_monotonic(age: float, more: float, rate: float, bypass: bool) -> None:
-    """What is older never counts more; the future counts as now; a bypass counts fully."""
-    now, later = decay(age, rate, bypass=bypass), decay(age + more, rate, bypass=bypass)
-    assert 0 <= later <= now <= 1
-    assert decay(age, rate, bypass=True) == decay(min(age, 0.0), rate, bypass=False) == 1
-
-
-@given(st.floats(-1, 1), st.floats(-1, 1))
-def test_weight_signal_is_monotonic(weight: float, other: float) -> None:
-    """A cognitive weight keeps its order and lands in [0, 1], a new item's in the middle."""
-    assert weight_signal(-1) == 0
-    assert weight_signal(0) == 0.5
-    assert weight_signal(1) == 1
-    assert (weight_signal(min(weight, other))) <= weight_signal(max(weight, other))
 
 
 def test_tiers() -> None:

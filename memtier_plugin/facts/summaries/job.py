@@ -1,4 +1,4 @@
-"""Write summaries, profiles of people, and timelines of changed facts, as facts: the job.
+"""Write summaries, timelines of changed facts, and what plugins sum up, as facts: the job.
 
 What is due is read from the index, so there is no cursor to lose: a group whose lines have no
 current summary gets one, the newest first.  Facts are written before what they supersede, so that
@@ -14,12 +14,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.events import SummariseEvent, SupersedeEvent
 from memtier_plugin.core.formats import from_iso, new_id, to_iso
+from memtier_plugin.core.hookspecs import Overview, OverviewKind
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.persons import USER
-from memtier_plugin.facts.summaries import profiles, selection
-from memtier_plugin.facts.summaries.profiles import PeopleReader
+from memtier_plugin.facts.summaries import selection
 from memtier_plugin.facts.summaries.selection import PastValue, Timeline
 from memtier_plugin.facts.summaries.wording import PROMPT_TOKENS, PassModel, quote_lines
 from memtier_plugin.storage.actor import Actor
@@ -43,7 +44,7 @@ class SummaryReport:
     timelines: int = 0
     months: int = 0
     people: int = 0
-    profiles: int = 0
+    others: int = 0  # of plugins
     superseded: int = 0
     left: int = 0
     problem: str = ""  # why the model wrote no more
@@ -51,7 +52,7 @@ class SummaryReport:
     @property
     def written(self) -> int:
         """The number of new items."""
-        longer = self.months + self.people + self.profiles
+        longer = self.months + self.people + self.others
         return self.sessions + self.days + self.timelines + longer
 
 
@@ -103,7 +104,7 @@ class _SummaryScope:
     def value(self) -> str:
         """The lines covered, as part of the key: a later last line makes another summary."""
         if self.speaker is not None:  # goes on growing: in steps, or each line made a new one
-            return f"{profiles.step_of(self.group.lines)} lines"
+            return f"{selection.step_of(self.group.lines)} lines"
         return f"{self.group.lines} lines until {to_iso(_time_of(self.group.last))}"
 
 
@@ -133,8 +134,9 @@ class Summariser:
             work = _Pass(new_id(), limit, stop, model)
             # Timelines first: an outdated one misleads.
             self._write(work, selection.RELATION, self._due_timelines(work))
-            if self._store.settings.people.profiles:
-                self._write(work, profiles.RELATION, self._due_profiles(work))
+            kinds = plugins.find_overviews(self._store.settings)
+            for kind in kinds:
+                self._write(work, kind.relation, self._due_by_plugin(work, kind))
             if self._store.settings.summaries.long:
                 self._write(work, selection.PERSON_SUMMARY, self._due_people(work))
                 self._write(work, selection.MONTH_SUMMARY, self._due_months(work))
@@ -146,7 +148,7 @@ class Summariser:
                 timelines=work.counts[selection.RELATION],
                 months=work.counts[selection.MONTH_SUMMARY],
                 people=work.counts[selection.PERSON_SUMMARY],
-                profiles=work.counts[profiles.RELATION],
+                others=sum(work.counts[kind.relation] for kind in kinds),
                 superseded=work.superseded,
                 left=work.left,
                 problem=work.model.problem,
@@ -158,7 +160,7 @@ class Summariser:
                     timelines=report.timelines,
                     months=report.months or None,
                     people=report.people or None,
-                    profiles=report.profiles or None,
+                    profiles=report.others or None,
                     superseded=report.superseded,
                     problem=report.problem,
                 )
@@ -255,7 +257,7 @@ class Summariser:
 
     def _due_people(self, work: _Pass) -> Iterator[_DueItem]:
         written = self._summaries()
-        for group in self._overviews.line_groups("speaker", profiles.MIN_LINES):
+        for group in self._overviews.line_groups("speaker", selection.MIN_PERSON_LINES):
             yield from self._due_summary(work, _scope_of_person(group), written)
 
     def _due_summary(
@@ -314,40 +316,36 @@ class Summariser:
             extractor="summary",
         )
 
-    # -- people --------------------------------------------------------------------------------
+    # -- what plugins sum up -------------------------------------------------------------------
 
-    def _due_profiles(self, work: _Pass) -> Iterator[_DueItem]:
+    def _due_by_plugin(self, work: _Pass, kind: OverviewKind) -> Iterator[_DueItem]:
         written: dict[tuple[str, ...], list[ShelvedFact]] = {}
-        for fact in self._overviews.shelved_facts(profiles.RELATION):
+        for fact in self._overviews.shelved_facts(kind.relation):
             written.setdefault((fact.agent, fact.sender, fact.subject), []).append(fact)
-        people = PeopleReader(self._store)
-        for group in self._overviews.line_groups("speaker", profiles.MIN_LINES):
-            facts = people.facts_about(group)
-            existing = written.get((group.agent, group.sender, group.name or USER), ())
-            value = profiles.profile_value(group.lines, facts)
-            same = [fact for fact in existing if fact.value == value]
-            make = partial(self._profile_fact, people, group, facts, value)
+        for overview in kind.list_due(self._store):
+            scope = overview.agent, overview.sender
+            existing = written.get((*scope, overview.subject), ())
+            same = [fact for fact in existing if fact.value == overview.value]
+            make = partial(self._overview_fact, kind, overview)
             yield from self._due(work, existing, same, make)
 
-    def _profile_fact(
-        self, people: PeopleReader, group: LineGroup, facts: Sequence[Fact], value: str
-    ) -> Fact | None:
-        profile = people.text_of(group, facts)
-        if profile is None:
+    def _overview_fact(self, kind: OverviewKind, overview: Overview) -> Fact | None:
+        text = overview.write()
+        if text is None:
             return None
         return Fact(
             id=new_id(),
             timestamp=self._actor.clock(),
             project=self._store.project,
-            subject=group.name or USER,
-            relation=profiles.RELATION,
-            value=value,
-            text=profile.text,
-            sources=profile.sources,
-            valid_from=_time_of(group.last),
-            extractor="profile",
-            origin=profile.origin,
-            private_to=(group.agent, group.sender),
+            subject=overview.subject,
+            relation=kind.relation,
+            value=overview.value,
+            text=text.text,
+            sources=text.sources,
+            valid_from=overview.at,
+            extractor=kind.relation,
+            origin=text.origin,
+            private_to=(overview.agent, overview.sender),
         )
 
     # -- timelines -----------------------------------------------------------------------------

@@ -33,8 +33,10 @@ MAX_TOKENS: Final = 150  # of a summary, ...
 HEADING_TOKENS: Final = 25  # ... of which the heading takes these
 MIN_LINES: Final = 8  # of a session or a day that is summarised
 MIN_MONTH_LINES: Final = 3  # of a month
+MIN_PERSON_LINES: Final = 10  # of a person
 MAX_LINES: Final = 2000  # that are read for a summary, the newest
 
+_STEP: Final = 1.25  # a text on a person is written anew at so many times the lines
 _MAX_ENTRY_CHARS: Final = 8_000  # of an entry that are read
 _MAX_QUOTE_CHARS: Final = 240  # of a quotation; longer ones are truncated
 _BASE_COST: Final = 12  # tokens added to each sentence's cost, so that short ones do not win
@@ -146,6 +148,14 @@ def select_sentences(
         parts.add(_PARTS * chosen // len(sentences))
         quoted.add(sentences[chosen].entry.id)
         budget -= costs[chosen]
+
+
+def step_of(lines: int) -> int:
+    """Return the largest step up to a number of lines: 10, 12, 15, 19, 24 and so on."""
+    step, following = MIN_PERSON_LINES, float(MIN_PERSON_LINES)
+    while int(following) <= lines:
+        step, following = int(following), following * _STEP
+    return step
 
 
 def is_telling(sentence: SourceSentence, words: Callable[[str], Sequence[str]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from memtier_papers.hmo.importance import MAX_CHARS, parse_importance
@@ -9,6 +10,7 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import fence_data, load_prompt
 
+PROMPTS: Final = Path(__file__).parent / "prompts"
 PURPOSE: Final = "importance"
 _MAX_ANSWER_TOKENS: Final = 400  # reasoning models need more than the number takes
 
@@ -19,7 +21,7 @@ class ChatRater:
     def __init__(self, model: ChatModel) -> None:
         """Bind to a model."""
         self.model = model
-        self._prompt = load_prompt("importance")
+        self._prompt = load_prompt("importance", PROMPTS)
 
     def rate(self, entry: Entry, persona: str) -> int | None:
         """Return the importance of an entry; None for an answer without a number.

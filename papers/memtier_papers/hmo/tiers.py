@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
+
+from msgspec.structs import replace
 
 from memtier_papers.hmo.formula import BUFFER, CACHE, MAX_RECENT
 from memtier_papers.hmo.tables import PriorityReader

@@ -22,12 +22,20 @@ def memtier_ask_modes() -> Mapping[str, AskMode]:
 
 @hookimpl
 def memtier_model_pass(settings: Settings) -> ModelPass | None:
-    """Ask by tool calls where `consolidation.tools` is on."""
-    if not settings.consolidation.tools:
+    """Ask by tool calls where `consolidation.tools` is on, and twice by `second_look`."""
+    chosen = settings.consolidation
+    if not (chosen.tools or chosen.second_look):
         return None
     from memtier_papers.mem_t.formation import ToolEvolution, ToolExtractor
+    from memtier_papers.mem_t.second_look import look_again
+    from memtier_plugin.facts.extraction.llm import ChatExtractor
+    from memtier_plugin.facts.model_judgement import ChatEvolution
 
-    return ModelPass(ToolExtractor, ToolEvolution)
+    return ModelPass(
+        ToolExtractor if chosen.tools else ChatExtractor,
+        ToolEvolution if chosen.tools else ChatEvolution,
+        look_again if chosen.second_look else None,
+    )
 
 
 def _answer_by_tools(

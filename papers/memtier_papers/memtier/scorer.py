@@ -12,11 +12,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from memtier_plugin.retrieval.ranking import TIER_FACTOR, decay, weight_signal
+from memtier_plugin.retrieval.signals import TIER_FACTOR
 from memtier_plugin.storage.index.postings import K1, B
 
 PAPER_SIGNALS: Final = ("semantic", "bm25", "decay", "cw", "tier")
 RRF_CONSTANT: Final = 60  # of reciprocal rank fusion (MemTier, appendix B; Cormack et al. 2009)
+
+
+def decay(age_days: float, rate: float, *, bypass: bool = False) -> float:
+    """Return the decay of an age (MemTier, section 3.2, eq. 3); the future counts as now.
+
+    Args:
+        bypass: a strong match does not decay.
+    """
+    return 1.0 if bypass else math.exp(-rate * max(0.0, age_days))
+
+
+def weight_signal(weight: float) -> float:
+    """Map a cognitive weight from [-1, 1] to [0, 1] (MemTier, section 3.2)."""
+    return (weight + 1) / 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from memtier_papers.memtier import scorer
 from memtier_papers.memtier.scorer import Document, Scored
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.retrieval import ranking
+from memtier_plugin.retrieval.signals import DAY_SECONDS
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
@@ -162,7 +162,7 @@ class PaperSearch:
         sessions: tuple[str, ...] = (str(candidate.session),)
         if isinstance(item, Fact):
             sessions = tuple(map(str, self._reader.fact_sessions(item.id, self._scopes)))
-        age = (self._at.timestamp() - candidate.observed) / ranking.DAY_SECONDS
+        age = (self._at.timestamp() - candidate.observed) / DAY_SECONDS
         return Document(
             id=item.id,
             words=plain_words(item.text),

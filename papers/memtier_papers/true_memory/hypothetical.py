@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -25,6 +26,7 @@ from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Store
 
+PROMPTS: Final = Path(__file__).parent / "prompts"
 _LINE: Final[Mapping[str, Any]] = object_of("hypothetical", line=STRING)
 SIGNAL: Final = "hypothetical"  # of the likeness to the made-up answer
 _MAX_TOKENS: Final = 150
@@ -75,7 +77,7 @@ class HypothesisWriter:
             raise EndpointError("no time was left")
         user = f"Asked on: {viewer.at:%Y-%m-%d}\n\n{fence_data([text])}"
         messages = [
-            {"role": "system", "content": load_prompt("hypothetical").text},
+            {"role": "system", "content": load_prompt("hypothetical", PROMPTS).text},
             {"role": "user", "content": user},
         ]
         reply = chat.chat(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memtier_plugin.core.hookspecs import JobSpec, hookimpl
-from memtier_plugin.core.results import RecallRequest
+from memtier_plugin.core.hookspecs import JobSpec, OverviewKind, hookimpl
+from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -51,6 +51,85 @@ def memtier_expand(
 
     writer = HypothesisWriter(actor)
     return writer.write(text, viewer, until) if writer.applies(request) else None
+
+
+@hookimpl(trylast=True)  # where no other plugin reranks
+def memtier_rerank(
+    query: str,
+    hits: Sequence[Hit],
+    deadline: float,
+    settings: Settings,
+    redact: Callable[[str], str],
+) -> Sequence[Hit] | None:
+    """Order hits by the model of `rerank.model`, where there is one."""
+    if not settings.rerank.is_on:
+        return None
+    from memtier_papers.true_memory.reranking import rerank
+
+    return rerank(query, hits, deadline, settings, redact)
+
+
+@hookimpl
+def memtier_order_pages(
+    question: str,
+    pages: Sequence[Any],
+    reader: Any,
+    settings: Settings,
+    redact: Callable[[str], str],
+) -> Sequence[Any] | None:
+    """Order the pages that `ask` reads by the model of `rerank.model`, where there is one."""
+    if not settings.rerank.is_on:
+        return None
+    from memtier_papers.true_memory.reranking import PAGE_SECONDS, order_pages
+
+    return order_pages(redact(question), pages, reader, settings, PAGE_SECONDS)
+
+
+@hookimpl
+def memtier_warm_up(settings: Settings) -> None:
+    """Load the model of `rerank.model`, or open its client."""
+    if settings.rerank.is_on:
+        from memtier_papers.true_memory.reranking import warm_up
+
+        warm_up(settings)
+
+
+@hookimpl
+def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
+    """Return the profiles of people, where `people.profiles` is on."""
+    if not settings.people.profiles:
+        return []
+    from memtier_papers.true_memory.profiles import RELATION, PeopleReader
+
+    return [OverviewKind(RELATION, lambda store: PeopleReader(store).overviews())]
+
+
+@hookimpl
+def memtier_find_overviews(query: Any, search: Any) -> Mapping[int, str]:
+    """Return the profiles of the people that a question names, where `people.profiles` is on."""
+    if not search.settings.people.profiles:
+        return {}
+    from memtier_papers.true_memory.profile_search import find_profiles
+
+    return find_profiles(query, search)
+
+
+@hookimpl
+def memtier_annotate(hits: Sequence[Hit]) -> Sequence[Hit] | None:
+    """Add a note to profiles of people who share a name."""
+    if sum(getattr(hit.item, "shelf", "") == "profile" for hit in hits) < 2:
+        return None
+    from memtier_papers.true_memory.profile_search import note_namesakes
+
+    return note_namesakes(hits)
+
+
+@hookimpl
+def memtier_profiles(store: Any, name: str | None) -> Sequence[Any]:
+    """Return what is known of the people of a project."""
+    from memtier_papers.true_memory.profiles import PeopleReader
+
+    return PeopleReader(store).profiles(name)
 
 
 def _group_of(settings: Settings) -> str | None:

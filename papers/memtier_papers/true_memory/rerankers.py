@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from memtier_plugin.core.errors import (
     EmbeddingUnavailable,
     EndpointError,
+    EndpointRefused,
     RerankUnavailable,
     SettingsError,
 )
@@ -119,19 +120,39 @@ class RerankModel(Protocol):
         """Prepare for the first query (raises RerankUnavailable)."""
 
 
+_FIELDS: Final = ("documents", "texts")  # of Cohere and Jina, of text-embeddings-inference
+
+
 class EndpointReranker:
-    """A model behind ``/rerank``: Cohere's, Jina's, or text-embeddings-inference's."""
+    """A model behind ``/rerank``; remembers what its endpoint calls the texts."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self._client = EndpointClient(endpoint)
         self._model = model
+        self._fields: tuple[str, ...] = _FIELDS
 
     def score(self, query: str, texts: Sequence[str], seconds: float) -> Sequence[float]:
-        """Ask once; see `RerankModel.score`."""
-        try:
-            return self._client.rerank(self._model, query, texts, seconds=seconds)
-        except EndpointError as error:
-            raise RerankUnavailable(str(error)) from error
+        """Ask once, or once in each form; see `RerankModel.score`."""
+        until = time.monotonic() + seconds
+        for name in self._fields:
+            body = {"model": self._model, "query": query, name: [*texts]}
+            try:
+                scores = self._request(body, len(texts), until - time.monotonic())
+            except EndpointError as error:
+                if not isinstance(error, EndpointRefused) or name == self._fields[-1]:
+                    raise RerankUnavailable(str(error)) from error
+            else:
+                self._fields = (name,)
+                return scores
+        raise AssertionError("the last field returns or raises")
+
+    def _request(self, body: Mapping[str, Any], count: int, seconds: float) -> list[float]:
+        def create(client: Any, limit: float) -> list[float]:
+            options = {"timeout": limit}
+            answer = client.post("/rerank", cast_to=object, body=body, options=options)
+            return _read_scores(answer, count)
+
+        return self._client.request(create, seconds=seconds)
 
     def warm_up(self) -> None:
         """Open the client, which takes longer than many requests."""
@@ -139,6 +160,16 @@ class EndpointReranker:
             self._client.warm_up()
         except EndpointError as error:
             raise RerankUnavailable(str(error)) from error
+
+
+def _read_scores(answer: Any, count: int) -> list[float]:
+    """Return the scores of an answer in the order of the texts; check that each has one."""
+    rows = answer["results"] if isinstance(answer, Mapping) else answer
+    name = "relevance_score" if rows and "relevance_score" in rows[0] else "score"
+    scores = {int(row["index"]): float(row[name]) for row in rows}
+    if sorted(scores) != [*range(count)] or not all(map(math.isfinite, scores.values())):
+        raise ValueError(f"{len(scores)} scores for {count} texts, or one that is no number")
+    return [scores[index] for index in range(count)]
 
 
 class Reranker:

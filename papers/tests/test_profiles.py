@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from memtier_papers.true_memory.style import StyleVector, text_vector
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Recall
-from memtier_plugin.facts.summaries.profiles import step_of
+from memtier_plugin.facts.summaries.selection import step_of
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.text.speech import StyleVector, text_vector
 from tests.builders import MOMENT, Clock, write_config
 from tests.proofs.checks import assert_equal_to_rebuild
 
@@ -77,12 +77,12 @@ def test_a_question_about_somebody_finds_their_profile(home: Path) -> None:
     with opened(home) as memory:
         talk(memory, "Ann", ANN)
         talk(memory, "Ben", BEN)
-        assert memory.summariser.run().profiles == 2
+        assert memory.summariser.run().others == 2
         [profile] = shown(memory.recall(ASKED))
         assert profile.subject == "Ann" and "painting" in profile.text
         assert not shown(memory.recall("When did Ann go sailing?"))
         assert not shown(memory.recall("What kind of person is Zoe?"))
-        assert memory.summariser.run().profiles == 0
+        assert memory.summariser.run().others == 0
     with opened(home, **{"people.profiles": False}) as memory:
         assert not shown(memory.recall(ASKED))
     write_config(home, {"people": {"profiles": True}})
@@ -202,7 +202,7 @@ def test_months_and_people_are_summarised_if_asked(home: Path) -> None:
         talk(memory, "Ann", ANN)
         talk(memory, "Ben", BEN[:4], observed_at=DAY - timedelta(days=20), session_id="t")
         report = memory.summariser.run()
-        assert (report.months, report.people, report.profiles) == (1, 1, 0)
+        assert (report.months, report.people, report.others) == (1, 1, 0)
         subjects = {
             (fact.relation, fact.subject)
             for fact in memory.store.reader().overviews.shelved_facts("summary")

@@ -14,20 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.true_memory.rerank_fusion import fuse_scores, modality_factor
+from memtier_papers.true_memory.rerankers import find_reranker, to_relevances
+from memtier_papers.true_memory.reranking import order_pages, warm_up
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.settings.schema import Endpoint, Settings
 from memtier_plugin.operations.status import collect_status
-from memtier_plugin.providers.reranking import find_reranker, to_relevances
 from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.rerank_fusion import fuse_scores, modality_factor
-from memtier_plugin.retrieval.reranking import order_pages
 from tests.builders import say_each
 from tests.loopback import Loopback
 
 Day = Callable[..., datetime]
-FILE = Path(__file__).parents[2] / "papers/tests/golden" / "true_memory.json"
+FILE = Path(__file__).parent / "golden" / "true_memory.json"
 GOLDEN = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
 LINES = [
     "The boiler was serviced by Hartmann in spring.",
@@ -106,6 +106,7 @@ def test_each_shape_of_rerank_is_understood(
     base = server.base_url.removesuffix("/v1") if field == "texts" else ""
     with MemTier.open(home, settings=settings_of(server, base_url=base)) as memory:
         say_each(memory, *LINES)
+        warm_up(memory.settings)  # the client's import may take longer than a recall has
         first = memory.recall(QUERY)
         second = memory.recall(QUERY)
     assert first.hits[0].text == LINES[2]

@@ -1,35 +1,34 @@
-"""The shipped reranker (`rerank.model`): a plugin like those of third parties, and for pages.
-
-A third party's plugin that reranks comes first; this one is asked where there is none.
-"""
+"""The reranker (`rerank.model`): of the hits of a recall, and of the pages that `ask` reads."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import RerankUnavailable, SettingsError
-from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
-    from memtier_plugin.providers.reranking import Reranker
+    from memtier_papers.true_memory.rerankers import Reranker
     from memtier_plugin.retrieval.hits import PageReader
     from memtier_plugin.storage.index.overviews import Page
 
 SHARE: Final = 0.7  # of the time left; choosing and packing lines needs the rest
-NOT_RERANKED: Final = "not reranked"  # in the label of a recall that kept the first order
+PAGE_SECONDS: Final = 30.0  # for the pages of a question, which waits for a model anyway
 SIGNAL: Final = "rerank"  # the relevance, beside the signals of the first ranking
 
 
-@hookimpl(trylast=True)  # where no plugin reranks
-def memtier_rerank(
-    query: str, hits: Sequence[Hit], deadline: float, settings: Settings
+def rerank(
+    query: str,
+    hits: Sequence[Hit],
+    deadline: float,
+    settings: Settings,
+    redact: Callable[[str], str],
 ) -> Sequence[Hit] | None:
     """Order hits by the model of `rerank.model` and their first scores.
 
@@ -39,8 +38,9 @@ def memtier_rerank(
     reranker = _reranker(settings)
     if reranker is None or len(hits) < 2:
         return None
-    from memtier_plugin.retrieval.rerank_fusion import fuse_scores, modality_factor
+    from memtier_papers.true_memory.rerank_fusion import fuse_scores, modality_factor
 
+    query = redact(query)  # it may leave the machine
     seconds = SHARE * (deadline - time.monotonic())
     relevances = [
         min(1.0, relevance * modality_factor(query, is_summary=_is_summary(hit)))
@@ -64,7 +64,7 @@ def order_pages(
     A page counts by its most relevant part, as long as a model reads at once.
 
     Raises:
-        RerankUnavailable: as `memtier_rerank`.
+        RerankUnavailable: as `rerank`.
     """
     reranker = _reranker(settings)
     if reranker is None or len(pages) < 2:
@@ -87,7 +87,7 @@ def warm_up(settings: Settings) -> None:
 def _reranker(settings: Settings) -> Reranker | None:
     if not settings.rerank.is_on:
         return None
-    from memtier_plugin.providers.reranking import configured_reranker
+    from memtier_papers.true_memory.rerankers import configured_reranker
 
     try:
         return configured_reranker(settings)
@@ -103,7 +103,7 @@ def _text(hit: Hit) -> str:
 
 def _parts(hits: Sequence[Hit]) -> list[str]:
     """Return the lines of a page in parts, each as long as one text may be."""
-    from memtier_plugin.providers.reranking import MAX_TEXT_CHARS
+    from memtier_papers.true_memory.rerankers import MAX_TEXT_CHARS
 
     parts = [""]
     for line in map(_text, hits):

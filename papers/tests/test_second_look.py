@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memtier_plugin.core.records import Fact
+from memtier_papers.mem_t.second_look import PROMPTS, SecondLook, is_liftable, lift
+from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.facts.verification.verify import Claim
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.prompt import load_prompt
 from tests.builders import say, write_config
+from tests.facts import claims, claims_fresh
+from tests.facts.test_claims_by_model import share, statuses
 from tests.loopback import Loopback
 
 SAID = "I'm a vegetarian since last year."
@@ -33,7 +37,7 @@ def extract(home: Path, server: Loopback) -> Iterator[Extract]:
         item |= {"text": text, "quote": line, "line": 1, "since": None}
 
         def answer(body: dict[str, Any]) -> Any:
-            if body["messages"][0]["content"] != load_prompt("entail").text:
+            if body["messages"][0]["content"] != load_prompt("entail", PROMPTS).text:
                 return {"facts": [item]}
             return check if isinstance(check, str) else {"checks": [{"claim": 1} | check]}
 
@@ -58,7 +62,7 @@ def test_what_follows_holds(extract: Extract, server: Loopback) -> None:
     """The fact has the quote and the confidence of the second look, and names its prompt."""
     [fact] = extract(follows("I'm a vegetarian"))
     assert (fact.status, fact.reason, fact.quote) == ("active", "", "I'm a vegetarian")
-    assert (fact.confidence, fact.prompt_hash) == (0.95, load_prompt("entail").hash)
+    assert (fact.confidence, fact.prompt_hash) == (0.95, load_prompt("entail", PROMPTS).hash)
     shown = server.requests[-1]["body"]["messages"][-1]["content"]
     assert PARAPHRASED in shown and SAID in shown
 
@@ -110,3 +114,17 @@ def test_it_is_asked_for(extract: Extract, server: Loopback) -> None:
     [fact] = extract(follows(), second_look=False)
     assert (fact.status, server.count()) == ("proposed", 1)
     assert json.dumps(server.requests).count("You check whether") == 0
+
+
+def affirmed(draft: FactDraft, claim: Claim, entries: Sequence[Entry]) -> FactDraft:
+    """Return a draft after a look that affirms every claim, right or wrong, on its own quote."""
+    look = SecondLook(claim.quote, 0.95)
+    return lift(draft, entries, look, "1") if is_liftable(draft) else draft
+
+
+def test_a_second_look_lifts_paraphrases(server: Loopback) -> None:
+    """Two of three paraphrases hold then; a model that affirms all lifts few wrong ones."""
+    corpus = claims.corpus(13, 200, 0, (claims_fresh.PARAPHRASED, ()))
+    assert share(statuses(server, corpus, affirmed)) >= 0.65
+    corpus = claims.corpus(12, 0, 200, ((), claims_fresh.WRONG))
+    assert share(statuses(server, corpus, affirmed)) <= 0.1

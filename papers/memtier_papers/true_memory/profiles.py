@@ -9,13 +9,16 @@ it goes when one of them does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal
 from zlib import crc32
 
+from memtier_papers.true_memory.style import StyleVector
 from memtier_plugin.core.formats import to_iso
+from memtier_plugin.core.hookspecs import Overview, OverviewText
 from memtier_plugin.core.records import (
     SHARED,
     Entry,
@@ -32,17 +35,14 @@ from memtier_plugin.facts.summaries.selection import SourceSentence
 from memtier_plugin.storage.index.overviews import LineGroup
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.lexicon import KINSHIP, words_of
-from memtier_plugin.text.speech import StyleVector
 from memtier_plugin.text.tokenizer import normalise, plain_words
 
 RELATION: Final = "profile"
-MIN_LINES: Final = 10  # of a person who has a profile, and a summary
 MAX_TOKENS: Final = 150  # of the text that a recall shows
 _TOPICS: Final = 12  # of a profile, the most telling
 _MIN_MENTIONS: Final = 3  # lines that make a topic
 _MIN_LETTERS: Final = 4  # of a topic
 _KEPT_SOURCES: Final = 5  # of an attribute, the newest
-_STEP: Final = 1.25  # a text is written anew when there are so many times the lines
 _PREFERENCES: Final = frozenset({"likes", "dislikes", "prefers", "favorite", "wants"})
 
 Kind = Literal["attribute", "preference", "relation", "topic"]
@@ -166,15 +166,7 @@ def profile_value(lines: int, facts: Iterable[Fact]) -> str:
     The number of lines counts in steps, or each line would make a new text.
     """
     stated = "\n".join(sorted(fact.id for fact in facts))
-    return f"{step_of(lines)} lines, facts {crc32(stated.encode()):08x}"
-
-
-def step_of(lines: int) -> int:
-    """Return the largest step up to a number of lines: 10, 12, 15, 19, 24 and so on."""
-    step, following = MIN_LINES, float(MIN_LINES)
-    while int(following) <= lines:
-        step, following = int(following), following * _STEP
-    return step
+    return f"{selection.step_of(lines)} lines, facts {crc32(stated.encode()):08x}"
 
 
 def _kind(fact: Fact) -> Kind:
@@ -188,15 +180,6 @@ def _kind(fact: Fact) -> Kind:
 
 _FACTS: Final = 12  # in the text of a profile, the preferences first
 _WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileText:
-    """What a recall shows of a profile, and the lines and facts that it shows."""
-
-    text: str
-    sources: tuple[Source, ...]
-    origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +221,7 @@ class PeopleReader:
         wanted = None if name is None else normalise(name)[0]
         return [
             self._profile(group)
-            for group in self._reader.overviews.line_groups("speaker", MIN_LINES)
+            for group in self._reader.overviews.line_groups("speaker", selection.MIN_PERSON_LINES)
             if wanted in (None, *normalise(group.name or USER, group.sender))
         ]
 
@@ -262,7 +245,7 @@ class PeopleReader:
             or (normalise(fact.subject)[0] == name and not shares_name)
         ]
 
-    def text_of(self, group: LineGroup, facts: Sequence[Fact]) -> ProfileText | None:
+    def text_of(self, group: LineGroup, facts: Sequence[Fact]) -> OverviewText | None:
         """Return the text of a profile; None where there is nothing to say."""
         sources = self._reader.overviews.remaining_sources(fact.id for fact in facts)
         attributes = fact_attributes(facts, sources)[:_FACTS]
@@ -285,11 +268,24 @@ class PeopleReader:
                 itself = Source(agent=first.agent, session=first.session, entry=fact.id)
                 cited += [*stood_on[:1], itself]
         origins = {sentence.entry.origin for sentence in quoted} | {"user"}
-        return ProfileText(
+        return OverviewText(
             format_profile(group.name or USER, attributes, quoted),
             tuple({source.entry: source for source in cited}.values()),
             next(origin for origin in _WEAKEST if origin in origins),
         )
+
+    def overviews(self) -> Iterator[Overview]:
+        """Yield the profile of everybody who spoke often enough."""
+        for group in self._reader.overviews.line_groups("speaker", selection.MIN_PERSON_LINES):
+            facts = self.facts_about(group)
+            yield Overview(
+                group.agent,
+                group.sender,
+                group.name or USER,
+                profile_value(group.lines, facts),
+                datetime.fromtimestamp(group.last, UTC),
+                partial(self.text_of, group, facts),
+            )
 
     def _senders_called(self, name: str) -> set[str]:
         groups = self._reader.overviews.line_groups("speaker", 1)

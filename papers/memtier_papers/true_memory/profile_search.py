@@ -1,0 +1,60 @@
+"""Find the profile of somebody whom a question names, and tell people of one name apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from memtier_plugin.core.records import Fact
+from memtier_plugin.core.results import Hit
+from memtier_plugin.retrieval.candidates import SearchView
+from memtier_plugin.retrieval.query import ParsedQuery
+from memtier_plugin.text.lexicon import LANGUAGES
+from memtier_plugin.text.phrases import Words
+from memtier_plugin.text.tokenizer import normalise
+
+_PROFILES: Final = 200  # the newest, among which names are looked for
+_NAMED: Final = 4  # profiles that one question opens
+
+
+def find_profiles(query: ParsedQuery, search: SearchView) -> Mapping[int, str]:
+    """Return the profiles of the people whom a question about somebody names."""
+    if not asks_character(query.text):
+        return {}
+    viewer, reader = search.viewer, search.reader
+    scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all, shelf="profile")
+    rows = reader.overviews.shelf_rows("profile", scopes, _PROFILES) if scopes else []
+    people = {each.row: each.speaker or "" for each in reader.candidates(rows)} if rows else {}
+    named = [row for row in rows if row in people and query.names(people[row])]
+    if not named and query.of_oneself:
+        named = [row for row in rows if len(rows) == 1 or people.get(row) == "user"]
+    return dict.fromkeys(named[:_NAMED], "profile")
+
+
+def asks_character(query: str) -> bool:
+    """Return whether a query asks what somebody is like: their traits, tastes or interests."""
+    return any(Words.of(query[:2000], name).has("character_cues") for name in LANGUAGES)
+
+
+def note_namesakes(hits: Sequence[Hit]) -> list[Hit]:
+    """Return hits with a note on profiles of people who share a name, saying whose each is."""
+    people: dict[str, tuple[str, str]] = {}  # by hit, the name and the sender
+    for hit in hits:
+        if isinstance(hit.item, Fact) and hit.item.shelf == "profile":
+            _, sender = hit.item.private_to or ("", "")
+            people[hit.id] = normalise(hit.item.subject)[0], sender
+    if len(people) < 2:
+        return [*hits]
+    everybody = {*people.values()}
+    words = Counter(word for name, _ in everybody for word in {*name.split()})
+    names = Counter(name for name, _ in everybody)
+    marked = []
+    for hit in hits:
+        name, sender = people.get(hit.id, ("", ""))
+        count = max((words[word] for word in name.split()), default=0)
+        if count > 1:
+            whose = f": of {sender or 'the user'}" if names[name] > 1 else ""
+            hit = hit.with_note(f"one of {count} of that name{whose}")
+        marked.append(hit)
+    return marked
