@@ -1,5 +1,5 @@
 """What every test of a measurement gets is what those of MemTier get."""
 
-from tests.conftest import day, home, isolated, nowhere, server
+from tests.conftest import _copied_schema, day, home, isolated, nowhere, server
 
-__all__ = ["day", "home", "isolated", "nowhere", "server"]
+__all__ = ["_copied_schema", "day", "home", "isolated", "nowhere", "server"]

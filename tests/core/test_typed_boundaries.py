@@ -331,7 +331,7 @@ def test_a_host_s_payload_of_another_form(
     [
         *("project: ../../x", "home: /etc", "endpoints: {a: {base_url: http://evil.example}}"),
         *("retrieval: {k: .inf}", "retrieval: &r {k: *r}", "language: ../../etc/passwd"),
-        *("!!python/object/apply:os.system ['id']", "x: " + "[" * 9_000, "# " + "x" * 100_000),
+        *("!!python/object/apply:os.system ['id']", "x: " + "[" * 3_000, "# " + "x" * 100_000),
         "a: &a [1, 1]\n" + "".join(f"{c}: &{c} [*a, *a]\n" for c in "bcdefgh"),
     ],
 )

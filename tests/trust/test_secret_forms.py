@@ -234,9 +234,9 @@ def test_names_without_a_gap_cost_no_square(unit: str) -> None:
     """The run that many names stand in is read once: eight times the text takes no 64 times."""
     cost = {
         chars: min(milliseconds(unit * (chars // len(unit))) for _ in range(times))
-        for chars, times in ((10_000, 3), (80_000, 2))
+        for chars, times in ((5_000, 3), (40_000, 2))
     }
-    assert cost[80_000] < 3 * cost[10_000]  # for each 10 kB
+    assert cost[40_000] < 3 * cost[5_000]  # for each 10 kB
 
 
 def test_a_word_repeated_is_no_seed_phrase() -> None:
