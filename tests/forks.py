@@ -42,14 +42,16 @@ class Forked(subprocess.Popen[Any]):
 
     def _execute_child(self, *arguments: Any) -> None:
         given = signature(subprocess.Popen._execute_child).bind(self, *arguments).arguments  # type: ignore[attr-defined]
+        assert not (given["pass_fds"] or given["preexec_fn"]), "they are a real start's"
         ends = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
         reader, writer = os.pipe()
         request = {
             "arguments": [os.fsdecode(word) for word in given["args"][1:]],
-            "env": dict(given["env"] if given["env"] is not None else os.environ),
+            "env": dict(os.environ if given["env"] is None else given["env"]),
             "cwd": str(given["cwd"] or os.getcwd()),
             "session": given["start_new_session"],
         }
+        assert "LD_PRELOAD" not in request["env"], "it is read where a program starts"
         fds = [number if fd == -1 else fd for number, fd in enumerate(ends)]
         socket.send_fds(self._connected(), [json.dumps(request).encode()], [*fds, writer])
         os.close(writer)

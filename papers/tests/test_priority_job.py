@@ -410,12 +410,12 @@ with MemTier.open(sys.argv[1], "p", "a", settings) as memory:
 """
 
 
-ENTRIES = 100_000
+ENTRIES = 20_000
 
 
 @pytest.mark.slow
 def test_a_history_without_scores(home: Path) -> None:
-    """A hundred thousand entries are rated in bounded passes, also after SIGKILL, each once."""
+    """Twenty thousand entries are rated in bounded passes, also after SIGKILL, each once."""
     write_config(home, "embedding: {model: none}\n")
     with opened(home) as memory:
         append_lines(memory, (f"We talked of matter {n} for a while." for n in range(ENTRIES)))

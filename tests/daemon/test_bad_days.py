@@ -29,6 +29,7 @@ from tests.processes import (
     fork_python,
     running,
     start_daemon,
+    start_python,
     wait_until,
 )
 
@@ -296,7 +297,7 @@ def shift(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def counting(home: Path, library: Path, offset: Path, interval: float) -> Iterator[list[str]]:
     """Run the scheduler under a clock of its own and yield the jobs that ended, as they do."""
-    process = fork_python(
+    process = start_python(
         "-c",
         COUNT,
         home,
