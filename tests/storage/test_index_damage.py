@@ -15,7 +15,7 @@ from memtier_plugin import MemTier
 SETTINGS = {"embedding.model": "none"}
 PAGE = 4096
 QUERY = "Which pump stands in hall 3?"
-FEW_TABLES = ("events", "items", "meta", "postings", "states")
+FEW_TABLES = ("items", "meta", "postings")
 Damage = Callable[[Path], None]
 
 
