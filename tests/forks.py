@@ -98,6 +98,7 @@ def _import_most() -> None:
             importlib.import_module(module.name)
     for name in _MODULES.split():
         importlib.import_module(f"memtier_plugin.{name}")
+    importlib.import_module("openai")  # beside busy tests a daemon, which is nice, takes minutes
     gc.collect()
     gc.freeze()
 
