@@ -36,14 +36,14 @@ _UNPROVEN: Final = {"PreCompress": "auto"}  # Gemini CLI says so whether it comp
 _SQUARE: Final = {ord("<"): "[", ord(">"): "]"}
 
 
-class Turn:
+class TurnFile:
     """The events of a session's turn at hand, in a file of the home's queue."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def of(cls, home: Path, host: str, session: str) -> Turn:
+    def of(cls, home: Path, host: str, session: str) -> TurnFile:
         """Return a session's turn, which may have no events yet."""
         return cls(home / "queue" / "turns" / host / f"{encode_file_name(session)}.jsonl")
 
@@ -107,7 +107,7 @@ class AgentHooks:
             session = f"{session}.{sub}"
             if kind not in ("tool", "subagent_end") or not payload.get("agent_type"):
                 return {}  # of the host's own, which sums up for it
-        turn = Turn.of(self._client.home, self._host, session)
+        turn = TurnFile.of(self._client.home, self._host, session)
         self.is_prompt = kind == "prompt"
         if self.is_prompt:
             return self._recall(turn, name, payload)
@@ -127,7 +127,7 @@ class AgentHooks:
             self._client.deliver(self._request(kind, [payload], None), END_SECONDS)
         return {}
 
-    def _recall(self, turn: Turn, name: str, payload: Payload) -> dict[str, Any]:
+    def _recall(self, turn: TurnFile, name: str, payload: Payload) -> dict[str, Any]:
         started, answered = time.monotonic(), False
         self._deliver_unfinished(turn, PROMPT_SECONDS / 2)
         run = turn.begin(payload)
@@ -171,7 +171,7 @@ class AgentHooks:
         run = str(events[0].get("run_id") or uuid.uuid4().hex)
         self._client.deliver(self._request(kind, events, run), seconds)
 
-    def _deliver_unfinished(self, turn: Turn, seconds: float = END_SECONDS) -> None:
+    def _deliver_unfinished(self, turn: TurnFile, seconds: float = END_SECONDS) -> None:
         """Deliver a turn that was broken off, and forget it; one that ended is delivered."""
         events = turn.events()
         kinds = EVENTS[self._host]
@@ -180,12 +180,12 @@ class AgentHooks:
         turn.remove()
 
     def _deliver_abandoned(self) -> None:
-        folder = Turn.of(self._client.home, self._host, "x").path.parent
+        folder = TurnFile.of(self._client.home, self._host, "x").path.parent
         before = time.time() - ABANDONED_SECONDS
         for path in sorted(folder.glob("*.jsonl")):
             with suppress(OSError):
                 if path.stat().st_mtime < before:
-                    self._deliver_unfinished(Turn(path))
+                    self._deliver_unfinished(TurnFile(path))
 
     def _request(self, kind: str, events: Sequence[Payload], run: str | None) -> dict[str, Any]:
         first = events[0]

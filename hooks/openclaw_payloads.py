@@ -84,7 +84,7 @@ class _Conversation:
 
 
 @dataclass(slots=True)
-class Conversations:
+class OpenClawSessions:
     """Tracks where sessions end, and which session started a sub-agent.
 
     Kept in a small file, so that a restarted resident continues the same sessions.
@@ -98,7 +98,7 @@ class Conversations:
     _lock: Mutex = field(default_factory=Mutex)
 
     @classmethod
-    def load(cls, home: Path) -> Conversations:
+    def load(cls, home: Path) -> OpenClawSessions:
         """Read the state from a home; an unreadable file is replaced.
 
         Raises:
@@ -189,7 +189,7 @@ class OpenClawTranslator:
     """Translates OpenClaw's payloads into calls of MemTier's hooks."""
 
     def __init__(self, home: Path) -> None:
-        self.known = Conversations.load(home)
+        self.known = OpenClawSessions.load(home)
 
     def translate(
         self,
@@ -295,7 +295,7 @@ def _prompt_event(
     event: Payload,
     context: Payload,
     run: RunContext,
-    conversations: Conversations,
+    conversations: OpenClawSessions,
 ) -> PromptEvent | None:
     if _between_sessions(context, run.run_id):
         conversations.note_unprompted(run.run_id)

@@ -14,8 +14,8 @@ from typing import Any, Final
 from memtier_plugin.core.errors import MemTierError, MessageError
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.records import UsageEvent
 from memtier_plugin.core.results import RunContext
-from memtier_plugin.core.upkeep_events import UsageEvent
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.pool import memory_pool
 

@@ -36,7 +36,7 @@ from memtier_plugin.core.paths import (
     socket_path,
     write_private_file,
 )
-from memtier_plugin.core.residents import Claim, Owner, claim_socket, find_owner
+from memtier_plugin.core.residents import SocketClaim, SocketOwner, claim_socket, find_owner
 from memtier_plugin.operations.hook_latency import MAX_NOTED, HookWait, note_waits
 
 from .resident_connection import (
@@ -342,13 +342,13 @@ class ResidentClient:
         connection.close()  # closes once both files are closed
         return Connection(reader, writer, close, kill, self._offer)
 
-    def _claim(self) -> Claim | None:
+    def _claim(self) -> SocketClaim | None:
         try:
             return claim_socket(self.home)
         except (OSError, MemTierError) as error:
             raise ResidentUnreachable(f"no resident can be started: {error}") from error
 
-    def _start(self, claim: Claim, until: float) -> None:
+    def _start(self, claim: SocketClaim, until: float) -> None:
         """Start a resident on a socket that listens already; what is sent waits there.
 
         Raises:
@@ -436,7 +436,7 @@ class ResidentClient:
         self._paused_until = time.monotonic() + pause
 
 
-def _describe_owner(owner: Owner | None) -> str:
+def _describe_owner(owner: SocketOwner | None) -> str:
     if owner is None:
         return "the last one is just ending"
     if owner.is_outdated:

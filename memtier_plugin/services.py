@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import EndpointError
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import Entry, UsageEvent
 from memtier_plugin.core.results import RecallRequest
-from memtier_plugin.core.upkeep_events import UsageEvent
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.project import Project
 from memtier_plugin.providers.embedding.vectors import RemoteEmbedder

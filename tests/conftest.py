@@ -8,6 +8,7 @@ import random
 import shutil
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from memtier_plugin.core import plugins
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.core.settings.schema import Hooks, Settings
+from memtier_plugin.daemon import child
 from memtier_plugin.hooks import guard
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.providers import endpoint
@@ -129,12 +131,20 @@ def isolated(
     monkeypatch.setattr(socket.socket, "connect", guarded)
     monkeypatch.setattr(plugins, "_errors", {})  # what failed in another test is not told here
     monkeypatch.setattr(memory_pool, "settings", patient_settings)
+    monkeypatch.setattr(child, "serves_itself", threading.Event())
+    if "daemons" not in request.fixturenames:
+        child.serves_itself.set()
     yield
     memory_pool.close()
     end_residents(tmp_path)
     if not has_folder:
         for path in nowhere.iterdir():
             shutil.rmtree(path)
+
+
+@pytest.fixture
+def daemons() -> None:
+    """Let each session that begins in this process start its project's daemon, as it does."""
 
 
 @pytest.fixture

@@ -391,6 +391,17 @@ def test_functions_are_short(name: str) -> None:
             assert lines <= MOST_FUNCTION_LINES, f"{name}.{node.name} has {lines} lines"
 
 
+def test_classes_are_named_once() -> None:
+    """A class of the core has a name of its own, but for one that each framework's users import."""
+    homes: dict[str, list[str]] = {}
+    for name in FILES:
+        if name.partition(".")[0] not in ("bench", "papers"):
+            for node in ast.parse(FILES[name].read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef) and node.name != "MemTierMiddleware":
+                    homes.setdefault(node.name, []).append(name)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
 def test_names_are_disjoint() -> None:
     """Nothing in memtier_plugin/ is named as what is mounted there: it would win in a checkout."""
     inside = {path.stem for path in (ROOT / "memtier_plugin").iterdir()}

@@ -22,7 +22,7 @@ from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, ToolCal
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.ingest import recorder
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from tests.builders import make_draft, say, texts, turns
@@ -414,7 +414,9 @@ def test_sessions_are_recorded_as_their_runs(home: Path, monkeypatch: pytest.Mon
             session_id=f"s{number % 3}",  # one session may come in parts
             observed_at=when + timedelta(hours=number),
             turns=tuple(
-                Turn(id=f"{turn}", run_id=f"r{number}", message=Message(role=role, content=text))
+                ImportedMessage(
+                    id=f"{turn}", run_id=f"r{number}", message=Message(role=role, content=text)
+                )
                 for turn, (role, text) in enumerate(
                     [("user", f"is fox {number} red?"), ("assistant", ""), ("assistant", "yes")]
                 )

@@ -58,7 +58,7 @@ class Watch:
         return self.most - self.before
 
 
-@pytest.mark.parametrize("users", [120, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("users", [80, pytest.param(1000, marks=pytest.mark.slow)])
 def test_many_users_in_64_threads(
     home: Path, users: int, record_property: Callable[[str, object], None]
 ) -> None:

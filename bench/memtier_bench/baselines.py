@@ -13,7 +13,7 @@ from typing import Final
 
 from memtier_bench.datasets import Conversation
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 
 BASELINES: Final = ("bm25", "bm25-stem")
 
@@ -60,7 +60,7 @@ class Baseline:
         scores = self._bm25.get_scores(self._words(question))
         return tuple(dict.fromkeys(self._ids[i] for i in (-scores).argsort(kind="stable")))
 
-    def _text(self, session: Session, turn: Turn) -> str:
+    def _text(self, session: Session, turn: ImportedMessage) -> str:
         message = turn.message
         if not self._stemmer:
             return message.content

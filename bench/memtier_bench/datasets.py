@@ -18,7 +18,7 @@ from typing import Any, Final, cast, get_args
 
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import Message, Role
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 from memtier_plugin.transfer.importers.reading import (
     load_json,
     parse_date,
@@ -72,7 +72,7 @@ class Conversation:
     questions: tuple[DatasetQuestion, ...] = ()
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[ImportedMessage, ...]:
         """All turns, in order."""
         return tuple(turn for session in self.sessions for turn in session.turns)
 
@@ -229,7 +229,9 @@ def _dialogue_ids(evidence: Iterable[Any]) -> Iterator[str]:
             yield f"D{match[1]}:{match[2]}" if match else part
 
 
-def _observations(sample: Any, turns: Mapping[str, Turn], location: str) -> Iterator[DatasetFact]:
+def _observations(
+    sample: Any, turns: Mapping[str, ImportedMessage], location: str
+) -> Iterator[DatasetFact]:
     observed = sample.get("observation") or {}
     for session, by_speaker in observed.items():
         for speaker in require_field(observed, session, dict, location):
@@ -273,7 +275,7 @@ def _beam_sessions(chat: Path) -> Iterator[Session]:
     for index, batch in enumerate(_load_list(chat)):
         location = f"{chat}: batch {index}"
         number = require_field(batch, "batch_number", int, location)
-        turns: list[Turn] = []
+        turns: list[ImportedMessage] = []
         for exchange in require_field(batch, "turns", list, location):
             for record in exchange:
                 spot = f"{location}, message {len(turns)}"
@@ -283,7 +285,7 @@ def _beam_sessions(chat: Path) -> Iterator[Session]:
                 content = _BEAM_MARKS.sub("", require_field(record, "content", str, spot))
                 role: Role = "assistant" if record.get("role") == "assistant" else "user"
                 turns.append(
-                    Turn(
+                    ImportedMessage(
                         id=str(require_field(record, "id", int, spot)),
                         message=Message(role=role, content=content, observed_at=when),
                     )
@@ -372,7 +374,7 @@ def _set_session(record: Any, location: str) -> Session:
             content=require_field(turn, "text", str, spot),
             speaker=turn.get("speaker"),
         )
-        turns.append(Turn(id=require_field(turn, "unit", str, spot), message=message))
+        turns.append(ImportedMessage(id=require_field(turn, "unit", str, spot), message=message))
     return Session(
         session_id=require_field(record, "id", str, location),
         observed_at=parse_timestamp(record.get("date"), location),

@@ -37,7 +37,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Message, count_tokens
 from memtier_plugin.core.settings.load import flatten_settings
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 from memtier_plugin.memory import MemTier
 
 SIZES: Final = (1_000, 10_000)
@@ -315,7 +315,7 @@ class _GrowingStore:
                 if load:
                     yield agent, load
 
-    def _plant_line(self, position: int, turn: Turn) -> Turn:
+    def _plant_line(self, position: int, turn: ImportedMessage) -> ImportedMessage:
         if position not in self.lines:
             return turn
         return replace(turn, message=Message(role="user", content=self.lines[position].line))

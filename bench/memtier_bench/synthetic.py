@@ -21,7 +21,7 @@ from memtier_bench.datasets import Conversation, load_dataset
 from memtier_bench.planted import PEOPLE
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Message
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 
 EPOCH: Final = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 WORDS: Final = Path(__file__).parent / "words" / "words.txt.gz"
@@ -159,7 +159,7 @@ class SyntheticChat:
             words = max(3, round(chance.lognormvariate(0, 0.6) * _MEDIAN_WORDS[index % 2]))
             text = self._source.text(chance, words)
             message = Message(role="assistant" if index % 2 else "user", content=text)
-            turns.append(Turn(id=f"{number}:{index}", message=message))
+            turns.append(ImportedMessage(id=f"{number}:{index}", message=message))
         hours = step * (number + chance.uniform(0.0, 0.8))
         return Session(
             session_id=f"session-{number}",

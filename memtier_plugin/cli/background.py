@@ -23,7 +23,7 @@ from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.records import Extractor
 from memtier_plugin.core.residents import (
     Address,
-    Claim,
+    SocketClaim,
     find_owner,
     parse_address,
     stop_resident,
@@ -117,7 +117,7 @@ def serve(
         raise click.UsageError("--key needs --certificate")
     claim = owner = None
     if claimed:
-        claim = Claim.inherit(home, *claimed)
+        claim = SocketClaim.inherit(home, *claimed)
     elif socket:
         claim, owner = wait_for_claim(home)
     if claim:

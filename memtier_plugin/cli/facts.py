@@ -33,7 +33,7 @@ from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.lifecycle.edit import UndoneRun
 from memtier_plugin.memory import MemTier
-from memtier_plugin.views.history import Timeline, fact_timeline, span, state_of
+from memtier_plugin.views.history import FactTimeline, fact_timeline, span, state_of
 
 # -- `memtier facts`: list, search, show and review the project's facts
 
@@ -253,7 +253,7 @@ def consolidations_view(document: Document) -> RenderableType:
     )
 
 
-def timeline_view(timeline: Timeline) -> RenderableType:
+def timeline_view(timeline: FactTimeline) -> RenderableType:
     """Render each relation's values over time; superseded ones with their end."""
     parts: list[RenderableType] = [safe_text(timeline.subject, "bold")]
     for relation in timeline.relations:

@@ -1,4 +1,4 @@
-"""The schema of the journal: one frozen record for each kind of event.
+"""The schema of the journal: one frozen record for each kind of event, tagged with its kind.
 
 A journal line holds the common fields of a `JournalEvent` and, beside them, the fields of its kind.
 Here is the only place that names these fields. Writers pass an instance to `Actor.event`; readers
@@ -14,12 +14,16 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, Literal, Self
 
-from memtier_plugin.core import event_lines, upkeep_events
-from memtier_plugin.core.event_lines import EventPayload, EventRecord, StateEvent
+from memtier_plugin.core import event_lines
 from memtier_plugin.core.formats import new_id
-from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.core.upkeep_events import PurgeReachedEvent as PurgeReachedEvent
-from memtier_plugin.core.upkeep_events import Withholding
+from memtier_plugin.core.records import (
+    EventPayload,
+    EventRecord,
+    JournalEvent,
+    StateEvent,
+    UsageEvent,
+    Withholding,
+)
 
 # -- recall and learning ---------------------------------------------------------------------------
 
@@ -37,14 +41,13 @@ class RankedItem(EventRecord, frozen=True, kw_only=True):
     proof: str | None = None
 
 
-class RecallEvent(EventPayload, frozen=True, kw_only=True):
+class RecallEvent(EventPayload, frozen=True, kw_only=True, tag="recall"):
     """A query was answered; ``injected`` are the items whose lines stand in the block.
 
     ``probability``: that the best hits hold what is needed; ``silent``: why none is injected.
     ``at`` is "" at the event's time; ``everybody``: the person at the machine asked.
     """
 
-    KIND = "recall"
     NULLS = frozenset({"session_id", "sender", "k", "token_budget"})
 
     query: str = ""
@@ -74,11 +77,7 @@ class RecallEvent(EventPayload, frozen=True, kw_only=True):
 
     def to_data(self) -> dict[str, Any]:
         """Return the JSON form, packed."""
-        return event_lines.pack(self.in_full())
-
-    def in_full(self) -> dict[str, Any]:
-        """Return the JSON form of every field."""
-        return self.to_json()
+        return event_lines.pack(self.to_json())
 
     @classmethod
     def of(cls, event: JournalEvent) -> Self:
@@ -86,10 +85,8 @@ class RecallEvent(EventPayload, frozen=True, kw_only=True):
         return cls.from_json(event_lines.unpack(event.data))
 
 
-class CreditEvent(EventPayload, frozen=True, kw_only=True):
+class CreditEvent(EventPayload, frozen=True, kw_only=True, tag="credit"):
     """The outcome of a run moved the weight of an item (MemTier, eq. 1)."""
-
-    KIND = "credit"
 
     item: str
     attempt: int
@@ -101,16 +98,42 @@ class CreditEvent(EventPayload, frozen=True, kw_only=True):
     proxy: str | None = None  # that made the share, where a job did
 
 
+class DeliverEvent(EventPayload, frozen=True, kw_only=True, tag="deliver"):
+    """The host said that a prompt has the block of a recall that was offered to it."""
+
+    recall: str
+
+
+class OutcomeEvent(EventPayload, frozen=True, kw_only=True, tag="outcome"):
+    """A run ended with a reward, of which its recalls have a part; a later ``attempt`` counts."""
+
+    attempt: int
+    reward: float
+    confidence: float | None = None  # where it was judged by what the tools returned
+    recalls: tuple[str, ...] = ()
+
+
+class UpliftEvent(StateEvent, frozen=True, kw_only=True, tag="uplift"):
+    """The weight of an item is bounded by its measured uplift from now on.
+
+    Not by an interval (``low``, ``high``) that includes zero, which takes back an earlier bound.
+    """
+
+    mean: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    shown: int = 0
+    withheld: int = 0
+
+
 # -- facts -----------------------------------------------------------------------------------------
 
 
-class ConsolidateEvent(EventPayload, frozen=True, kw_only=True):
+class ConsolidateEvent(EventPayload, frozen=True, kw_only=True, tag="consolidate"):
     """A consolidation read a window of entries, or ended early with a problem.
 
     ``cursors`` is how many bytes of each ledger file were read.
     """
-
-    KIND = "consolidate"
 
     extractor: str = "rules"
     number: int | None = None
@@ -130,39 +153,33 @@ class ConsolidateEvent(EventPayload, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-class PromoteEvent(StateEvent, frozen=True, kw_only=True):
+class PromoteEvent(StateEvent, frozen=True, kw_only=True, tag="promote"):
     """A consolidation derived facts from entries."""
-
-    KIND = "promote"
 
     facts: tuple[str, ...] = ()
     agent: str = ""
     session: str = ""
 
 
-class ProposeEvent(EventPayload, frozen=True, kw_only=True):
+class ProposeEvent(EventPayload, frozen=True, kw_only=True, tag="propose"):
     """Facts were written that await review."""
-
-    KIND = "propose"
 
     items: tuple[str, ...]
     reason: str = ""
 
 
-class SupersedeEvent(StateEvent, frozen=True, kw_only=True):
+class SupersedeEvent(StateEvent, frozen=True, kw_only=True, tag="supersede"):
     """A newer fact took the place of others, which were true until ``valid_to``."""
 
-    KIND = "supersede"
     NULLS = frozenset({"valid_to"})
 
     by: str
     valid_to: str | None = None
 
 
-class RetractEvent(StateEvent, frozen=True, kw_only=True):
+class RetractEvent(StateEvent, frozen=True, kw_only=True, tag="retract"):
     """An entry took back what facts said, with nothing in their place, from ``valid_to`` on."""
 
-    KIND = "retract"
     NULLS = frozenset({"valid_to"})
 
     entry: str
@@ -171,24 +188,18 @@ class RetractEvent(StateEvent, frozen=True, kw_only=True):
     valid_to: str | None = None
 
 
-class AcceptEvent(StateEvent, frozen=True, kw_only=True):
+class AcceptEvent(StateEvent, frozen=True, kw_only=True, tag="accept"):
     """A reviewer accepted proposed facts."""
 
-    KIND = "accept"
 
-
-class RejectEvent(StateEvent, frozen=True, kw_only=True):
+class RejectEvent(StateEvent, frozen=True, kw_only=True, tag="reject"):
     """A reviewer rejected proposed facts."""
-
-    KIND = "reject"
 
     why: str = ""
 
 
-class SummariseEvent(EventPayload, frozen=True, kw_only=True):
+class SummariseEvent(EventPayload, frozen=True, kw_only=True, tag="summarise"):
     """A pass wrote summaries, timelines and profiles."""
-
-    KIND = "summarise"
 
     sessions: int = 0
     days: int = 0
@@ -200,46 +211,35 @@ class SummariseEvent(EventPayload, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class LinkPeopleEvent(EventPayload, frozen=True, kw_only=True):
+class LinkPeopleEvent(EventPayload, frozen=True, kw_only=True, tag="link_people"):
     """Somebody said that these senders are one person; "" is the user where none is named."""
-
-    KIND = "link_people"
 
     people: tuple[str, ...] = ()
 
 
-class UnlinkPeopleEvent(LinkPeopleEvent, frozen=True, kw_only=True):
+class UnlinkPeopleEvent(LinkPeopleEvent, frozen=True, kw_only=True, tag="unlink_people"):
     """Somebody said that these senders are not whom they were linked with."""
-
-    KIND = "unlink_people"
 
 
 Verdict = Literal["admitted", "rejected", "left_out"]
 
 
-class GateEvent(StateEvent, frozen=True, kw_only=True):
+class GateEvent(StateEvent, frozen=True, kw_only=True, tag="gate"):
     """The encoding gate judged entries (True Memory, eq. 1).
 
     ``signals`` are of each item its novelty, salience and prediction error, none where an earlier
     verdict was only brought to the mode; what is ``left_out`` has no vectors and n-grams.
     """
 
-    KIND = "gate"
-
     verdict: Verdict
     signals: tuple[tuple[float | None, ...], ...] = ()
 
 
-# -- undo ------------------------------------------------------------------------------------------
-
-
-class RevertEvent(StateEvent, frozen=True, kw_only=True):
+class RevertEvent(StateEvent, frozen=True, kw_only=True, tag="revert"):
     """A consolidation was rolled back.
 
     ``probes``, ``before`` and ``after`` are the figures of a recall regression check that failed.
     """
-
-    KIND = "revert"
 
     why: str = ""
     probes: int | None = None
@@ -248,21 +248,11 @@ class RevertEvent(StateEvent, frozen=True, kw_only=True):
     run: str
 
 
-class RestoreEvent(StateEvent, frozen=True, kw_only=True):
+class RestoreEvent(StateEvent, frozen=True, kw_only=True, tag="restore"):
     """A consolidation was rolled back: items have the state from before it again."""
-
-    KIND = "restore"
 
     facts: tuple[str, ...] = ()
     run: str
-
-
-class RestoreByUndoEvent(RestoreEvent, frozen=True, kw_only=True):
-    """The same, written by the undo of a recorded run, which puts the run first."""
-
-    def to_data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"run": self.run, **self.to_json()}
 
 
 class UndoEvent(StateEvent, frozen=True, kw_only=True):
@@ -272,59 +262,47 @@ class UndoEvent(StateEvent, frozen=True, kw_only=True):
     agent: str
 
 
-class WithdrawEvent(UndoEvent, frozen=True, kw_only=True):
+class WithdrawEvent(UndoEvent, frozen=True, kw_only=True, tag="withdraw"):
     """The entries of a run, and the facts that rest on them alone, were hidden."""
 
-    KIND = "withdraw"
 
-
-class UncreditEvent(UndoEvent, frozen=True, kw_only=True):
+class UncreditEvent(UndoEvent, frozen=True, kw_only=True, tag="uncredit"):
     """The credits of a run were taken back."""
 
-    KIND = "uncredit"
 
-
-class ReinstateEvent(UndoEvent, frozen=True, kw_only=True):
+class ReinstateEvent(UndoEvent, frozen=True, kw_only=True, tag="reinstate"):
     """A withdrawn run was brought back, with its credits."""
-
-    KIND = "reinstate"
 
 
 # -- forgetting ------------------------------------------------------------------------------------
 
 
-class ForgetEvent(StateEvent, frozen=True, kw_only=True):
+class ForgetEvent(StateEvent, frozen=True, kw_only=True, tag="forget"):
     """Items were hidden; with ``session``, all of that session."""
 
-    KIND = "forget"
     NULLS = frozenset({"session"})
 
     session: str | None = None
 
 
-class UnforgetEvent(StateEvent, frozen=True, kw_only=True):
+class UnforgetEvent(StateEvent, frozen=True, kw_only=True, tag="unforget"):
     """Items that had been hidden were brought back."""
 
-    KIND = "unforget"
 
-
-class ConfideEvent(StateEvent, frozen=True, kw_only=True):
+class ConfideEvent(StateEvent, frozen=True, kw_only=True, tag="confide"):
     """Entries became confidences; with ``session``, what its sender (None: anybody) says there."""
 
-    KIND = "confide"
     NULLS = frozenset({"session"})
 
     session: str | None = None
     sender: str | None = None
 
 
-class ProposeForgetEvent(EventPayload, frozen=True, kw_only=True):
+class ProposeForgetEvent(EventPayload, frozen=True, kw_only=True, tag="propose_forget"):
     """A model asked to forget a fact, or ``evidence`` did; ``proposal``: a person decided.
 
     ``fact`` may be an entry, too, where evidence asks.
     """
-
-    KIND = "propose_forget"
 
     fact: str
     proposal: str | None = None
@@ -333,10 +311,8 @@ class ProposeForgetEvent(EventPayload, frozen=True, kw_only=True):
     evidence: str | None = None
 
 
-class RetainEvent(EventPayload, frozen=True, kw_only=True):
+class RetainEvent(EventPayload, frozen=True, kw_only=True, tag="retain"):
     """The retention policy hid so many entries and facts."""
-
-    KIND = "retain"
 
     entries: int = 0
     facts: int = 0
@@ -345,26 +321,26 @@ class RetainEvent(EventPayload, frozen=True, kw_only=True):
     mb: float = 0.0
 
 
-class PurgeEvent(EventPayload, frozen=True, kw_only=True):
+class PurgeEvent(EventPayload, frozen=True, kw_only=True, tag="purge"):
     """A purge is complete; its receipt holds counts only, none of the words.
 
     In a shared project ``shared`` has what the other machines need to remove it too: who they are,
     and criteria without words, until all have.
     """
 
-    KIND = "purge"
-
     receipt: Mapping[str, Any] = {}
     shared: Mapping[str, Any] | None = None
 
 
-# -- models and questions --------------------------------------------------------------------------
+class PurgeReachedEvent(EventPayload, frozen=True, kw_only=True, tag="purge_reached"):
+    """A machine that shares the project has nothing left of these purges of others."""
+
+    purges: tuple[str, ...]
+    machine: str
 
 
-class ChatEvent(EventPayload, frozen=True, kw_only=True):
+class ChatEvent(EventPayload, frozen=True, kw_only=True, tag="chat"):
     """A chat request was reserved (``reserves``), or what it took was settled (``settles``)."""
-
-    KIND = "chat"
 
     settles: str | None = None
     model: str = ""
@@ -376,10 +352,8 @@ class ChatEvent(EventPayload, frozen=True, kw_only=True):
     cost: float | None = None
 
 
-class EmbedEvent(EventPayload, frozen=True, kw_only=True):
+class EmbedEvent(EventPayload, frozen=True, kw_only=True, tag="embed"):
     """Embedding requests were approved, reserved or settled."""
-
-    KIND = "embed"
 
     settles: str | None = None
     model: str = ""
@@ -390,10 +364,8 @@ class EmbedEvent(EventPayload, frozen=True, kw_only=True):
     cost: float | None = None
 
 
-class AskEvent(EventPayload, frozen=True, kw_only=True):
+class AskEvent(EventPayload, frozen=True, kw_only=True, tag="ask"):
     """A question was answered."""
-
-    KIND = "ask"
 
     question: str = ""
     by: str = ""
@@ -409,24 +381,28 @@ class AskEvent(EventPayload, frozen=True, kw_only=True):
     steps: tuple[Mapping[str, Any], ...] = ()
 
 
-# -- operations ------------------------------------------------------------------------------------
-
-
-class HookFailedEvent(EventPayload, frozen=True, kw_only=True):
+class HookFailedEvent(EventPayload, frozen=True, kw_only=True, tag="hook_failed"):
     """A hook of a host failed."""
-
-    KIND = "hook_failed"
 
     host_agent: str = ""
     hook: str = ""
     error: str = ""
 
 
+class LimitEvent(EventPayload, frozen=True, kw_only=True, tag="limit"):
+    """A limit cut something (``entries``, ``runs``), or is near (``near``)."""
+
+    limit: str = ""
+    most: int = 0
+    entries: tuple[str, ...] | None = None
+    near: int | None = None
+    runs: tuple[str, ...] | None = None
+
+
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
-    for module in (globals(), vars(upkeep_events))
-    for payload in module.values()
-    if isinstance(payload, type) and issubclass(payload, EventPayload) and "KIND" in vars(payload)
+    for payload in (*globals().values(), UsageEvent)
+    if isinstance(payload, type) and issubclass(payload, EventPayload) and payload.KIND
 }
 
 
@@ -446,12 +422,7 @@ def new_event(
     run: str | None = None,
     event_id: str | None = None,
 ) -> JournalEvent:
-    """Build a journal event in an agent's name.
-
-    Args:
-        run: the run that it belongs to.
-        event_id: a new id, unless given.
-    """
+    """Build a journal event in an agent's name; see `Actor.event`."""
     return JournalEvent(
         id=event_id or new_id(),
         timestamp=at,

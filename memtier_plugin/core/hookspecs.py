@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 import pluggy
 
 if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
-    from memtier_plugin.core.event_lines import EventPayload
-    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Origin, Source
+    from memtier_plugin.core.records import (
+        Entry,
+        EventPayload,
+        Fact,
+        FactDraft,
+        JournalEvent,
+        Origin,
+        Source,
+    )
     from memtier_plugin.core.results import (
         Hit,
         PromptAddition,
@@ -311,7 +318,7 @@ def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | N
     """Fill the block of a recall's plan otherwise than by rank, or return None.
 
     Returns the injected hits, the block's text, and what the journal keeps of it
-    (`memtier_plugin.core.upkeep_events.Withholding`) or None.
+    (`memtier_plugin.core.records.Withholding`) or None.
     """
 
 

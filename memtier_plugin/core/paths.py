@@ -43,6 +43,7 @@ _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # of folders, on some file syst
 _MOST_NAMES: Final = 10_000
 _synced_names: set[tuple[str, int, int]] = set()  # path, device and inode of what was synced
 _LOG_BYTES: Final = 1_000_000  # after which a log begins anew
+_OF_OTHERS: Final = 0o077  # permissions
 OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -197,10 +198,10 @@ def _make_folder(folder: Path, *, parents: bool = False) -> int:
 
 def tighten_mode(path: Path | int, mode: int) -> bool:
     """Remove the permissions of other users; tell whether there were any."""
-    loose = stat.S_IMODE(mode) & 0o077
+    loose = stat.S_IMODE(mode) & _OF_OTHERS
     if loose:
         with suppress(OSError):  # a disk that nobody may write
-            os.chmod(path, stat.S_IMODE(mode) & ~0o077)
+            os.chmod(path, stat.S_IMODE(mode) & ~_OF_OTHERS)
     return bool(loose)
 
 
@@ -212,7 +213,8 @@ def secure_file(fd: int, path: Path) -> None:
     """
     status = os.fstat(fd)
     check_ownership(path, status, stat.S_IFREG)
-    tighten_mode(fd, status.st_mode)
+    if status.st_mode & _OF_OTHERS:
+        tighten_mode(fd, status.st_mode)
 
 
 def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:

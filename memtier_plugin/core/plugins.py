@@ -41,8 +41,7 @@ from memtier_plugin.core.hookspecs import (
 )
 
 if TYPE_CHECKING:
-    from memtier_plugin.core.event_lines import EventPayload
-    from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.records import Entry, EventPayload, Fact, FactDraft, JournalEvent
     from memtier_plugin.core.results import Hit, RecallRequest, Signal
     from memtier_plugin.core.settings.schema import Settings
 

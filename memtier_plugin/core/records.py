@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from memtier_plugin.core import formats
 from memtier_plugin.core.formats import from_iso, to_iso
@@ -17,6 +17,7 @@ from memtier_plugin.core.structs import (
     CheckedRecord,
     GivenRecord,
     Record,
+    Tagged,
     convert,
     decode,
     parse_json,
@@ -310,6 +311,65 @@ class JournalEvent(Record, frozen=True, kw_only=True):
         data.pop(formats.FIELD, None)
         common["data"] = data
         return convert(common, cls)
+
+
+class EventRecord(Record, frozen=True):
+    """A record in a line of the journal, which lacks the fields that are None but for `NULLS`."""
+
+    NULLS = frozenset[str]()
+
+
+class EventPayload(EventRecord, frozen=True, metaclass=Tagged):
+    """The fields that one kind of event adds to the common ones."""
+
+    KIND = ""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return self.to_json()
+
+    @classmethod
+    def of(cls, event: JournalEvent) -> Self:
+        """Read the fields of an event of this kind.
+
+        Raises:
+            KeyError: a field is missing.
+            ValueError: a field has the wrong type; names it.
+        """
+        return cls.from_json(event.data)
+
+
+class StateEvent(EventPayload, frozen=True, kw_only=True):
+    """An event that changes the state of entries or facts."""
+
+    items: tuple[str, ...]
+
+
+class Withholding(EventRecord, frozen=True, kw_only=True):
+    """The lottery of a recall: each of its lines might have been withheld with probability ``p``.
+
+    ``item`` is the line that was, None where none was; ``exempt`` are injected items that took no
+    part in it.
+    """
+
+    p: float
+    item: str | None = None
+    exempt: tuple[str, ...] | None = None
+
+
+class UsageEvent(EventPayload, frozen=True, kw_only=True, tag="usage"):
+    """The tokens that a run's calls of one model took, as its host reports them.
+
+    ``input`` was read anew, ``cached`` came from the provider's prompt cache and ``cache_write``
+    went into it; a prompt is all three. A later event of the same run and model replaces it.
+    """
+
+    model: str = ""
+    calls: int = 1
+    input: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    output: int = 0
 
 
 class Run(Record, frozen=True, kw_only=True):

@@ -125,7 +125,7 @@ _READY: Final = "ready"
 _MAX_NOTES: Final = 4096  # bytes of a lock's file
 
 
-class Claim:
+class SocketClaim:
     """The lock on a home's socket, and the socket itself, which listens."""
 
     def __init__(self, path: Path, lock: int, listening: socket.socket) -> None:
@@ -135,7 +135,7 @@ class Claim:
         _claims.append(self)
 
     @classmethod
-    def inherit(cls, home: Path, lock: int, listening: int) -> Claim:
+    def inherit(cls, home: Path, lock: int, listening: int) -> SocketClaim:
         """Take over a claim by its descriptors, from the process that started this one."""
         for fd in (lock, listening):
             os.set_inheritable(fd, False)
@@ -176,7 +176,7 @@ class Claim:
         self.hand_over()
 
 
-_claims: Final[list[Claim]] = []
+_claims: Final[list[SocketClaim]] = []
 
 
 def _leave_claims() -> None:
@@ -187,7 +187,7 @@ def _leave_claims() -> None:
 os.register_at_fork(after_in_child=_leave_claims)
 
 
-def claim_socket(home: Path) -> Claim | None:
+def claim_socket(home: Path) -> SocketClaim | None:
     """Claim the socket of a home, or return None if a resident has it.
 
     Raises:
@@ -200,13 +200,13 @@ def claim_socket(home: Path) -> Claim | None:
         return None
     try:
         os.ftruncate(lock, 0)  # it names a dead process
-        return Claim(path, lock, _bind(path))
+        return SocketClaim(path, lock, _bind(path))
     except BaseException:
         locks.release_lock(lock)
         raise
 
 
-def wait_for_claim(home: Path) -> tuple[Claim | None, Owner | None]:
+def wait_for_claim(home: Path) -> tuple[SocketClaim | None, SocketOwner | None]:
     """Claim the socket of a home, or return who has it.
 
     Who reads whose it is has the lock for a moment, and a new owner says who it is a moment later.
@@ -239,7 +239,7 @@ def _bind(path: Path) -> socket.socket:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class SocketOwner:
     """The process that serves a home, as it says itself.
 
     Attributes:
@@ -269,7 +269,7 @@ class Owner:
                 os.kill(self.pid, number)
 
 
-def find_owner(home: Path) -> Owner | None:
+def find_owner(home: Path) -> SocketOwner | None:
     """Return the process that has the socket of a home, if any says so."""
     with suppress(OSError, ValueError, MemTierError):
         path = socket_path(home).with_suffix(".lock")
@@ -281,13 +281,13 @@ def find_owner(home: Path) -> Owner | None:
                 pid, *rest = words[-1]
                 version = rest[0] if rest else "0"  # before 0.1.0 they wrote their number alone
                 ready = not rest or any(note[2:] == [_READY] for note in words)
-                return Owner(int(pid), version, ready, os.fstat(fd).st_mtime)
+                return SocketOwner(int(pid), version, ready, os.fstat(fd).st_mtime)
         finally:
             os.close(fd)
     return None
 
 
-def stop_resident(home: Path, seconds: float) -> Owner | None:
+def stop_resident(home: Path, seconds: float) -> SocketOwner | None:
     """End the resident of a home, which first answers what it was asked; return it, if one ran.
 
     Raises:

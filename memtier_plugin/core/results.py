@@ -9,7 +9,16 @@ from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from msgspec.structs import replace
 
-from memtier_plugin.core.records import Entry, Fact, Message, Purpose, Source, Tier
+from memtier_plugin.core.records import (
+    Entry,
+    Fact,
+    Message,
+    Purpose,
+    Source,
+    Tier,
+    UsageEvent,
+    Withholding,
+)
 from memtier_plugin.core.structs import (
     CheckedRecord,
     GivenRecord,
@@ -18,7 +27,6 @@ from memtier_plugin.core.structs import (
     Record,
     Tokens,
 )
-from memtier_plugin.core.upkeep_events import UsageEvent, Withholding
 
 # -- Records of the hooks: what a host reports of a run, and what it gets back
 

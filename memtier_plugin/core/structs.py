@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import Field, field, fields, is_dataclass, make_dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Final, Self, TypeVar
+from types import NoneType
+from typing import Annotated, Any, Final, Self, TypeVar, cast
 
 import msgspec
-from msgspec import Meta
+from msgspec import NODEFAULT, Meta
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MessageError
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 MOST: Final = 2**63 - 1  # SQLite holds no larger number
 NO_TEXT: Final = (datetime,)  # only JSON decoding turns a string into a time
+_SCALARS: Final = frozenset({str, int, float, bool, NoneType})  # as JSON has them
+_UNBOUNDED: Final = _SCALARS - {int}
 _building: Final = Mutex()
 
 
@@ -50,16 +53,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     older one did not write take their defaults.
     """
 
-    SPARSE = frozenset[str]()  # the fields that are left out while empty
+    SPARSE = frozenset[str]()  # the fields that are left out at their default
+    NULLS = cast("frozenset[str] | None", None)  # the only ones that are written as null
     __dataclass_fields__ = _DataclassFields()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, keys in the order of the fields."""
-        sparse = self.SPARSE
+        left_out = _left_out(self.__class__)
         return {
-            name: json_form(value)
+            name: value if value.__class__ in _SCALARS else json_form(value)
             for name in self.__struct_fields__
-            if (value := getattr(self, name)) or name not in sparse
+            if (value := getattr(self, name)) != left_out.get(name, NODEFAULT)
         }
 
     @classmethod
@@ -71,6 +75,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             ValueError: a field has the wrong type; names it.
         """
         return convert(record, cls)
+
+
+class Tagged(msgspec.StructMeta):
+    """Makes classes that have their tag as ``KIND``, too."""
+
+    def __init__(cls, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args)
+        if tag := kwargs.get("tag"):
+            cls.KIND = tag
 
 
 class _Strict(msgspec.StructMeta):
@@ -100,14 +113,25 @@ class CheckedRecord(GivenRecord, frozen=True, metaclass=_Checked):
     """A record for callers to fill, whose values must have the right types too."""
 
 
+@cache
+def _left_out(cls: type[Record]) -> Mapping[str, object]:
+    """Return the fields that a record of a class lacks in JSON at these, their defaults."""
+    names, defaults = cls.__struct_fields__, cls.__struct_defaults__
+    optional = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+    nulls = names if cls.NULLS is None else cls.NULLS
+    return {
+        name: default
+        for name, default in optional.items()
+        if name in cls.SPARSE or (default is None and name not in nulls)
+    }
+
+
 def json_form(value: object) -> Any:
     """Return a value of a record as JSON has it."""
-    if isinstance(value, str | float | int) or value is None:  # as most
-        return value
     if isinstance(value, Record):
         return value.to_json()
     if isinstance(value, tuple | list):
-        return [json_form(item) for item in value]
+        return [item if item.__class__ in _SCALARS else json_form(item) for item in value]
     return to_iso(value) if isinstance(value, datetime) else value
 
 
@@ -205,6 +229,9 @@ def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
 
 def _plain(value: object) -> object:
     """Return records as dictionaries, whose fields msgspec checks; it trusts instances."""
+    if isinstance(value, msgspec.Struct):
+        held = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {n: v if v.__class__ in _UNBOUNDED else _plain(v) for n, v in held.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, int) and abs(value) > MOST:
@@ -221,7 +248,7 @@ def _dataclass_fields(cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
     for name, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
         if factory := getattr(default, "factory", None):
             declared[name] = field(default_factory=factory)
-        elif default is not msgspec.NODEFAULT:
+        elif default is not NODEFAULT:
             declared[name] = field(default=default)
     made: Any = make_dataclass(
         cls.__name__,

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from memtier_plugin.core.events import CreditEvent, RecallEvent
+from memtier_plugin.core.events import CreditEvent, OutcomeEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent, Message
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.upkeep_events import OutcomeEvent
 from memtier_plugin.credit.outcomes import (
     STATED,
     Proxy,

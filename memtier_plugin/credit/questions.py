@@ -55,7 +55,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class QuestionHistory:
     """The questions of a project's history, and what was left out of them."""
 
     questions: tuple[Question, ...]
@@ -65,7 +65,7 @@ class History:
 
 def read_history(
     reader: Reader, limit: int, ids: Collection[str] = (), *, varied: bool = False
-) -> History:
+) -> QuestionHistory:
     """Return the newest questions, no query twice, oldest first.
 
     An item that is credited for nearly every question says nothing of any of them, and somebody may
@@ -96,7 +96,9 @@ def read_history(
         questions.append(replace(question, wanted=wanted))
         if not ids and len(questions) == limit:
             break
-    return History(tuple(reversed(questions)), tuple(sorted(common)), tuple(sorted(constant)))
+    return QuestionHistory(
+        tuple(reversed(questions)), tuple(sorted(common)), tuple(sorted(constant))
+    )
 
 
 def _credited(

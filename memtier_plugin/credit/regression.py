@@ -26,7 +26,7 @@ from memtier_plugin.credit.questions import (
     probes_of,
     read_history,
 )
-from memtier_plugin.credit.verdict import Verdict, judge
+from memtier_plugin.credit.verdict import RegressionVerdict, judge
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.recall import Recaller
@@ -147,7 +147,7 @@ class Outcomes:
 class Baseline:
     """The outcomes by version, the oldest first, and the last comparison that was made unasked.
 
-    ``change`` says what was compared, ``verdict`` is that of `verdict.Verdict.to_json`.
+    ``change`` says what was compared, ``verdict`` is that of `verdict.RegressionVerdict.to_json`.
     """
 
     versions: Mapping[str, Outcomes] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class GateReport:
     """
 
     against: str
-    verdict: Verdict
+    verdict: RegressionVerdict
     history: int
     worse: tuple[Mapping[str, Any], ...]
 

@@ -86,7 +86,7 @@ FEWEST: Final = 3  # questions, below which chance decides
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RegressionVerdict:
     """How well the same questions are answered before and after a change.
 
     ``difference`` is after - before with the bounds of its 95 % interval.  The change is refused
@@ -131,7 +131,7 @@ class Verdict:
         }
 
 
-def judge(before: Sequence[float], after: Sequence[float], tolerance: float) -> Verdict:
+def judge(before: Sequence[float], after: Sequence[float], tolerance: float) -> RegressionVerdict:
     """Compare how well each question is answered before and after a change.
 
     Raises:
@@ -140,9 +140,9 @@ def judge(before: Sequence[float], after: Sequence[float], tolerance: float) -> 
     if len(before) != len(after):
         raise ValueError(f"{len(before)} questions before, {len(after)} after")
     if not before:
-        return Verdict(0, 0.0, 0.0, 0.0, 0.0, 0.0, tolerance)
+        return RegressionVerdict(0, 0.0, 0.0, 0.0, 0.0, 0.0, tolerance)
     difference = paired_difference(after, before)
-    return Verdict(
+    return RegressionVerdict(
         len(before),
         sum(before) / len(before),
         sum(after) / len(after),

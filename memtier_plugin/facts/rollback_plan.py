@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.event_lines import EventPayload, StateEvent
 from memtier_plugin.core.events import (
     PromoteEvent,
     RestoreEvent,
@@ -23,7 +22,15 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.formats import new_id, to_iso
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Origin, Source
+from memtier_plugin.core.records import (
+    Entry,
+    EventPayload,
+    Fact,
+    JournalEvent,
+    Origin,
+    Source,
+    StateEvent,
+)
 from memtier_plugin.facts.evolution import decide
 from memtier_plugin.facts.recall_check import Regression
 from memtier_plugin.retrieval.duplicates import holds_since, may_replace

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from memtier_plugin.core.errors import IndexReplaced, NotFound
-from memtier_plugin.core.event_lines import StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ConsolidateEvent,
@@ -26,7 +25,7 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.formats import from_iso, to_iso
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Source
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, Source, StateEvent
 from memtier_plugin.core.structs import Record
 from memtier_plugin.retrieval.duplicates import holds_since
 from memtier_plugin.retrieval.visibility import Asker, is_visible, is_withheld, redact_for

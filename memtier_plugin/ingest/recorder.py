@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from memtier_plugin.core.errors import LimitReached
+from memtier_plugin.core.events import LimitEvent
 from memtier_plugin.core.records import Entry, Message, Run
-from memtier_plugin.core.upkeep_events import LimitEvent
 from memtier_plugin.ingest.origins import Confidences, HeldLines, with_origins
 from memtier_plugin.ingest.sessions import Delivery, Session, key_after
 from memtier_plugin.storage.actor import Actor

@@ -14,7 +14,7 @@ from memtier_plugin.core.records import Entry, Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ImportedMessage:
     """One message, with the name its file gives it and the run it belongs to, where known."""
 
     id: str
@@ -27,7 +27,7 @@ class Exchange:
     """One exchange: what was asked and everything up to the next question."""
 
     run_id: str
-    turns: tuple[Turn, ...]
+    turns: tuple[ImportedMessage, ...]
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -44,7 +44,7 @@ class Session:
 
     session_id: str
     observed_at: datetime | None
-    turns: tuple[Turn, ...]
+    turns: tuple[ImportedMessage, ...]
     sender: str | None = None
 
     @property
@@ -59,7 +59,7 @@ class Session:
         An exchange starts where a user speaks after an answer; between people, where the one
         who opened the session speaks after another.
         """
-        groups: list[list[Turn]] = []
+        groups: list[list[ImportedMessage]] = []
         for turn in self.turns:
             if not groups or _starts_exchange(
                 turn.message, groups[-1][-1].message, self.turns[0].message

@@ -9,11 +9,9 @@ from typing import Any, Final, Literal
 
 from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import (
     CreditEvent,
     ReinstateEvent,
-    RestoreByUndoEvent,
     RestoreEvent,
     SupersedeEvent,
     UncreditEvent,
@@ -21,7 +19,7 @@ from memtier_plugin.core.events import (
     WithdrawEvent,
 )
 from memtier_plugin.core.formats import new_id, to_iso
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run
+from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, Message, Run
 from memtier_plugin.core.structs import Record
 from memtier_plugin.facts.rollback_plan import time_after
 from memtier_plugin.facts.service import FactService
@@ -218,6 +216,14 @@ class UndoneRun(Record, frozen=True):
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {"what": "recording", **super().to_json()}
+
+
+class RestoreByUndoEvent(RestoreEvent, frozen=True, kw_only=True):
+    """A restore by the undo of a recorded run, which puts the run first."""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"run": self.run, **self.to_json()}
 
 
 class RunUndoer:

@@ -50,7 +50,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """The text of an answer, the ids of what it shows, and whether it is an error."""
 
     text: str
@@ -69,48 +69,50 @@ class MemoryCalls:
             "agent": binding.agent,
         }
 
-    def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+    def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         """Check the arguments and call a tool; whatever goes wrong is an answer that says so."""
         if name not in TOOLS:
-            return Answer(f"there is no tool {name[:64]!r}; there are {', '.join(TOOLS)}", (), True)
+            return ToolAnswer(
+                f"there is no tool {name[:64]!r}; there are {', '.join(TOOLS)}", (), True
+            )
         if problem := check_arguments(name, arguments):
-            return Answer(f"{name}: {problem}", (), True)
+            return ToolAnswer(f"{name}: {problem}", (), True)
         return self._ask(name, arguments)
 
-    def read_resource(self, uri: str) -> Answer:
+    def read_resource(self, uri: str) -> ToolAnswer:
         """Return a resource's text."""
         kind, _, key = uri.removeprefix(_SCHEME).partition("/")
         if not uri.startswith(_SCHEME):
-            return Answer(f"there is no resource {uri[:100]!r}", (), True)
+            return ToolAnswer(f"there is no resource {uri[:100]!r}", (), True)
         if kind in ("entry", "fact") and (problem := check_arguments("memory_get", {"id": key})):
-            return Answer(problem, (), True)
+            return ToolAnswer(problem, (), True)
         if kind in ("entry", "fact"):
             return self._ask("memory_get", {"id": key})
         if kind == "log" and key:
             return self._ask("memory_log", {"date": key})
         if (kind, key) == ("facts", ""):
             return self._list_facts()
-        return Answer(f"there is no resource {uri[:100]!r}", (), True)
+        return ToolAnswer(f"there is no resource {uri[:100]!r}", (), True)
 
-    def _ask(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+    def _ask(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         request = {"name": name, "arguments": dict(arguments), "context": {}, **self._scope}
         try:
             answer = self._resident.call("tool", request, CALL_SECONDS)
         except MemTierError as error:
-            return Answer(f"{name} failed: {error}", (), True)
+            return ToolAnswer(f"{name} failed: {error}", (), True)
         if not answer["ok"]:  # the resident names the tools as the other hosts do
-            return Answer(str(answer["text"]).replace("memtier_", "memory_"), (), True)
-        return Answer(str(answer["text"]), tuple(answer["ids"]))
+            return ToolAnswer(str(answer["text"]).replace("memtier_", "memory_"), (), True)
+        return ToolAnswer(str(answer["text"]), tuple(answer["ids"]))
 
-    def _list_facts(self) -> Answer:
+    def _list_facts(self) -> ToolAnswer:
         try:
             facts = self._resident.call("facts", {"limit": MAX_FACTS, **self._scope}, CALL_SECONDS)[
                 "facts"
             ]
         except MemTierError as error:
-            return Answer(f"the facts cannot be read: {error}", (), True)
+            return ToolAnswer(f"the facts cannot be read: {error}", (), True)
         lines = [f"{fact['id']} ({fact['origin']}): {escape_line(fact['text'])}" for fact in facts]
-        return Answer("\n".join(lines) or "There are no facts yet.")
+        return ToolAnswer("\n".join(lines) or "There are no facts yet.")
 
 
 def check_arguments(tool: str, arguments: Mapping[str, Any]) -> str | None:
@@ -258,17 +260,17 @@ def build_server(calls: MemoryCalls) -> Server[Any]:
 _TOOLS: Final = tuple(definitions.TOOLS.values())
 
 
-def _structured(answer: Answer) -> dict[str, Any]:
+def _structured(answer: ToolAnswer) -> dict[str, Any]:
     return {"text": answer.text, "ids": list(answer.ids)}
 
 
-def _text_or_raise(answer: Answer) -> str:
+def _text_or_raise(answer: ToolAnswer) -> str:
     if answer.failed:
         raise MCPError(types.INVALID_PARAMS, answer.text)
     return answer.text
 
 
-async def _in_thread(call: Callable[..., Answer], *arguments: Any) -> Answer:
+async def _in_thread(call: Callable[..., ToolAnswer], *arguments: Any) -> ToolAnswer:
     # The thread outlives a client that goes: what it asked to store is stored.
     return await asyncio.to_thread(call, *arguments)
 

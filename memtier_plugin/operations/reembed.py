@@ -15,11 +15,10 @@ from itertools import islice
 from typing import Any, Final
 
 from memtier_plugin.core.errors import CapReached, EndpointError, LedgerError, SettingsError
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import EmbedEvent, new_event
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.paths import PROJECT_JOURNAL
-from memtier_plugin.core.records import count_tokens
+from memtier_plugin.core.records import EventPayload, count_tokens
 from memtier_plugin.credit.regression import RegressionGate, read_baseline
 from memtier_plugin.providers.embedding.load import UnavailableEmbedder
 from memtier_plugin.providers.embedding.remote import (

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import IndexProblem, MemTierError
-from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.events import DeliverEvent, RecallEvent
 from memtier_plugin.core.paths import socket_path, tighten_mode
-from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.operations.background import HealthFinding
 from memtier_plugin.storage.actor import Actor

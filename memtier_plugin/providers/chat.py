@@ -16,7 +16,7 @@ from memtier_plugin.core.errors import AnswerLost, EndpointError, HostAway, Host
 from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import check_ownership, socket_path
 from memtier_plugin.core.records import count_tokens
-from memtier_plugin.core.settings.schema import Endpoint, Price
+from memtier_plugin.core.settings.schema import Endpoint, HostModel
 from memtier_plugin.providers.endpoint import (
     MAX_ATTEMPTS,
     ChatReply,
@@ -199,7 +199,7 @@ class ChatClient(Protocol):
         ...
 
 
-def tariff_of(model: str, price: Price, *, reports_cost: bool = False) -> Tariff:
+def tariff_of(model: str, price: Endpoint | HostModel, *, reports_cost: bool = False) -> Tariff:
     """Return the tariff of a model by the price in the settings."""
     read = price.price_per_million_tokens
     written = price.price_per_million_output_tokens or read

@@ -14,9 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from memtier_plugin.core.errors import CapReached
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import ChatEvent, EmbedEvent
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.core.settings.schema import Consolidation
 
 ASK_PURPOSE: Final = "ask"  # the purpose of calls a user waits for; all others are the background's

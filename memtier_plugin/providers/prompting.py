@@ -204,7 +204,7 @@ _MAX_CALLS: Final = 100  # of an answer
 MARK: Final = "<tool_call>"
 
 
-class ToolCall(NamedTuple):
+class ModelToolCall(NamedTuple):
     """A call of a known tool, with arguments of its shape."""
 
     name: str
@@ -214,7 +214,7 @@ class ToolCall(NamedTuple):
 class CalledTools(NamedTuple):
     """The calls of an answer, in order, and the number of those of another shape."""
 
-    calls: tuple[ToolCall, ...]
+    calls: tuple[ModelToolCall, ...]
     rejected: int
 
 
@@ -250,7 +250,7 @@ def decode(text: str) -> Any:
         return None
 
 
-def _call(written: Any, tools: Mapping[str, Mapping[str, Any]]) -> ToolCall | None:
+def _call(written: Any, tools: Mapping[str, Mapping[str, Any]]) -> ModelToolCall | None:
     if not isinstance(written, dict) or not isinstance(written.get("name"), str):
         return None
     name, arguments = written["name"], written.get("arguments")
@@ -258,4 +258,4 @@ def _call(written: Any, tools: Mapping[str, Mapping[str, Any]]) -> ToolCall | No
         arguments = decode(arguments)
     if name not in tools or arguments is None or not matches_schema(arguments, tools[name]):
         return None
-    return ToolCall(name, arguments)
+    return ModelToolCall(name, arguments)

@@ -14,12 +14,11 @@ from msgspec.structs import replace
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.event_lines import PACKED_FIELDS, STEPS, is_packed
-from memtier_plugin.core.events import CreditEvent, RankedItem, RecallEvent
+from memtier_plugin.core.events import CreditEvent, DeliverEvent, RankedItem, RecallEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING, JournalEvent
 from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.schema import Weights
-from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.session import AlreadyShown
 from memtier_plugin.storage.actor import Actor
@@ -318,7 +317,7 @@ def read_in_full(recall: JournalEvent, reader: Reader) -> JournalEvent:
     """Return a recall's event with every field, its near misses by their full ids."""
     if not is_packed(recall.data):
         return recall
-    data = {**recall.data, **RecallEvent.of(recall).in_full()}
+    data = {**recall.data, **RecallEvent.of(recall).to_json()}
     data["at"] = data["at"] or to_iso(recall.timestamp)
     data["near_misses"] = [
         {**hit, "item": _full_id(hit["item"], reader)} for hit in data["near_misses"]

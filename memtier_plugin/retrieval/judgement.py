@@ -22,7 +22,7 @@ from memtier_plugin.retrieval.floor import (
     mark_nearest,
     refuse_all,
 )
-from memtier_plugin.retrieval.plan import Candidates, Query, Selection
+from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query
 from memtier_plugin.retrieval.prompt_kind import SHORT_PROMPT_WORDS, PromptKinds
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.replacement import (
@@ -364,7 +364,7 @@ class Judge:
         return []
 
     def find_replaced(
-        self, query: Query, candidates: Candidates, selection: Selection, lines: RoutedHits
+        self, query: Query, candidates: Candidates, selection: ChosenHits, lines: RoutedHits
     ) -> Mapping[str, Replacement]:
         """Return, by id, the lines that a later one, perhaps in the prompt already, may replace."""
         if not (query.ranker.merges and lines.hits):

@@ -110,7 +110,7 @@ class Candidates(Struct, frozen=True):
         return self.result.query_evidence.by_time
 
 
-class Selection(Struct, frozen=True):
+class ChosenHits(Struct, frozen=True):
     """The hits to choose lines from: allowed, distinct, and the newer of contradicting facts first.
 
     Attributes:

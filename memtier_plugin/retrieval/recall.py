@@ -1,7 +1,7 @@
 """One recall: understand the query, search, select, route, pack, journal.
 
 Each step takes the frozen record of the step before it and returns the next: `Query`, `Candidates`,
-`Selection`, `RecallPlan`, and at last the `Recall`.  `MemTier.recall` is its public door.
+`ChosenHits`, `RecallPlan`, and at last the `Recall`.  `MemTier.recall` is its public door.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.hits import PageReader, read_hits, with_added
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
 from memtier_plugin.retrieval.judgement import Judge
-from memtier_plugin.retrieval.plan import Candidates, Query, RecallPlan, Routed, Selection
+from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query, RecallPlan, Routed
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import (
     MAX_QUERY_CHARS,
@@ -335,7 +335,7 @@ class Recaller:
 
     # -- select --------------------------------------------------------------------------------
 
-    def _select(self, query: Query, candidates: Candidates) -> Selection:
+    def _select(self, query: Query, candidates: Candidates) -> ChosenHits:
         hits = query.keep_allowed(candidates.hits)
         if candidates.by_time and query.is_judged:
             hits = [hit for hit in hits if hit.evidence is None or hit.evidence.time == 1]
@@ -352,7 +352,7 @@ class Recaller:
             hits = collapse_duplicates(hits, DEDUPLICATION_WINDOW, values)
             replacing = self._replacing(values, query.until)
             hits = rank_newest_first(hits, CONTRADICTION_WINDOW, values, replacing)
-        return Selection(tuple(hits), values, already_shown)
+        return ChosenHits(tuple(hits), values, already_shown)
 
     def _stated_values(self, hits: Sequence[Hit]) -> dict[str, StatedValue]:
         return stated_values(hits[:CONTRADICTION_WINDOW], self._settings.facts.single_valued)
@@ -367,7 +367,7 @@ class Recaller:
     # -- route ---------------------------------------------------------------------------------
 
     def _route(
-        self, query: Query, candidates: Candidates, selection: Selection, started: float
+        self, query: Query, candidates: Candidates, selection: ChosenHits, started: float
     ) -> Routed:
         if query.depth != "auto":
             return Routed(RoutedHits(selection.hits, {}))

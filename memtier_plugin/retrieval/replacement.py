@@ -21,7 +21,7 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Evidence, Hit
 from memtier_plugin.retrieval.duplicates import hit_time
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
-from memtier_plugin.retrieval.statements import Statement, Word, statements
+from memtier_plugin.retrieval.statements import Statement, StatementWord, statements
 from memtier_plugin.retrieval.succession import (
     LEAST_SHARED,
     Rarity,
@@ -91,7 +91,7 @@ class Pair(Struct, frozen=True):
         old, new = self.old.words, self.new.words
         shared = self.old.content & self.new.content
 
-        def named(words: Sequence[Word], among: Collection[str]) -> str:
+        def named(words: Sequence[StatementWord], among: Collection[str]) -> str:
             stems = dict.fromkeys(w.stem for w in words if w.kind != "function" and w.stem in among)
             return " ".join(stems) or "-"
 

@@ -56,7 +56,7 @@ _CUE_CLASSES: Final[Mapping[CueClass, str]] = {
 WordKind = Literal["number", "name", "word", "function"]  # a day of the calendar is a number
 
 
-class Word(NamedTuple):
+class StatementWord(NamedTuple):
     """A word of a statement by its stem."""
 
     stem: str
@@ -79,7 +79,7 @@ class Statement:
         return detect_language(self.text) or ""
 
     @cached_property
-    def words(self) -> tuple[Word, ...]:
+    def words(self) -> tuple[StatementWord, ...]:
         """All of them, in order."""
         return tuple(_read_words(self.text, self.language or "english"))
 
@@ -196,13 +196,13 @@ def _is_order(words: Phrases) -> bool:
     return verbs.isdisjoint(subject)
 
 
-def _read_words(text: str, language: str) -> Iterator[Word]:
+def _read_words(text: str, language: str) -> Iterator[StatementWord]:
     """Yield the words of a text, pairs of letters where words are not separated."""
     opens = True
     for match in _WORD.finditer(text):
         written = match[0]
         if _is_unspaced(written):
-            yield from (Word(pair, "name") for pair in _pairs(written))
+            yield from (StatementWord(pair, "name") for pair in _pairs(written))
             continue
         yield _word(written, language, opens)
         opens = text[match.end() : match.end() + 1] in _OPENS
@@ -228,17 +228,17 @@ def _is_number(folded: str) -> bool:
 
 
 @lru_cache(16_384)
-def _word(written: str, language: str, opens: bool) -> Word:
+def _word(written: str, language: str, opens: bool) -> StatementWord:
     """Return a word as it is written; a capital makes it a name where it opens no sentence."""
     folded, stem = written.casefold(), _stem(written)
     if _is_number(folded):
-        return Word(stem, "number")
+        return StatementWord(stem, "number")
     if not any(map(str.isdigit, folded)):
         if folded in _function_words(language) or len(folded) == 1 or folded in _cue_words():
-            return Word(stem, "function")
+            return StatementWord(stem, "function")
         if not ((written[0].isupper() and not opens) or folded in _calendar()):
-            return Word(stem, "word")
-    return Word(stem, "number" if stem in _calendar() else "name")
+            return StatementWord(stem, "word")
+    return StatementWord(stem, "number" if stem in _calendar() else "name")
 
 
 @cache

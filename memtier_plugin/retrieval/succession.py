@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from memtier_plugin.retrieval.statements import Statement, Word, statements
+from memtier_plugin.retrieval.statements import Statement, StatementWord, statements
 
 LEAST_SHARED: Final = 0.25  # of the older statement's content words, for two to be a pair
 
@@ -88,11 +88,11 @@ def _of_other_units(older: Statement, later: Statement) -> frozenset[str]:
     return frozenset([number for number in both if units[0][number] != units[1][number]])
 
 
-def _contents(words: Sequence[Word]) -> frozenset[str]:
+def _contents(words: Sequence[StatementWord]) -> frozenset[str]:
     return frozenset([stem for stem, kind in words if kind != "function"])
 
 
-def _common_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[int, int]:
+def _common_ends(old: Sequence[StatementWord], new: Sequence[StatementWord]) -> tuple[int, int]:
     """Return how many words two statements have in common at their beginning, and at their end."""
     most = min(len(old), len(new))
     prefix = 0
@@ -108,7 +108,7 @@ def _find_swaps(older: Statement, later: Statement) -> list[set[str]]:
     """Return the kinds of words at each place where two statements diverge after the same word."""
     both = older.stems & later.stems
 
-    def places(words: Sequence[Word]) -> dict[str, set[str]]:
+    def places(words: Sequence[StatementWord]) -> dict[str, set[str]]:
         anchors, anchor = dict[str, set[str]](), ""
         for stem, kind in words:
             if stem in both:

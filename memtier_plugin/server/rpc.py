@@ -27,7 +27,7 @@ from typing import IO, Any, Final
 import memtier_plugin
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.paths import make_home, resolve_home
-from memtier_plugin.core.residents import Address, Claim
+from memtier_plugin.core.residents import Address, SocketClaim
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.server.dispatch import MAX_RUNNING_CALLS, Dispatcher, encode
 from memtier_plugin.server.host_models import HostConnection
@@ -69,7 +69,7 @@ def peer_uid(connection: socket.socket) -> int:
 class SocketListener:
     """Hands every connection of the same user on a home's socket to ``attend``."""
 
-    def __init__(self, claim: Claim, attend: ConnectionHandler) -> None:
+    def __init__(self, claim: SocketClaim, attend: ConnectionHandler) -> None:
         self.path = claim.path
         self._claim = claim
         self._attend = attend
@@ -211,7 +211,9 @@ def serve(
     return 0
 
 
-def serve_resident(home: Path, claim: Claim, idle_seconds: float, *, scheduler: bool = True) -> int:
+def serve_resident(
+    home: Path, claim: SocketClaim, idle_seconds: float, *, scheduler: bool = True
+) -> int:
     """Serve a home on its socket until a signal, or until nobody needs it any more; return 0.
 
     Args:
@@ -242,7 +244,7 @@ def serve_tcp(
     address: Address,
     tls: ssl.SSLContext | None,
     announce: Callable[[Address], object],
-    claim: Claim | None,
+    claim: SocketClaim | None,
     *,
     scheduler: bool = True,
 ) -> int:
@@ -329,7 +331,7 @@ class _Terminated(BaseException):
     """SIGTERM came while waiting for input."""
 
 
-def _listen(dispatcher: Dispatcher, claim: Claim) -> SocketListener:
+def _listen(dispatcher: Dispatcher, claim: SocketClaim) -> SocketListener:
     """Attend to the clients of a home's socket, each in a thread."""
     listener = SocketListener(claim, partial(_attend, dispatcher))
     dispatcher.methods.socket = str(listener.path)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import new_event
 from memtier_plugin.core.formats import Clock
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust.redaction import Redactor
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
 
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import ChatEvent, new_event
 from memtier_plugin.core.paths import PROJECT_JOURNAL
+from memtier_plugin.core.records import EventPayload
 from memtier_plugin.providers.chat import (
     HOST_MODEL,
     ChatModel,

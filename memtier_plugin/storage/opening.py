@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.event_lines import StateEvent
 from memtier_plugin.core.events import (
     ForgetEvent,
     PromoteEvent,
@@ -19,7 +18,7 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.formats import from_iso, new_id
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, StateEvent
 from memtier_plugin.core.settings.schema import NOWHERE, Settings
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.sqlite import AS_OF_PREFIX, remove_index

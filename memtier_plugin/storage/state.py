@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from memtier_plugin.core.event_lines import EventPayload, StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ConfideEvent,
     CreditEvent,
+    DeliverEvent,
     ForgetEvent,
     GateEvent,
     PromoteEvent,
@@ -30,13 +30,13 @@ from memtier_plugin.core.events import (
     UncreditEvent,
     UndoEvent,
     UnforgetEvent,
+    UpliftEvent,
     Verdict,
     WithdrawEvent,
     payload_of,
 )
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.core.upkeep_events import DeliverEvent, UpliftEvent
+from memtier_plugin.core.records import EventPayload, JournalEvent, StateEvent
 
 # The kinds that undo a recorded run, in this order.
 UNDO_KINDS: Final[Mapping[str, type[UndoEvent]]] = {

@@ -18,9 +18,8 @@ from itertools import accumulate
 from typing import Any
 
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import Entry, JournalEvent
+from memtier_plugin.core.records import Entry, JournalEvent, UsageEvent
 from memtier_plugin.core.settings.schema import ModelPrice
-from memtier_plugin.core.upkeep_events import UsageEvent
 from memtier_plugin.storage.store import Store
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from memtier_plugin.core.event_lines import StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ChatEvent,
@@ -31,7 +30,7 @@ from memtier_plugin.core.events import (
     UnforgetEvent,
     WithdrawEvent,
 )
-from memtier_plugin.core.records import INJECTING, Entry, Fact, JournalEvent
+from memtier_plugin.core.records import INJECTING, Entry, Fact, JournalEvent, StateEvent
 
 Record = Entry | Fact | JournalEvent
 Attributes = Mapping[str, str | int | float]

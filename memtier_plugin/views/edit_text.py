@@ -57,7 +57,7 @@ class Written:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _ItemReader:
     """The items read so far, and the problems found."""
 
     items: list[Written] = field(default_factory=list)
@@ -165,9 +165,9 @@ def _misplaced(items: Sequence[Written], full: Mapping[str, str]) -> Iterator[st
         first.setdefault(item.short, item.number)
 
 
-def _read(text: str) -> _Reading:
+def _read(text: str) -> _ItemReader:
     """Read the items of a text, and what cannot be read of it."""
-    reading = _Reading()
+    reading = _ItemReader()
     words: list[str] | None = None  # of the item at hand
     number, short, above = 0, None, None
 

@@ -8,11 +8,10 @@ from itertools import groupby, islice
 from typing import Any, Final
 
 from memtier_plugin.core.event_lines import MISS_CHARS
-from memtier_plugin.core.events import CreditEvent, RecallEvent
+from memtier_plugin.core.events import CreditEvent, RecallEvent, UpliftEvent
 from memtier_plugin.core.formats import from_iso, to_iso
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.structs import Record
-from memtier_plugin.core.upkeep_events import UpliftEvent
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import (
@@ -220,7 +219,7 @@ class Relation(Record, frozen=True):
     facts: tuple[Held, ...]
 
 
-class Timeline(Record, frozen=True):
+class FactTimeline(Record, frozen=True):
     """All that holds or once held of a subject, by relation."""
 
     subject: str
@@ -229,7 +228,7 @@ class Timeline(Record, frozen=True):
     relations: tuple[Relation, ...]
 
 
-def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> Timeline:
+def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> FactTimeline:
     """Return the timeline of a subject.
 
     Args:
@@ -259,7 +258,7 @@ def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> Tim
 
     grouped = groupby(facts, key=lambda view: view.fact.relation)
     relations = tuple(Relation(name, tuple(map(hold, views))) for name, views in grouped)
-    return Timeline(subject, to_iso(first), to_iso(last), relations)
+    return FactTimeline(subject, to_iso(first), to_iso(last), relations)
 
 
 def state_now(state: str, valid_to: datetime | None, now: datetime) -> str:

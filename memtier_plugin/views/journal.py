@@ -10,13 +10,13 @@ from memtier_plugin.core.events import (
     ChatEvent,
     ConsolidateEvent,
     CreditEvent,
+    DeliverEvent,
     EmbedEvent,
     RecallEvent,
     payload_of,
 )
 from memtier_plugin.core.records import INJECTING, Entry, JournalEvent
 from memtier_plugin.core.structs import Record
-from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.journal import LATE, RECOMPUTED

@@ -17,8 +17,8 @@ from memtier_plugin.facts.views import read_entries_said
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.explain import Explainer
 from memtier_plugin.views.history import (
+    FactTimeline,
     LineHistory,
-    Timeline,
     fact_timeline,
     line_history,
     weight_points,
@@ -175,7 +175,7 @@ def read_recall(memory: MemTier, recall_id: str) -> RecallView:
     return recall_view(Explainer(actor).explain(recall_id))
 
 
-def read_timeline(memory: MemTier, subject: str) -> Timeline:
+def read_timeline(memory: MemTier, subject: str) -> FactTimeline:
     """Return the timeline of a subject's facts.
 
     Raises:

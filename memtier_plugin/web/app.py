@@ -25,7 +25,7 @@ from memtier_plugin.core.errors import (
 )
 from memtier_plugin.core.residents import LOOPBACK, listen_on_loopback
 from memtier_plugin.memory import MemTier
-from memtier_plugin.web.guard import TOKEN_PARAMETER, Guard, Watch
+from memtier_plugin.web.guard import TOKEN_PARAMETER, Guard, LedgerWatch
 from memtier_plugin.web.pages import FactPages, HealthPages, InsightPages, LinePages, LogPages
 from memtier_plugin.web.recall_pages import DecisionPages, RecallPages
 from memtier_plugin.web.rendering import Pages
@@ -44,7 +44,7 @@ _PARTS: Final = (
 _STATUS: Final = ((NotFound, 404), (Paused, 409), ((LedgerError, IndexProblem), 503))
 
 
-def build_app(memory: MemTier, watch: Watch, *, token: str, port: int) -> ASGIApp:
+def build_app(memory: MemTier, watch: LedgerWatch, *, token: str, port: int) -> ASGIApp:
     """Return the guarded view of a project.
 
     Args:
@@ -55,7 +55,7 @@ def build_app(memory: MemTier, watch: Watch, *, token: str, port: int) -> ASGIAp
     return Guard(build_pages(memory, Pages(memory), watch), token=token, port=port)
 
 
-def build_pages(memory: MemTier, pages: Pages, watch: Watch) -> ASGIApp:
+def build_pages(memory: MemTier, pages: Pages, watch: LedgerWatch) -> ASGIApp:
     """Return the view of a project, open to whoever can call it."""
 
     def explain(request: Request, error: Exception) -> Response:
@@ -101,7 +101,7 @@ def serve(memory: MemTier, port: int, announce: Callable[[str], None]) -> None:
 
 def build_server(memory: MemTier, token: str, port: int) -> uvicorn.Server:
     """Return the server of a project's view, which ends the live pages when it is to end."""
-    watch = Watch(memory, lambda: server.should_exit)
+    watch = LedgerWatch(memory, lambda: server.should_exit)
     app = build_app(memory, watch, token=token, port=port)
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
     server = uvicorn.Server(config)

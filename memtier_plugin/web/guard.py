@@ -35,7 +35,7 @@ def ledger_sizes(memory: MemTier) -> object:
     return (usage.tiers, usage.files)
 
 
-class Watch:
+class LedgerWatch:
     """Knows when a project's ledgers last changed, by their sizes."""
 
     def __init__(self, memory: MemTier, is_ending: Callable[[], bool] = lambda: False) -> None:

@@ -21,7 +21,7 @@ from starlette.types import Message
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.app import build_pages
-from memtier_plugin.web.guard import Watch
+from memtier_plugin.web.guard import LedgerWatch
 from memtier_plugin.web.rendering import NAVIGATION, Pages
 
 START: Final = ("/", "/facts", "/facts?state=all", "/recalls", "/health")
@@ -65,7 +65,7 @@ def export_html(memory: MemTier, report: Callable[[int], None] = lambda _: None)
 
 async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None]) -> dict[str, str]:
     """Return the content of each page by its address, in the order of the links."""
-    app, parts = build_pages(memory, pages, Watch(memory)), dict[str, str]()
+    app, parts = build_pages(memory, pages, LedgerWatch(memory)), dict[str, str]()
     waiting, known, lines = deque(START), set(START), 0
     while waiting and len(parts) < MOST_PAGES:
         address = waiting.popleft()

@@ -11,11 +11,16 @@ import pytest
 
 from memtier_papers.memtier.plugin import follow_causes
 from memtier_plugin import MemTier
-from memtier_plugin.core.event_lines import EventPayload
-from memtier_plugin.core.events import RankedItem, RecallEvent, UncreditEvent
+from memtier_plugin.core.events import (
+    OutcomeEvent,
+    RankedItem,
+    RecallEvent,
+    UncreditEvent,
+    UpliftEvent,
+)
 from memtier_plugin.core.formats import new_id
+from memtier_plugin.core.records import EventPayload, Withholding
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.upkeep_events import OutcomeEvent, UpliftEvent, Withholding
 from memtier_plugin.daemon.jobs import jobs_in_group
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier as Memory

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from memtier_papers.memtier.withholding import draw
 from memtier_plugin import MemTier
 from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.records import Withholding
 from memtier_plugin.core.results import Recall
-from memtier_plugin.core.upkeep_events import Withholding
 from tests.builders import say_each
 
 QUESTION = "Where do the fox and the owl sleep?"

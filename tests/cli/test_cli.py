@@ -22,7 +22,7 @@ from memtier_plugin.cli.views import escape_controls
 from memtier_plugin.core import plugins
 from memtier_plugin.core.hookspecs import CommandSpec
 from tests.builders import write_config
-from tests.processes import run_command, run_memtier, start_python
+from tests.processes import fork_python, run_command, run_memtier
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Result]
@@ -93,7 +93,7 @@ runpy.run_module("memtier_plugin", run_name="__main__", alter_sys=True)
 def memtier(*args: str, **more: Any) -> subprocess.Popen[str]:
     """Start the real command in a process of its own."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return start_python("-c", START, *args, text=True, **pipes, **more)
+    return fork_python("-c", START, *args, text=True, **pipes, **more)
 
 
 def test_alone_prints_help(run: Run) -> None:

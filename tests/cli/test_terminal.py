@@ -13,7 +13,7 @@ import pytest
 from memtier_plugin.memory import MemTier
 from tests.builders import make_draft, say, say_each
 from tests.cli.test_cli import START
-from tests.processes import child_environment, run_memtier, start_python
+from tests.processes import child_environment, fork_python, run_memtier
 from tests.views.test_models import run_with
 
 ROWS, COLUMNS = 24, 120
@@ -30,7 +30,7 @@ def on_a_terminal(*arguments: str, pager: str = "sed s/^/paged:/", typed: str = 
     """Run the real command on a terminal of 24 lines, and return what it shows."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    process = start_python(
+    process = fork_python(
         "-c",
         START,
         *arguments,

@@ -28,7 +28,7 @@ from memtier_plugin.core.events import (
     PAYLOADS,
     PurgeReachedEvent,
     RecallEvent,
-    RestoreByUndoEvent,
+    UpliftEvent,
     new_event,
     plugin_payload,
 )
@@ -40,13 +40,14 @@ from memtier_plugin.core.records import (
     FactDraft,
     JournalEvent,
     Source,
+    UsageEvent,
     decode_entry,
     decode_event,
     decode_fact,
 )
-from memtier_plugin.core.upkeep_events import UpliftEvent, UsageEvent
 from memtier_plugin.facts.forgetting import propose_forget
 from memtier_plugin.facts.recall_check import Regression
+from memtier_plugin.lifecycle.edit import RestoreByUndoEvent
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.providers import endpoint
 from memtier_plugin.storage.ledger import jsonl as ledger
@@ -486,4 +487,4 @@ def test_lines_are_decoded_as_documents_are(line: bytes) -> None:
 def test_recalls_in_full_are_read(line: bytes) -> None:
     """A recall that an earlier version wrote in full is read with every field that it has."""
     event = decode_event(line)
-    assert RecallEvent.of(event).in_full() == event.data
+    assert RecallEvent.of(event).to_json() == event.data

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin import __version__
-from memtier_plugin.core.residents import Owner, claim_socket, find_owner, wait_for_claim
+from memtier_plugin.core.residents import SocketOwner, claim_socket, find_owner, wait_for_claim
 from memtier_plugin.server.rpc import SocketListener
 from tests.processes import wait_until
 
@@ -35,7 +35,7 @@ def test_an_owner_is_known_at_every_moment(home: Path) -> None:
     claim = claim_socket(home)
     assert claim is not None
     claim.note(ready=False)
-    seen: list[Owner | None] = []
+    seen: list[SocketOwner | None] = []
     with between_calls(lambda: seen.append(find_owner(home))):
         claim.note(ready=True)
     versions = {(owner.version, owner.is_outdated) for owner in seen if owner}
@@ -61,7 +61,7 @@ def test_who_has_an_answer_has_it_of_one_that_is_ready(home: Path) -> None:
     """A resident says that it is ready before it answers: one that hangs from then on is ended."""
     claim = claim_socket(home)
     assert claim is not None
-    seen: list[Owner | None] = []
+    seen: list[SocketOwner | None] = []
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(claim.path))
         client.sendall(b"waits already\n")

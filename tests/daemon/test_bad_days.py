@@ -26,9 +26,9 @@ from tests.loopback import Loopback, honest
 from tests.processes import (
     PATIENCE,
     child_environment,
+    fork_python,
     running,
     start_daemon,
-    start_python,
     wait_until,
 )
 
@@ -171,7 +171,7 @@ def test_a_server_ends_while_an_endpoint_is_slow(home: Path, server: Loopback) -
         "sys.exit(serve(None, sys.stdin.buffer, sys.stdout.buffer))"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with running(start_python("-c", code, **pipes)) as process:
+    with running(fork_python("-c", code, **pipes)) as process:
         assert process.stdin and process.stdout
         params = {"project": PROJECT, "agent": AGENT}
         request = {"jsonrpc": "2.0", "id": 1, "method": "status", "params": params}
@@ -296,7 +296,7 @@ def shift(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def counting(home: Path, library: Path, offset: Path, interval: float) -> Iterator[list[str]]:
     """Run the scheduler under a clock of its own and yield the jobs that ended, as they do."""
-    process = start_python(
+    process = fork_python(
         "-c",
         COUNT,
         home,

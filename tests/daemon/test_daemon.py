@@ -390,6 +390,7 @@ def test_two_hosts_at_once(home: Path) -> None:
         assert memory.status()["background"]["asked"] is None
 
 
+@pytest.mark.usefixtures("daemons")
 def test_a_daemon_that_cannot_be_started(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host whose Python cannot be found says so in `status`, and the session begins."""
     say_in(home, "house", "I live in Lisbon.")

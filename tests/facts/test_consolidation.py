@@ -103,11 +103,11 @@ def test_the_backlog_is_read_in_pieces(home: Path, monkeypatch: pytest.MonkeyPat
             read.append(sum(len(line.data) for line in lines))
             yield lines
 
-    monkeypatch.setattr(jsonl, "_STREAMED", 1 << 15)
+    monkeypatch.setattr(jsonl, "_STREAMED", 1 << 14)
     with MemTier.open(home) as memory:
         text = "a long story without an end, " * 20
         memory.record_sessions([])
-        for number in range(20):
+        for number in range(10):
             many = [{"role": "user", "content": f"{text}{number}/{n}"} for n in range(20)]
             memory.record(many, session_id=f"s{number}", run_id=f"r{number}")
         size = sum(p.stat().st_size for p in memory.folder.glob("episodic/*/*.jsonl"))
@@ -115,10 +115,10 @@ def test_the_backlog_is_read_in_pieces(home: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(jsonl, "stream", watched)
         done: list[tuple[int, int]] = []
         report = passes(memory, limit=50, progress=lambda *at: done.append(at))
-        assert report.read == 400
+        assert report.read == 200
         assert max(read) <= jsonl._STREAMED
         assert sum(read) < 4 * size  # each window reads its own piece, rounded up
-        assert done[0][0] >= 50 and abs(done[0][1] - 400) < 50
+        assert done[0][0] >= 50 and abs(done[0][1] - 200) < 50
 
 
 def test_a_window_does_not_cut_a_run(home: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.records import Entry
-from memtier_plugin.hooks.coding_agents import AgentHooks, Turn
+from memtier_plugin.hooks.coding_agents import AgentHooks, TurnFile
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.escaping import FENCE, remove_blocks
 from tests.hooks.test_coding_agents import ResidentHere, event
@@ -173,7 +173,7 @@ def test_a_call_before_any_prompt(home: Path) -> None:
     hooks = AgentHooks(ResidentHere(home), "claude-code", "p")
     call = {"tool_name": "Bash", "tool_use_id": "t", "tool_input": {"command": "ls"}}
     hooks.pass_event(event("PostToolUse", tool_response={"stdout": "x"}, prompt_id="p9", **call))
-    [first, second] = Turn.of(home, "claude-code", "s1").events()
+    [first, second] = TurnFile.of(home, "claude-code", "s1").events()
     assert "tool_name" not in first and second["tool_name"] == "Bash"
     hooks.pass_event(event("Stop", last_assistant_message="Listed."))
     entries = [*recorded(home, "claude-code.main")]

@@ -15,7 +15,7 @@ from memtier_plugin.core.residents import claim_socket
 from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
 from memtier_plugin.hooks import coding_agents
 from memtier_plugin.hooks.coding_agent_payloads import CodingAgentTranslator
-from memtier_plugin.hooks.coding_agents import ABANDONED_SECONDS, AgentHooks, Turn
+from memtier_plugin.hooks.coding_agents import ABANDONED_SECONDS, AgentHooks, TurnFile
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ResidentUnreachable
 from memtier_plugin.hosts.project import EVENTS
@@ -185,7 +185,7 @@ def test_a_session_that_died(home: Path, hooks: AgentHooks) -> None:
     hooks.pass_event(event("UserPromptSubmit", prompt="The blue crane is new."))
     hooks.pass_event(event("SessionStart", "s2", source="startup"))
     assert not [*entries(home)]
-    path = Turn.of(home, HOST, "s1").path
+    path = TurnFile.of(home, HOST, "s1").path
     assert path.stat().st_mode & 0o777 == 0o600
     old = time.time() - ABANDONED_SECONDS - 60
     os.utime(path, (old, old))
@@ -254,7 +254,7 @@ def test_a_prompt_keeps_its_deadline_after_a_broken_turn(
     assert claim is not None
     claim.note(ready=False)
     hooks = AgentHooks(ResidentClient(["none"], home), HOST, "p")
-    Turn.of(home, HOST, PROMPT["session_id"]).begin(PROMPT)
+    TurnFile.of(home, HOST, PROMPT["session_id"]).begin(PROMPT)
     started = time.monotonic()
     with pytest.raises(ResidentUnreachable, match="is being loaded"):
         hooks.pass_event(PROMPT)

@@ -15,9 +15,8 @@ from typing import Any, Final
 import pytest
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.events import DeliverEvent, RecallEvent
 from memtier_plugin.core.residents import find_owner
-from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.hooks import coding_agents, hermes, resident
 from memtier_plugin.hooks.coding_agents import AgentHooks
 from memtier_plugin.hooks.remote_memory import RemoteMemory
@@ -26,7 +25,15 @@ from memtier_plugin.hooks.resident_connection import ResidentUnreachable
 from memtier_plugin.memory import MemTier
 from tests.builders import write_config
 from tests.hooks.test_resident import halt
-from tests.processes import PATIENCE, ROOT, child_environment, run_memtier, running, wait_until
+from tests.processes import (
+    PATIENCE,
+    ROOT,
+    child_environment,
+    fork_python,
+    run_memtier,
+    running,
+    wait_until,
+)
 from tests.server.tcp import CONFIG, Resident
 
 MEMTIER: Final = (sys.executable, "-m", "memtier_plugin")
@@ -67,8 +74,7 @@ def process(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     for agent in AGENTS.values():
         with open_memory(home, agent) as memory:
             memory.record([{"role": "user", "content": LINE}], session_id="old", run_id="old")
-    command = [*MEMTIER, "--home", str(home), "serve"]
-    with running(subprocess.Popen(command, env=child_environment())) as started:
+    with running(fork_python("-m", "memtier_plugin", "--home", home, "serve")) as started:
         wait_until(lambda: (owner := find_owner(home)) and owner.ready)  # not only listening
         yield started
 

@@ -233,6 +233,7 @@ def test_too_many_late_hooks(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("daemons")
 def test_session_start_consolidates_what_is_overdue(home: Path) -> None:
     """session_start of a short-lived host starts a consolidation that outlives the hook."""
     end("My name is Mara and I live in Lisbon.")

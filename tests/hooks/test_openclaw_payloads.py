@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.results import HookCall, PromptEvent, RunContext
 from memtier_plugin.hooks import openclaw_payloads
-from memtier_plugin.hooks.openclaw_payloads import SESSION_IDLE, Conversations, OpenClawTranslator
+from memtier_plugin.hooks.openclaw_payloads import (
+    SESSION_IDLE,
+    OpenClawSessions,
+    OpenClawTranslator,
+)
 from tests.hooks.test_hermes_payloads import run_of
 
 PAYLOADS = Path(__file__).parents[1] / "payloads" / "openclaw"
@@ -342,7 +346,7 @@ def test_messages_that_are_none(translator: OpenClawTranslator) -> None:
 def test_what_is_kept_in_mind_is_bounded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host with ever new session keys does not grow the resident without end."""
     monkeypatch.setattr(openclaw_payloads, "MAX_KEPT", 50)
-    conversations = Conversations(home / "none" / "openclaw.json")
+    conversations = OpenClawSessions(home / "none" / "openclaw.json")
     for number in range(60):
         conversations.first_prompt(f"run {number}", "?")
         conversations.session_id(f"key {number}", NOON)

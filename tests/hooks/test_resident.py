@@ -35,6 +35,7 @@ from memtier_plugin.operations.hook_latency import HookWait
 from tests.processes import (
     PATIENCE,
     ROOT,
+    fork_python,
     held_ledger,
     run_in_fork,
     run_python,
@@ -73,8 +74,7 @@ def pipe(home: Path) -> Iterator[Callable[..., ResidentClient]]:
 @pytest.fixture
 def server(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a `memtier serve` that is nobody's child here, and wait for its socket."""
-    command = [*SERVE, "--home", str(home), "serve"]
-    with running(subprocess.Popen(command)) as process:
+    with running(fork_python("-m", "memtier_plugin", "--home", home, "serve")) as process:
         wait_until(lambda: socket_path(home).exists())
         yield process
 

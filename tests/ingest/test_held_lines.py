@@ -8,7 +8,7 @@ from typing import Any
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.hooks import tools
 from memtier_plugin.ingest.messages import parse_messages
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 from memtier_plugin.memory import MemTier
 from tests.builders import assistant_message, user_message
 
@@ -49,7 +49,7 @@ def test_a_session_that_is_imported_is_held_too(home: Path) -> None:
     messages = parse_messages(
         [user_message("Look."), PAGE, user_message("And?"), assistant_message(LINE)]
     )
-    turns = tuple(Turn(id=str(n), message=message) for n, message in enumerate(messages))
+    turns = tuple(ImportedMessage(id=str(n), message=message) for n, message in enumerate(messages))
     with MemTier.open(home) as memory:
         [entries] = memory.record_sessions([Session(session_id="s", observed_at=None, turns=turns)])
         assert [entry.tainted for entry in entries] == [False, False, False, True]

@@ -14,7 +14,7 @@ from memtier_plugin.providers.prompting import (
     INTEGER,
     STRING,
     CalledTools,
-    ToolCall,
+    ModelToolCall,
     object_of,
     parse_tool_calls,
 )
@@ -65,7 +65,7 @@ def test_calls_with_any_text_are_read_back(texts: list[str], around: str) -> Non
     """What is written as calls is read as such, whatever its words, and nothing else is."""
     texts = [text.replace("tool_call>", "") for text in texts]
     around = around.replace("<", "")
-    calls = tuple(ToolCall("add", {"text": text}) for text in texts)
+    calls = tuple(ModelToolCall("add", {"text": text}) for text in texts)
     written = [{"name": call.name, "arguments": call.arguments} for call in calls]
     answer = around + block(written) + around
     assert parse_tool_calls(answer, TOOLS) == CalledTools(calls[:100], 0)

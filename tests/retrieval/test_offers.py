@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core import plugins
+from memtier_plugin.core.events import DeliverEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.results import PromptEvent, Recall, RunContext, Shown
-from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS

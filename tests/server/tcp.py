@@ -16,7 +16,7 @@ import pytest
 
 from memtier_plugin.server.access import Tokens
 from tests.builders import write_config
-from tests.processes import PATIENCE, start_python
+from tests.processes import PATIENCE, fork_python
 
 LIMITED: Final = """
 from memtier_plugin.cli.main import main
@@ -61,7 +61,7 @@ class Resident:
             write_config(home, CONFIG)
         tls = ("--certificate", certificate[0], "--key", certificate[1]) if certificate else ()
         run = LIMITED.format(limits or {})
-        self.process = start_python(
+        self.process = fork_python(
             *("-c", run, "--json", "--home", home),
             *("serve", "--tcp", f"127.0.0.1:{port}", "--no-socket", *tls),
             stdout=subprocess.PIPE,

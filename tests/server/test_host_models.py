@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.events import ChatEvent
+from memtier_plugin.core.residents import find_owner
 from memtier_plugin.daemon import child, jobs
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ModelOffer, Payload
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
 from tests.builders import turns
-from tests.processes import PATIENCE, ROOT, wait_until
+from tests.processes import PATIENCE, ROOT, fork_python, running, wait_until
 
 SERVE = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
 SAID = ("The Otter server listens on port 8443.", "The Heron server listens on port 9443.")
@@ -81,19 +82,22 @@ def script() -> HostScript:
 def host(
     home: Path, script: HostScript, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., ResidentClient]]:
-    """Return a function that connects a host, which starts the resident and offers its model."""
+    """Return a function that connects a host, which offers its model, to the home's resident."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    served = fork_python("-m", "memtier_plugin", "--home", home, "serve")
     clients: list[ResidentClient] = []
 
     def connect(*, consented: bool = True, project: str | None = "p") -> ResidentClient:
         offer = ModelOffer("hermes", project, script.complete) if consented else None
+        wait_until(lambda: (owner := find_owner(home)) and owner.ready)
         clients.append(ResidentClient(SERVE, home, ("PYTHONPATH",), offer))
         clients[-1].call("ping", {}, PATIENCE)
         return clients[-1]
 
-    yield connect
-    for client in clients:
-        client.close()
+    with running(served):
+        yield connect
+        for client in clients:
+            client.close()
 
 
 def configure(home: Path, model: str = "host", **limits: float) -> None:

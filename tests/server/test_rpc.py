@@ -26,7 +26,7 @@ from memtier_plugin.server import rpc
 from memtier_plugin.server.requests import MAX_LINE_BYTES
 from memtier_plugin.server.rpc import peer_uid
 from tests.builders import turns, write_config
-from tests.processes import PATIENCE, held_ledger, run_in_fork, running, start_python, wait_until
+from tests.processes import PATIENCE, fork_python, held_ledger, run_in_fork, running, wait_until
 
 SERVE = """
 import sys
@@ -47,7 +47,7 @@ class Server:
     """A `memtier serve` in a process of its own, and the requests to its stdin."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = start_python(
+        self.process = fork_python(
             "-c",
             SERVE,
             *arguments,
@@ -100,7 +100,7 @@ def serve() -> Iterator[Callable[..., Server]]:
 @pytest.fixture
 def resident(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start the resident of the home."""
-    with running(start_python("-c", RESIDENT, home, stderr=subprocess.PIPE)) as process:
+    with running(fork_python("-c", RESIDENT, home, stderr=subprocess.PIPE)) as process:
         yield process
 
 

@@ -475,7 +475,7 @@ def test_who_reads_nothing(tmp_path: Path) -> None:
     """A client that does not take its answers loses its connection; its answers take no memory."""
     server = Resident(tmp_path / "home", None, limits={"SEND_SECONDS": 0.3})
     token = server.token("a")
-    long = {"role": "user", "content": "We ship on Friday. " * 9_000}
+    long = {"role": "user", "content": "We ship on Friday. " * 3_000}
     Client(server, token).call("record", session_id="l", messages=[long])
     body = request("recall", query="Friday", purpose="search", k=50)
     head = f"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
@@ -519,7 +519,7 @@ def test_sigterm_ends_it_whatever_runs(tmp_path: Path) -> None:
     client = Client(server, token)
     assert "error" not in client.call("remember", text="The quay is wet.", session_id="s")
     for number in range(20):
-        text = f"We ship crane {number} on Friday. " * 3_000
+        text = f"We ship crane {number} on Friday. " * 300
         Client(server, token).send(request("remember", text=text))
     server.process.terminate()
     server.process.communicate(timeout=PATIENCE)

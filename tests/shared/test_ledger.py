@@ -25,7 +25,6 @@ from memtier_plugin.storage.shared.protocol import (
     SharedLedger,
     SharedLine,
     Stream,
-    TransactionalLedger,
     Unreachable,
     Untrusted,
     line_key,
@@ -178,7 +177,7 @@ def test_a_purge_does_not_bring_back_what_another_removed(
 
 def test_several_streams_grow_together(anna: SharedLedger, bert: SharedLedger) -> None:
     """Lines for several streams are all there or none is, whoever was faster, and once."""
-    assert isinstance(anna, TransactionalLedger) and isinstance(bert, TransactionalLedger)
+    assert anna.is_transactional and bert.is_transactional
     events, facts = Stream("journal", "_project"), Stream("semantic")
     parts = [Part(facts, 0, lines("f", "g")), Part(events, 0, lines("e"))]
     assert anna.append_all(parts) and not bert.append_all(parts)

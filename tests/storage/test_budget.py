@@ -33,7 +33,7 @@ from memtier_plugin.storage.store import Store
 from memtier_plugin.views.reading import read_log_lines
 from tests.builders import Clock
 from tests.loopback import Loopback, tokens_of
-from tests.processes import start_python
+from tests.processes import fork_python
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = [{"role": "user", "content": "Tell me about herons. Question: herons?"}]
@@ -239,7 +239,7 @@ def test_a_crash_counts_whole(account: Callable[..., ChatBudget], server: Loopba
         "account = ChatBudget(store, 'daemon', lambda: noon)\n"
         f"account.chat_model().chat({MESSAGES!r}, purpose='extraction', max_tokens=100)\n"
     )
-    child = start_python("-c", code, budget._store.project_folder.home)
+    child = fork_python("-c", code, budget._store.project_folder.home)
     while not server.requests:
         assert child.poll() is None
         time.sleep(0.01)

@@ -16,7 +16,6 @@ from memtier_plugin.storage.index import sqlite
 from tests.builders import say
 from tests.processes import run_in_fork
 
-FORKS = 8
 THREADS = 3
 
 
@@ -47,7 +46,8 @@ def busy(memory: MemTier) -> Iterator[list[str]]:
             thread.join()
 
 
-def test_fork_while_threads_use_the_index(home: Path) -> None:
+@pytest.mark.parametrize("forks", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_fork_while_threads_use_the_index(home: Path, forks: int) -> None:
     """A child records and recalls beside its parent's threads, and the index stays whole."""
     with MemTier.open(home) as memory:
         say(memory, "the owl lives in the oak", run_id="first")
@@ -64,7 +64,7 @@ def test_fork_while_threads_use_the_index(home: Path) -> None:
             assert not _broken(memory)
 
         with busy(memory) as problems:
-            failures = [failure for _ in range(FORKS) if (failure := run_in_fork(child))]
+            failures = [failure for _ in range(forks) if (failure := run_in_fork(child))]
         assert not failures, "\n".join(failures)
         assert problems == []
         assert not _broken(memory)

@@ -28,7 +28,7 @@ from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.log import ledger_files
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import make_entry, make_fact, say, user_message
-from tests.processes import start_python
+from tests.processes import fork_python
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -121,7 +121,7 @@ def test_opened_by_many_at_once(tmp_path: Path) -> None:
         "from pathlib import Path; from memtier_plugin.storage.index.connection import connect; "
         "connect(Path(%r))"
     )
-    processes = [start_python("-c", code % str(tmp_path / "index.sqlite3")) for _ in range(4)]
+    processes = [fork_python("-c", code % str(tmp_path / "index.sqlite3")) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
 
 

@@ -19,7 +19,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index import sqlite
 from memtier_plugin.storage.index.connection import MIGRATIONS
 from tests.builders import say
-from tests.processes import start_python
+from tests.processes import fork_python
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -79,7 +79,7 @@ def test_an_index_that_cannot_be_used_is_made_anew(
     Where the damage shows in the middle of a recall, that one says so and the next goes well.
     """
     with MemTier.open(home) as memory:
-        for number in range(30):
+        for number in range(12):
             say(memory, f"the fox number {number}", run_id=f"r{number}")
         memory.catch_up()
         expected = {hit.id for hit in memory.recall("fox").hits}
@@ -97,7 +97,7 @@ def test_an_index_that_cannot_be_used_is_made_anew(
         assert ids == expected
         assert say(memory, "the last fox")
         status = memory.status()
-        assert status["entries"] == 31
+        assert status["entries"] == 13
         asides = sqlite.broken_indexes(index)
         if says and asides:
             assert any(says in line and "set aside" in line for line in status["warnings"])
@@ -119,7 +119,7 @@ def test_a_broken_index_is_replaced_once(home: Path) -> None:
         "    print(len(memory.recall('fox').hits))"
     )
     printing = {"stdout": subprocess.PIPE, "text": True}
-    processes = [start_python("-c", code, **printing) for _ in range(3)]
+    processes = [fork_python("-c", code, **printing) for _ in range(3)]
     assert [process.communicate()[0].strip() for process in processes] == ["1"] * 3
     assert len(sqlite.broken_indexes(index)) == 1
 

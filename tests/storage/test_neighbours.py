@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.records import Message
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index import records
 from memtier_plugin.storage.index.records import NeighbourReader
@@ -25,7 +25,7 @@ def record_session(memory: MemTier, turns: int) -> list[int]:
     session = Session(
         session_id=f"s{turns}",
         observed_at=AT,
-        turns=tuple(Turn(id=str(n), message=m) for n, m in enumerate(messages)),
+        turns=tuple(ImportedMessage(id=str(n), message=m) for n, m in enumerate(messages)),
     )
     entries = [entry for part in memory.record_sessions([session]) for entry in part]
     memory.catch_up()
@@ -67,7 +67,9 @@ def test_reading_whole_sessions_changes_nothing(
         for session in range(3):
             moments = [AT + timedelta(hours=hours) for hours in (0, 0, 0.5, 4, 4.9, 30, 30, 31)]
             turns = [
-                Turn(id=str(n), message=Message(role="user", content=f"{n}", observed_at=moment))
+                ImportedMessage(
+                    id=str(n), message=Message(role="user", content=f"{n}", observed_at=moment)
+                )
                 for n, moment in enumerate(moments)
             ]
             spoken = Session(session_id=f"s{session}", observed_at=AT, turns=tuple(turns))

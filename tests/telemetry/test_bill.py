@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
+from memtier_plugin.core.records import UsageEvent
 from memtier_plugin.core.results import RunEvent
-from memtier_plugin.core.upkeep_events import UsageEvent
 from memtier_plugin.hooks.payloads import MOST_TOKENS, usage_of
 from memtier_plugin.telemetry.bill import read_bill
 from tests.processes import run_memtier

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import (
     ChatEvent,
     ConsolidateEvent,
@@ -16,7 +15,7 @@ from memtier_plugin.core.events import (
     SupersedeEvent,
     new_event,
 )
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.telemetry.measures import measures_of, operations_of, turns_after
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

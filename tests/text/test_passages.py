@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_plugin.text import passages
 from memtier_plugin.text.passages import OMISSION, chunk_text, select_passage
 from memtier_plugin.text.tokenizer import MAX_CHARS, Tokenizer, distinct_tokens, plain_words
 
@@ -41,18 +42,22 @@ def test_without_a_match_the_beginning_is_shown() -> None:
 
 
 @pytest.mark.parametrize("unit", ["word. ", "a.b@", "word\n", "слово ", "世", "\n"])
-def test_no_more_of_a_text_is_read_than_is_indexed(unit: str) -> None:
+def test_no_more_of_a_text_is_read_than_is_indexed(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a passage costs does not grow with what somebody sent, and the beginning answers."""
     read: list[int] = []
+    most = MAX_CHARS // 16
+    monkeypatch.setattr(passages, "MAX_CHARS", most)
 
     def words(text: str) -> list[str]:
         read.append(len(text))
         return WORDS(text)
 
-    text = "The word. " + unit * (200_000 // len(unit))
+    text = "The word. " + unit * (3 * most // len(unit))
     assert "word" in select_passage(text, {"word": 1.0, "b": 1.0}, words, 200)
-    assert sum(read) <= MAX_CHARS
-    assert len(select_passage(unit * 200_000, {"word": 1.0}, words, 200)) <= 210
+    assert sum(read) <= most
+    assert len(select_passage(unit * most, {"word": 1.0}, words, 200)) <= 210
 
 
 def test_distinct_tokens_have_the_words_of_the_text() -> None:

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.app import build_app
-from memtier_plugin.web.guard import Watch
+from memtier_plugin.web.guard import LedgerWatch
 from tests.web.shop import AGENT, open_shop
 
 PORT = 8767
@@ -38,7 +38,7 @@ def shop(shop_home: Path, home: Path) -> Iterator[MemTier]:
 
 def visit(memory: MemTier, *, opened: bool = True, token: str = TOKEN) -> TestClient:
     """Return a browser, with our cookie if it opened the address of the start."""
-    app = build_app(memory, Watch(memory), token=token, port=PORT)
+    app = build_app(memory, LedgerWatch(memory), token=token, port=PORT)
     browser = TestClient(app, base_url=ADDRESS, follow_redirects=False)
     if opened:
         assert browser.get(f"/?token={token}").status_code == 303

@@ -6,7 +6,7 @@ This is the only list of keys; `keys.py` reads it, and `load.py` checks configur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, NamedTuple, Protocol
+from typing import Annotated, Final, Literal, NamedTuple
 
 from memtier_plugin.core.results import Depth, FloorLevel
 from memtier_plugin.core.structs import Record
@@ -241,18 +241,6 @@ class Consolidation(Record, frozen=True, kw_only=True):
     max_cost_per_day: Annotated[float, Within(0, 1_000_000)] = 0.0
 
 
-class Price(Protocol):
-    """The price of a model, per million tokens read and written."""
-
-    @property
-    def price_per_million_tokens(self) -> float:
-        """Of tokens read, and of those written where they have no price of their own."""
-
-    @property
-    def price_per_million_output_tokens(self) -> float:
-        """Of tokens written."""
-
-
 class HostModel(Record, frozen=True, kw_only=True):
     """The deadline and the price of the host's own model (`consolidation.model: host`)."""
 
@@ -282,7 +270,7 @@ class Priority(Record, frozen=True, kw_only=True):
     importance_share: Annotated[float, Within(0, 1)] = 0.5
 
 
-class People(Record, frozen=True, kw_only=True):
+class PeopleSettings(Record, frozen=True, kw_only=True):
     """Whether profiles of people are written, and recalled by questions about somebody."""
 
     profiles: bool = False
@@ -297,7 +285,7 @@ class Gate(Record, frozen=True, kw_only=True):
     mode: GateMode = "off"
 
 
-class Regression(Record, frozen=True, kw_only=True):
+class RegressionSettings(Record, frozen=True, kw_only=True):
     """How much worse a change may make recall on the project's own history, and what is asked."""
 
     tolerance: Annotated[float, Within(0, 1)] = 0.02
@@ -403,9 +391,9 @@ class Settings(Record, frozen=True, kw_only=True):
     host_model: HostModel = HostModel()
     summaries: Summaries = Summaries()
     priority: Priority = Priority()
-    people: People = People()
+    people: PeopleSettings = PeopleSettings()
     gate: Gate = Gate()
-    regression: Regression = Regression()
+    regression: RegressionSettings = RegressionSettings()
     facts: Facts = Facts()
     ask: Ask = Ask()
     resident: Resident = Resident()

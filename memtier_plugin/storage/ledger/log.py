@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import LedgerError, UnsafePath
-from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.events import DeliverEvent, RecallEvent
 from memtier_plugin.core.formats import is_intact
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import decode_file_name, iter_ledger_folders, write_private_file
 from memtier_plugin.core.records import Entry, JournalEvent, decode_entry, decode_event
-from memtier_plugin.core.upkeep_events import DeliverEvent
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.protocol import (
     LOCK_SECONDS,

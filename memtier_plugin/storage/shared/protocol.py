@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol
 
 from memtier_plugin.core.errors import LedgerError
 
@@ -136,6 +136,8 @@ class Lease:
 class SharedLedger(Protocol):
     """The ledgers of one project on a server; every method raises `Unreachable` or `Refused`."""
 
+    is_transactional: bool  # whether it can append to several streams at once
+
     def heads(self) -> dict[Stream, Head]:
         """Return where each stream ends that this machine may read."""
 
@@ -155,6 +157,16 @@ class SharedLedger(Protocol):
 
         Raises:
             Moved: it ends elsewhere, or some of the lines are there already.
+            LeaseLost: one of the leases is no longer this machine's.
+        """
+
+    def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
+        """Append to several streams, all or none; return whether it was now, not before.
+
+        Only called where `is_transactional`.
+
+        Raises:
+            Moved: a stream ends elsewhere, or some of the lines are there already.
             LeaseLost: one of the leases is no longer this machine's.
         """
 
@@ -218,19 +230,6 @@ class SharedLedger(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
-
-
-@runtime_checkable
-class TransactionalLedger(SharedLedger, Protocol):
-    """A server that appends to several streams at once."""
-
-    def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
-        """Append to several streams, all or none; return whether it was now, not before.
-
-        Raises:
-            Moved: a stream ends elsewhere, or some of the lines are there already.
-            LeaseLost: one of the leases is no longer this machine's.
-        """
 
 
 def line_key(data: bytes) -> bytes:

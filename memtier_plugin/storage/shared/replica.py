@@ -55,7 +55,6 @@ from memtier_plugin.storage.shared.protocol import (
     SharedLedger,
     SharedLine,
     Stream,
-    TransactionalLedger,
     Unreachable,
     line_key,
 )
@@ -201,8 +200,6 @@ class Replica:
             LeaseLost: nothing was written.
             Unreachable: whether the lines were written is not known.
         """
-        server = self.ledger
-        assert isinstance(server, TransactionalLedger)
         streams = sorted(lines, key=lambda stream: (stream.ledger, stream.owner or ""))
         with ExitStack() as locks:
             for stream in streams:
@@ -211,7 +208,7 @@ class Replica:
                 marks = {stream: read_mark(self.path, stream) for stream in streams}
                 parts = [Part(stream, marks[stream].offset, lines[stream]) for stream in streams]
                 try:
-                    now = server.append_all(parts, leases)
+                    now = self.ledger.append_all(parts, leases)
                     break
                 except Moved:
                     for stream in streams:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from memtier_plugin.core.errors import LedgerError
@@ -154,26 +154,14 @@ _STATE: Final = "state.json"  # in `.shared`: how the last synchronisation went
 _LOOK_SECONDS: Final = 1.0  # between two looks at the server and the spool without a notification
 
 
-class FollowedPurges(Protocol):
-    """What other machines purged, to be removed here from what only this one has."""
-
-    def is_waiting(self) -> bool:
-        """Return whether a purge is to be applied before anything is delivered."""
-
-    def follow(self) -> list[str]:
-        """Apply what was not applied yet; return the ids of those purges."""
-
-    def confirm(self, purges: Sequence[str]) -> None:
-        """Note, and tell the others, that nothing is left here of these purges."""
-
-
 class Sharing:
     """The server of a shared project, this machine's copy, and how both are kept the same."""
 
     def __init__(self, index: ProjectIndex, ledger: SharedLedger, replica: Replica) -> None:
         self.ledger = ledger
         self.replica = replica
-        self.purges: Callable[[], FollowedPurges] | None = None
+        # Makes what applies the purges of other machines (`lifecycle.purge`, above this package).
+        self.purges: Callable[[], Any] | None = None
         self._index = index
         self._folder = index.project_folder.path
 

@@ -34,7 +34,6 @@ from memtier_plugin.storage.shared.protocol import (
     NewLine,
     SharedLedger,
     Stream,
-    TransactionalLedger,
     Unreachable,
     answer_within,
     line_key,
@@ -184,7 +183,7 @@ class SharedStore(Store):
         Raises:
             LedgerError: nothing was written; or it is not known, and then all of it or nothing.
         """
-        if not isinstance(self.ledger, TransactionalLedger):
+        if not self.ledger.is_transactional:
             super().commit(facts, events)
             return
         started = time.monotonic()

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.ingest.messages import flatten_content
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 from memtier_plugin.transfer.importers.reading import (
     SkipCallback,
     as_object,
@@ -227,7 +227,7 @@ def _session(
         skip(location, str(error))
         when = None
     turns = tuple(
-        Turn(
+        ImportedMessage(
             id=node.id,
             message=node.message,
             run_id=f"{name}:{node.id}" if node.message.role == "user" else None,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Entry, FactDraft, Message
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer.importers.reading import (
     SkipCallback,
@@ -141,7 +141,7 @@ def _session(kind: str, label: str, note: str, when: datetime) -> Session:
     digest = hashlib.blake2b(note.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
     message = Message(role="user", content=note, origin="external", observed_at=when)
     name = f"{kind}/{label}"
-    turn = Turn(id=digest, message=message, run_id=f"{name}:{digest}")
+    turn = ImportedMessage(id=digest, message=message, run_id=f"{name}:{digest}")
     return Session(session_id=name, observed_at=when, turns=(turn,))
 
 
@@ -222,7 +222,7 @@ def _mem0_session(record: dict[str, Any], location: str, several: bool) -> Sessi
     return Session(
         session_id=f"mem0/{owner}",
         observed_at=when,
-        turns=(Turn(id=record["id"], message=message, run_id=f"mem0:{record['id']}"),),
+        turns=(ImportedMessage(id=record["id"], message=message, run_id=f"mem0:{record['id']}"),),
         sender=user if several and isinstance(user, str) and user else None,
     )
 

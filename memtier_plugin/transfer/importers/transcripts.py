@@ -33,7 +33,7 @@ from typing import Any, Final
 from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.core.records import Message, Role, ToolCall
 from memtier_plugin.ingest.messages import parse_message, parse_messages
-from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.ingest.sessions import ImportedMessage, Session
 from memtier_plugin.transfer.importers.chat_exports import (
     read_chatgpt,
     read_claude,
@@ -245,7 +245,7 @@ def _agent_end_session(payload: dict[str, Any], name: str, location: str) -> Ite
 
 
 def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Session]:
-    turns: list[Turn] = []
+    turns: list[ImportedMessage] = []
     calls: dict[str | None, ToolCall] = {}
     for location, record in records:
         if not isinstance(record, dict):
@@ -260,7 +260,7 @@ def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Ses
                 message = replace(message, origin="external")
             run_id = as_object(record.get("__openclaw")).get("runId")
             run_id = run_id if isinstance(run_id, str) else None
-            turns.append(Turn(id=str(len(turns)), message=message, run_id=run_id))
+            turns.append(ImportedMessage(id=str(len(turns)), message=message, run_id=run_id))
     if turns:
         yield Session(session_id=name, observed_at=turns[0].message.observed_at, turns=tuple(turns))
 
@@ -287,7 +287,9 @@ def _read_text(path: Path, skip: SkipCallback) -> Iterator[Session]:
     messages: list[Message] = []
 
     def session() -> Session:
-        turns = tuple(Turn(id=str(i), message=message) for i, message in enumerate(messages))
+        turns = tuple(
+            ImportedMessage(id=str(i), message=message) for i, message in enumerate(messages)
+        )
         return Session(session_id=f"{path.stem}-{number}", observed_at=when, turns=turns)
 
     for line_number, line in read_text_lines(path):
@@ -334,21 +336,23 @@ FORMATS: Final[Mapping[str, Callable[[Path, SkipCallback], Iterator[Session]]]] 
 }
 
 
-def _locomo_turn(record: Any, location: str) -> Turn:
+def _locomo_turn(record: Any, location: str) -> ImportedMessage:
     text = require_field(record, "text", str, location)
     if record.get("blip_caption"):
         text = f"{text} [image: {record['blip_caption']}]".strip()
     speaker = require_field(record, "speaker", str, location)
     message = Message(role="user", content=text, speaker=speaker)
-    return Turn(id=require_field(record, "dia_id", str, location), message=message)
+    return ImportedMessage(id=require_field(record, "dia_id", str, location), message=message)
 
 
-def _chat_turns(messages: list[Any], prefix: str, location: str) -> tuple[Turn, ...]:
+def _chat_turns(messages: list[Any], prefix: str, location: str) -> tuple[ImportedMessage, ...]:
     try:
         parsed = parse_messages(in_time(messages))
     except _MESSAGE_ERRORS as error:
         raise ImportFileError(f"{location}, {error}") from error
-    return tuple(Turn(id=f"{prefix}{index}", message=m) for index, m in enumerate(parsed))
+    return tuple(
+        ImportedMessage(id=f"{prefix}{index}", message=m) for index, m in enumerate(parsed)
+    )
 
 
 def _require_list(document: Any, of: str, location: str) -> list[Any]:

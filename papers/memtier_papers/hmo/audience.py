@@ -27,9 +27,8 @@ from memtier_plugin.core.errors import (
     EndpointError,
     SettingsError,
 )
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, person_audience
+from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, person_audience
 from memtier_plugin.providers.embedding.vectors import encode_query, quantise
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget

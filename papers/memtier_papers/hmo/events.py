@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memtier_plugin.core.event_lines import EventPayload, EventRecord
+from memtier_plugin.core.records import EventPayload, EventRecord
 
 
 class ImportanceEvent(EventPayload, frozen=True, kw_only=True):

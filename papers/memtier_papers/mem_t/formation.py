@@ -25,7 +25,7 @@ from memtier_plugin.providers.prompting import (
     INTEGER,
     STRING,
     ListedAnswer,
-    ToolCall,
+    ModelToolCall,
     object_of,
     parse_tool_calls,
 )
@@ -85,7 +85,7 @@ class ToolExtractor(ChatExtractor):
         return self.model.chat(messages, purpose=PURPOSE, max_tokens=max_tokens)
 
 
-def _item(call: ToolCall) -> dict[str, Any]:
+def _item(call: ModelToolCall) -> dict[str, Any]:
     """Return a call as the item that the JSON form has for it."""
     arguments = call.arguments
     common = {
@@ -125,7 +125,7 @@ class ToolEvolution(ChatEvolution):
             {"role": "user", "content": question},
         ]
         reply = self.model.chat(messages, purpose=EVOLUTION, max_tokens=MAX_ANSWER_TOKENS)
-        by_name: dict[str, ToolCall] = {}
+        by_name: dict[str, ModelToolCall] = {}
         for call in parse_tool_calls(reply.text, EVOLUTION_TOOLS).calls:
             by_name.setdefault(call.name, call)
         for name, action in _ACTIONS.items():

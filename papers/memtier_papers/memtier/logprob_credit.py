@@ -15,11 +15,9 @@ from typing import Final
 from memtier_papers.memtier.logprob import leave_one_out
 from memtier_papers.memtier.scoring import score_within_budget
 from memtier_plugin.core.errors import ContextTooLong, EndpointRefused, SettingsError
-from memtier_plugin.core.event_lines import EventPayload
-from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import Entry, JournalEvent
+from memtier_plugin.core.events import OutcomeEvent, RecallEvent
+from memtier_plugin.core.records import Entry, EventPayload, JournalEvent
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.upkeep_events import OutcomeEvent
 from memtier_plugin.credit.assignment import RunShares
 from memtier_plugin.credit.outcomes import STATED, normalise_shares
 from memtier_plugin.providers.chat import ChatModel

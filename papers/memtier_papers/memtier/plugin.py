@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from memtier_plugin.core.event_lines import EventPayload
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import JobSpec, hookimpl
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.core.settings.schema import Causes as CauseSettings
 from memtier_plugin.core.settings.schema import Settings
 

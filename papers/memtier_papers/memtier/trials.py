@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from memtier_papers.memtier.uplift import Observation, Uplift, estimate_uplift
-from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
-from memtier_plugin.core.upkeep_events import OutcomeEvent, Withholding
+from memtier_plugin.core.events import OutcomeEvent, RecallEvent
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, Withholding
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import UNDO_KINDS, undone_runs
 

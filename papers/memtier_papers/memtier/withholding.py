@@ -15,9 +15,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import INJECTING, JournalEvent
+from memtier_plugin.core.records import INJECTING, JournalEvent, Withholding
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.upkeep_events import Withholding
 from memtier_plugin.retrieval.standing import is_standing
 
 if TYPE_CHECKING:

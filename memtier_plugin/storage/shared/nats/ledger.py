@@ -46,6 +46,7 @@ from memtier_plugin.storage.shared.protocol import (
     Machine,
     Moved,
     NewLine,
+    Part,
     Pending,
     Purged,
     Refused,
@@ -83,6 +84,8 @@ class _Follower(NamedTuple):
 
 class NatsLedger:
     """One project's `SharedLedger`, for one machine; may be used from many threads."""
+
+    is_transactional = False
 
     def __init__(self, url: str, project: str, *, durable: bool = True) -> None:
         check_driver()
@@ -185,6 +188,9 @@ class NatsLedger:
                 self._announce()
                 return AppendResult(known.tip.head, True)
         raise Unreachable(f"{stream} was written by others all the time")
+
+    def append_all(self, parts: Sequence[Part], leases: Sequence[Lease] = ()) -> bool:
+        raise NotImplementedError  # JetStream stores one message at a time
 
     def purge(
         self,

@@ -40,9 +40,9 @@ from memtier_plugin.storage.shared.protocol import (
     Pending,
     Purged,
     Refused,
+    SharedLedger,
     SharedLine,
     Stream,
-    TransactionalLedger,
     Unreachable,
     seconds_left,
 )
@@ -56,6 +56,8 @@ _POLL_SECONDS: Final = 1.0  # between two looks where notifications do not arriv
 
 class PostgresLedger:
     """One project's `SharedLedger`, for one machine; may be used from many threads."""
+
+    is_transactional = True
 
     def __init__(self, url: str, project: str, *, durable: bool = True) -> None:
         self.url = url
@@ -392,6 +394,6 @@ _STREAM: Final = """(SELECT id FROM memtier.streams
 
 if TYPE_CHECKING:
 
-    def _check(ledger: PostgresLedger) -> TransactionalLedger:
+    def _check(ledger: PostgresLedger) -> SharedLedger:
         """Let the type checker verify that this implements the protocol."""
         return ledger
