@@ -67,8 +67,9 @@ PURE = (
     " lifecycle.purge.plan mcp.definitions credit.verdict providers.pricing"
     " providers.prompting retrieval.block retrieval.duplicates"
     " retrieval.judgement retrieval.pasted_text retrieval.pasted_shapes retrieval.query"
-    " papers.memtier.scorer papers.true_memory.rerank_fusion retrieval.routing retrieval.signals"
-    " storage.index.postings storage.state telemetry.measures telemetry.prometheus"
+    " papers.memtier.scorer papers.true_memory.rerank_fusion papers.tiermem.routing"
+    " retrieval.signals storage.index.postings storage.state telemetry.measures"
+    " telemetry.prometheus"
     " views.edit_text views.history views.journal"
 )
 READERS = (  # of threads, of their data files

@@ -34,7 +34,6 @@ from memtier_plugin.retrieval.replacement import (
     put_current_first,
     with_evidence_of,
 )
-from memtier_plugin.retrieval.routing import RoutedHits
 from memtier_plugin.retrieval.session import (
     NOTE,
     AlreadyShown,
@@ -232,7 +231,7 @@ class Judge:
         self,
         query: Query,
         candidates: Candidates,
-        lines: RoutedHits,
+        lines: tuple[Hit, ...],
         replaced: Mapping[str, Replacement],
         already_shown: Collection[str] = (),
     ) -> Judged:
@@ -243,10 +242,10 @@ class Judge:
         """
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
         if not (query.ranker.merges or asking):
-            return Judged(lines.hits)
-        staying = _said_then(lines.hits, replaced)
+            return Judged(lines)
+        staying = _said_then(lines, replaced)
         moving = {older: now for older, now in replaced.items() if older not in staying}
-        current = put_current_first(mark_replaced(lines.hits, staying), moving)
+        current = put_current_first(mark_replaced(lines, staying), moving)
         level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
         terms, words = candidates.result.terms, self._store.tokenizer.words
         no_answers, rivals = dict[str, str](), candidates.hits
@@ -364,13 +363,13 @@ class Judge:
         return []
 
     def find_replaced(
-        self, query: Query, candidates: Candidates, selection: ChosenHits, lines: RoutedHits
+        self, query: Query, candidates: Candidates, selection: ChosenHits, lines: Sequence[Hit]
     ) -> Mapping[str, Replacement]:
         """Return, by id, the lines that a later one, perhaps in the prompt already, may replace."""
-        if not (query.ranker.merges and lines.hits):
+        if not (query.ranker.merges and lines):
             return {}
         shown = candidates.among(selection.already_shown)
-        hits = lines.hits[:CONSIDERED]
+        hits = lines[:CONSIDERED]
         entries = [hit.item.id for hit in (*hits, *shown) if isinstance(hit.item, Entry)]
         superseded = self._store.reader().superseded_entries(entries)
         reader, viewer = self._store.reader(), query.viewer

@@ -9,12 +9,12 @@ import sys
 import textwrap
 import threading
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pluggy
 import pytest
+from msgspec import structs
 
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.settings.schema import Settings
@@ -95,7 +95,7 @@ def test_hooks_are_documented_and_typed() -> None:
     """Every hook has a docstring, and a type for each argument and for what it returns."""
     relay = plugins.manager().hook
     names = [name for name in vars(relay) if not name.startswith("_")]
-    assert len(names) == 31
+    assert len(names) == 32
     for name in names:
         spec = getattr(hookspecs, name)
         signature = inspect.signature(spec)
@@ -269,7 +269,7 @@ class Backwards(Ranker):
     def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
         """Rank what matches by its words, the worst first."""
         result = search.rank_by_signals(query)
-        return replace(result, ranked=[*reversed(result.ranked)])
+        return structs.replace(result, ranked=[*reversed(result.ranked)])
 
 
 class Profiles:
