@@ -73,7 +73,8 @@ PURE = (
     " views.edit_text views.history views.journal"
 )
 READERS = (  # of threads, of their data files
-    "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth trust.confidences"
+    "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth"
+    " retrieval.signals trust.confidences"
 )
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 

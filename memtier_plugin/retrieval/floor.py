@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Evidence, FloorLevel, Hit
-from memtier_plugin.retrieval.model_weights import model_title
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds, asks_own_past
 from memtier_plugin.retrieval.query import questions_among
-from memtier_plugin.retrieval.signals import Pool, asked_time
+from memtier_plugin.retrieval.signals import Pool, asked_time, model_title
 from memtier_plugin.storage.index.postings import idf
 from memtier_plugin.text.dates.spans import TimeSpan
 

@@ -57,9 +57,8 @@ from memtier_plugin.retrieval.search import (
     plugin_signals,
     read_unindexed,
 )
-from memtier_plugin.retrieval.session import AlreadyShown, refresh_for
+from memtier_plugin.retrieval.session import AlreadyShown, SubjectFinder, refresh_for
 from memtier_plugin.retrieval.standing import own_orders
-from memtier_plugin.retrieval.subject import SubjectFinder
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
@@ -85,7 +84,7 @@ class Recaller:
         self.already_shown = AlreadyShown(actor.store, actor.agent)
         self._judge = Judge(actor.store, self.settings, self.already_shown)
         self.journal = RecallJournal(actor, self.already_shown)
-        self.subjects = SubjectFinder(actor.store, self.journal)
+        self.subjects = SubjectFinder(actor.store, self.journal.asked_in)
 
     @property
     def reads_all(self) -> bool:
