@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -82,11 +82,11 @@ class Query(Struct, frozen=True):
             return list(hits)
         return keep_injectable(hits, guarded=self.guarded)
 
-    def admits(self, hit: Hit) -> bool:
-        """Return whether its depth admits a hit: facts, entries, or both."""
+    def keep_depth(self, hits: Sequence[Hit]) -> Sequence[Hit]:
+        """Return the hits that its depth admits: facts, entries, or both."""
         if self.depth in ("mixed", "auto"):
-            return True
-        return isinstance(hit.item, Fact) == (self.depth == "facts")
+            return hits
+        return [hit for hit in hits if isinstance(hit.item, Fact) == (self.depth == "facts")]
 
     @property
     def is_ask(self) -> bool:

@@ -255,9 +255,7 @@ class Recaller:
                 hits = self._rerank(query, hits, degradations)
             except DeadlineExceeded:
                 degradations.append("deadline")
-        return Candidates(
-            tuple(hit for hit in hits if query.admits(hit)), result, tuple(degradations)
-        )
+        return Candidates(tuple(query.keep_depth(hits)), result, tuple(degradations))
 
     def _search_index(
         self, query: Query, text: str, by_meaning: bool, degradations: list[str]
@@ -387,13 +385,13 @@ class Recaller:
         k, budget, guarded = query.k, query.token_budget, query.guarded
         if not self.ranker.refines:
             return BlockPlan(judged.hits, k, budget, guarded=guarded)
-        most = self.settings.retrieval.passage_tokens
+        most, even = self.settings.retrieval.passage_tokens, query.several
         select = partial(select_passage, weights=terms, words=self.store.tokenizer.words)
         rules = {hit.text: own_orders(hit.text) for hit in judged.added if query.kinds.task}
 
         def excerpt(text: str, index: int) -> str:
             text = rules.get(text) or text  # the order alone
-            return select(text, size=4 * passage_size(index, most, k, budget, even=query.several))
+            return select(text, size=4 * passage_size(index, most, k, budget, even=even))
 
         return BlockPlan(judged.hits, k, budget, excerpt, _TRIES * k, guarded)
 

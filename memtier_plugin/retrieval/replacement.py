@@ -152,11 +152,12 @@ def _read_lines(hits: Iterable[Hit], query: Collection[str]) -> Iterator[_Line]:
     """Yield what hits state; a fact is a conversation by itself."""
     for hit in hits:
         item = hit.item
-        talk, turn = (item.id, ""), 0
         if isinstance(item, Entry):
-            talk, turn = (item.session_id, item.agent_id), item.turn
+            talk, turn, text = (item.session_id, item.agent_id), item.turn, item.content
+        else:
+            talk, turn, text = (item.id, ""), 0, item.quote or item.text
         when = hit_time(hit)
-        for part in statements(_words_of(hit)):
+        for part in statements(text):
             yield _Line(hit, when, talk, turn, part, not query or part.has_any(query))
 
 
