@@ -172,10 +172,10 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _read_words(text: str, language: str) -> Iterator[StatementWord]:
     """Yield the words of a text, pairs of letters where words are not separated."""
-    opens = True
+    opens, spaced = True, text.isascii()
     for match in _WORD.finditer(text):
         written = match[0]
-        if _is_unspaced(written):
+        if not spaced and _is_unspaced(written):
             yield from (StatementWord(pair, "name") for pair in _pairs(written))
             continue
         yield _word(written, language, opens)
@@ -205,9 +205,10 @@ def _is_number(folded: str) -> bool:
 def _word(written: str, language: str, opens: bool) -> StatementWord:
     """Return a word as it is written; a capital makes it a name where it opens no sentence."""
     folded, stem = written.casefold(), _stem(written)
-    if _is_number(folded):
-        return StatementWord(stem, "number")
-    if not any(map(str.isdigit, folded)):
+    if any(map(str.isdigit, folded)):
+        if not _IDENTIFIER.match(folded):
+            return StatementWord(stem, "number")
+    else:
         if folded in _function_words(language) or len(folded) == 1 or folded in _cue_words():
             return StatementWord(stem, "function")
         if not ((written[0].isupper() and not opens) or folded in _calendar()):
