@@ -33,7 +33,7 @@ from memtier_papers.memtier.fit import fit
 from memtier_papers.memtier.weight_job import KEPT
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.providers.embedding.load import load_embedder
-from memtier_plugin.retrieval.model_weights import ranking_weights
+from memtier_plugin.retrieval.signals import ranking_weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,12 +67,14 @@ PURE = (
     " lifecycle.purge.plan mcp.definitions credit.verdict providers.pricing"
     " providers.prompting retrieval.block retrieval.duplicates"
     " retrieval.judgement retrieval.pasted_text retrieval.pasted_shapes retrieval.query"
-    " papers.memtier.scorer papers.true_memory.rerank_fusion retrieval.routing retrieval.signals"
-    " storage.index.postings storage.state telemetry.measures telemetry.prometheus"
+    " papers.memtier.scorer papers.true_memory.rerank_fusion papers.tiermem.routing"
+    " retrieval.signals storage.index.postings storage.state telemetry.measures"
+    " telemetry.prometheus"
     " views.edit_text views.history views.journal"
 )
 READERS = (  # of threads, of their data files
-    "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth trust.confidences"
+    "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth"
+    " retrieval.signals trust.confidences"
 )
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 

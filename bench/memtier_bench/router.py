@@ -31,6 +31,7 @@ from memtier_bench.retrieval import (
     dataset_fingerprint,
     prepare_dataset,
 )
+from memtier_papers.tiermem.routing import RoutingInput, select_from_log
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.formats import utc_now
 from memtier_plugin.core.records import count_tokens
@@ -40,7 +41,6 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.routing import RoutingInput, select_from_log
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.trust.redaction import Redactor
 

@@ -1,6 +1,6 @@
 """Train the weights of the router's doubts: by labels (SFT), then by rewards (GRPO).  No I/O.
 
-The policy is a logistic regression over the doubts of `retrieval.routing`: it escalates with
+The policy is a logistic regression over the doubts of `tiermem.routing`: it escalates with
 probability sigmoid(weights · doubts - limit).  GRPO draws eight decisions a question; the advantage
 of each is (reward - mean) / standard deviation, with a penalty for leaving the policy after SFT
 (TierMem, section 3 and appendix B; the clip never binds, as each draw is used once).

@@ -26,7 +26,13 @@ from memtier_plugin.answering.citations import (
     cite_findings,
     cite_hits,
 )
-from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
+from memtier_plugin.answering.llm import (
+    AnswerFinding,
+    AnsweringModel,
+    FollowUp,
+    FollowUpBudget,
+    ModelAnswer,
+)
 from memtier_plugin.answering.store_search import StoreSearch
 from memtier_plugin.answering.write_back import FindingWriter
 from memtier_plugin.core import plugins
@@ -41,7 +47,6 @@ from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.session import FollowUp, FollowUpBudget
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import Page
@@ -207,22 +212,26 @@ class Answerer:
 
     def _quote_lines(self, inquiry: _Inquiry, problem: str) -> Answer:
         """Answer with the lines that say most, each with its sources."""
-        recall = self._recall(inquiry, "auto", inquiry.text)
+        recall = self._recall(inquiry, "mixed", inquiry.text)
         hits = _quotable(recall)[:EXTRACTIVE_LINES]
         with self._store.session() as reader:
             citations = cite_hits(PageReader(reader, inquiry.viewer), [(hit, None) for hit in hits])
         tokenize = self._store.tokenizer.words
         weights = dict.fromkeys(tokenize(inquiry.text), 1.0)
-        lines = []
+        lines, quoted = list[str](), set[str]()
         for hit in hits:
-            sources = {hit.id, *(source.entry for source in hit.sources)}
+            rests_on = {source.entry for source in hit.sources}
+            if rests_on and rests_on <= quoted:
+                continue  # another line says it
+            quoted |= rests_on
+            sources = {hit.id, *rests_on}
             names = [citation.short for citation in citations if citation.id in sources]
             if not names:
                 continue  # nothing that this viewer could look up
             passage = select_passage(hit.text, weights, tokenize, PASSAGE_CHARS)
             note = f" ({hit.note})" if hit.note else ""
             lines.append(f"- {hit_time(hit):%Y-%m-%d} {passage}{note} [{', '.join(names)}]")
-        route = recall.route or _no_route(recall)
+        route = _quoted_route(hits) if lines else _no_route(recall)
         text = "\n".join(lines) or NOTHING
         return inquiry.answer(
             EXTRACTIVE, route, text, answered=bool(lines), citations=citations, problem=problem
@@ -445,6 +454,13 @@ def _quotable(recall: Recall) -> Sequence[Hit]:
     best = max((hit.probability or 0.0 for hit in recall.injected), default=0.0)
     least = MIN_SHARE * best
     return [h for h in recall.injected if h.probability is None or h.probability >= least]
+
+
+def _quoted_route(hits: Sequence[Hit]) -> Route:
+    """Return the route of an answer that quotes lines: to the facts where all of them are."""
+    facts = all(isinstance(hit.item, Fact) for hit in hits)
+    why = ("its lines are quoted, without a model",)
+    return Route(action="S" if facts else "R", doubt=0.0 if facts else 1.0, why=why)
 
 
 def _no_route(recall: Recall) -> Route:

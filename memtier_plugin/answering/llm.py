@@ -8,10 +8,10 @@ reply that is none of those given counts as nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from memtier_plugin.core.errors import BadAnswer, ContextTooLong
 from memtier_plugin.core.records import Entry, Fact
@@ -30,7 +30,6 @@ from memtier_plugin.providers.prompting import (
 )
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.duplicates import hit_time
-from memtier_plugin.retrieval.session import FollowUp
 
 MAX_KEPT: Final = 2  # findings of one question that become facts
 MAX_SEARCHES: Final = 3  # of one round
@@ -60,6 +59,58 @@ _KEPT: Final = object_of(
     text=STRING,
 )
 _KEEP: Final = object_of("keep", keep=list_of(_KEPT))
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """One more search: by meaning, or by words alone."""
+
+    kind: Literal["semantic", "keyword"]
+    text: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key under which equal searches compare equal."""
+        words = self.text.casefold().split()
+        return (self.kind, *(sorted(set(words)) if self.kind == "keyword" else words))
+
+
+@dataclass(slots=True)
+class FollowUpBudget:
+    """The pages read and the searches made so far for one question, and the pages that wait.
+
+    Pure bookkeeping; ``pages_per_round`` bounds what `take_pages` hands out.
+    """
+
+    pages_per_round: int
+    read: dict[str, None] = field(default_factory=dict)
+    pending: dict[str, None] = field(default_factory=dict)
+    searched: dict[tuple[str, ...], FollowUp] = field(default_factory=dict)
+
+    def add_pages(self, pages: Iterable[str]) -> int:
+        """Queue pages, and return how many of them are new."""
+        new = [page for page in dict.fromkeys(pages) if page not in self.read]
+        new = [page for page in new if page not in self.pending]
+        self.pending.update(dict.fromkeys(new))
+        return len(new)
+
+    def take_pages(self) -> list[str]:
+        """Return the pages to read in this round; they are not handed out again."""
+        taken = [*self.pending][: self.pages_per_round]
+        for page in taken:
+            del self.pending[page]
+            self.read[page] = None
+        return taken
+
+    def claim_new(self, searches: Iterable[FollowUp]) -> list[FollowUp]:
+        """Return the searches that were not made yet, and count them as made."""
+        new = []
+        for search in searches:
+            key = search.key
+            if key[1:] and key not in self.searched:
+                self.searched[key] = search
+                new.append(search)
+        return new
 
 
 @dataclass(frozen=True, slots=True)

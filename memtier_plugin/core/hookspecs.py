@@ -296,6 +296,15 @@ def memtier_ranker(profile: str) -> Any | None:
 
 
 @hookspec(firstresult=True)
+def memtier_route(recaller: Any, query: Any, candidates: Any, selection: Any) -> Any | None:
+    """Choose the hits of a recall of depth ``auto``, and search on for what they leave open.
+
+    Called with the `retrieval.recall.Recaller` and its records of the steps so far; returns a
+    `memtier_plugin.retrieval.plan.Routed`, or None.
+    """
+
+
+@hookspec(firstresult=True)
 def memtier_expand(
     actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
 ) -> Any | None:

@@ -152,6 +152,13 @@ def offers(hook: str) -> bool:
     return bool(getattr(_extensions().hook, hook).get_hookimpls())
 
 
+def route_hits(recaller: Any, query: Any, candidates: Any, selection: Any) -> Any:
+    """Return the hits that the first plugin with a router offers to a block; else None."""
+    return _extensions().hook.memtier_route(
+        recaller=recaller, query=query, candidates=candidates, selection=selection
+    )
+
+
 def find_ranker(profile: str) -> Any:
     """Return the ranker that a plugin has for a profile.
 

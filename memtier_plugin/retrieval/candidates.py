@@ -412,8 +412,8 @@ class PoolBuilder:
         Args:
             first: how good a candidate is by itself.
         """
-        order = sorted(by_row.values(), key=lambda c: (-first.get(c.row, 0.0), c.id))
-        best = {candidate.row: candidate for candidate in order[: self.settings.candidates]}
+        order = sorted((-first.get(row, 0.0), each.id, row) for row, each in by_row.items())
+        best = {row: by_row[row] for _, _, row in order[: self.settings.candidates]}
         entries = [row for row, candidate in best.items() if candidate.tier == "episodic"]
         leading, rest = entries[:_WITH_NEIGHBOURS], entries[_WITH_NEIGHBOURS:]
         gap = 3600 * self.settings.episode_hours

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Evidence, FloorLevel, Hit
-from memtier_plugin.retrieval.model_weights import model_title
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds, asks_own_past
 from memtier_plugin.retrieval.query import questions_among
-from memtier_plugin.retrieval.signals import Pool, asked_time
+from memtier_plugin.retrieval.signals import Pool, asked_time, model_title
 from memtier_plugin.storage.index.postings import idf
 from memtier_plugin.text.dates.spans import TimeSpan
 
@@ -180,7 +179,8 @@ def _term_weights(pool: Pool) -> tuple[dict[str, float], set[str]]:
     weights: dict[str, float] = {}
     known: set[str] = set()
     for term, count in pool.query.terms.items():
-        if term in names or term not in pool.query.topic_terms or _is_amount(term):
+        is_amount = term.isdecimal() and len(term) < _NUMBER
+        if is_amount or term in names or term not in pool.query.topic_terms:
             continue
         rarity = pool.match.idfs.get(term) or pool.fact_match.idfs.get(term)
         if rarity is not None:
@@ -189,10 +189,6 @@ def _term_weights(pool: Pool) -> tuple[dict[str, float], set[str]]:
             continue
         weights[term] = rarity if rarity is not None else count * idf(items, 0)
     return weights, known
-
-
-def _is_amount(term: str) -> bool:
-    return term.isdecimal() and len(term) < _NUMBER
 
 
 # -- The floor: whether the hits are worth showing at all, and which of them.  Pure

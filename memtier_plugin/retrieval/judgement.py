@@ -29,12 +29,10 @@ from memtier_plugin.retrieval.replacement import (
     CONSIDERED,
     Replacement,
     find_replacements,
-    mark_replaced,
     newest_first,
     put_current_first,
     with_evidence_of,
 )
-from memtier_plugin.retrieval.routing import RoutedHits
 from memtier_plugin.retrieval.session import (
     NOTE,
     AlreadyShown,
@@ -232,7 +230,7 @@ class Judge:
         self,
         query: Query,
         candidates: Candidates,
-        lines: RoutedHits,
+        lines: tuple[Hit, ...],
         replaced: Mapping[str, Replacement],
         already_shown: Collection[str] = (),
     ) -> Judged:
@@ -243,10 +241,8 @@ class Judge:
         """
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
         if not (query.ranker.merges or asking):
-            return Judged(lines.hits)
-        staying = _said_then(lines.hits, replaced)
-        moving = {older: now for older, now in replaced.items() if older not in staying}
-        current = put_current_first(mark_replaced(lines.hits, staying), moving)
+            return Judged(lines)
+        current = put_current_first(lines, replaced)
         level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
         terms, words = candidates.result.terms, self._store.tokenizer.words
         no_answers, rivals = dict[str, str](), candidates.hits
@@ -364,13 +360,13 @@ class Judge:
         return []
 
     def find_replaced(
-        self, query: Query, candidates: Candidates, selection: ChosenHits, lines: RoutedHits
+        self, query: Query, candidates: Candidates, selection: ChosenHits, lines: Sequence[Hit]
     ) -> Mapping[str, Replacement]:
         """Return, by id, the lines that a later one, perhaps in the prompt already, may replace."""
-        if not (query.ranker.merges and lines.hits):
+        if not (query.ranker.merges and lines):
             return {}
         shown = candidates.among(selection.already_shown)
-        hits = lines.hits[:CONSIDERED]
+        hits = lines[:CONSIDERED]
         entries = [hit.item.id for hit in (*hits, *shown) if isinstance(hit.item, Entry)]
         superseded = self._store.reader().superseded_entries(entries)
         reader, viewer = self._store.reader(), query.viewer
@@ -381,18 +377,6 @@ class Judge:
             return Rarity(reader.word_frequencies(scopes, words), items)
 
         return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
-
-
-def _said_then(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) -> dict[str, Replacement]:
-    """Return the replacements of what was said in the time that a question names.
-
-    That stays where it is found, with its mark.  A time that belongs to the matter ("on the 3rd")
-    is not when anything was said.
-    """
-    if not replaced:
-        return {}
-    then = {hit.id for hit in hits if hit.evidence is not None and hit.evidence.time == 1}
-    return {o: now for o, now in replaced.items() if o in then and now.by.id not in then}
 
 
 def is_about_asker(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memtier_plugin.core.records import FOR_PROMPTS
+from memtier_plugin.core.records import FOR_PROMPTS, Fact
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Route, Step
 from memtier_plugin.retrieval.block import BlockPlan, keep_injectable
 from memtier_plugin.retrieval.duplicates import StatedValue
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
-from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.routing import RoutedHits, asks_several
+from memtier_plugin.retrieval.query import Viewer, asks_several
 from memtier_plugin.retrieval.search import SearchResult
 
 if TYPE_CHECKING:
@@ -83,6 +82,12 @@ class Query(Struct, frozen=True):
             return list(hits)
         return keep_injectable(hits, guarded=self.guarded)
 
+    def keep_depth(self, hits: Sequence[Hit]) -> Sequence[Hit]:
+        """Return the hits that its depth admits: facts, entries, or both."""
+        if self.depth in ("mixed", "auto"):
+            return hits
+        return [hit for hit in hits if isinstance(hit.item, Fact) == (self.depth == "facts")]
+
     @property
     def is_ask(self) -> bool:
         """Whether the hits alone are to answer it."""
@@ -124,14 +129,16 @@ class ChosenHits(Struct, frozen=True):
 
 
 class Routed(Struct, frozen=True):
-    """The lines that the router chose, with what follow-up searches added.
+    """The hits that a router offers to the block: all that were selected, unless one was asked.
 
     Attributes:
+        left_out: by id, why the others are not.
         route: None where the query was not routed.
-        added: lines that were not among the candidates.
+        added: those that were not among the candidates.
     """
 
-    lines: RoutedHits
+    hits: tuple[Hit, ...]
+    left_out: Mapping[str, str] = {}
     route: Route | None = None
     steps: tuple[Step, ...] = ()
     degradations: tuple[str, ...] = ()

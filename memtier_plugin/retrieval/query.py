@@ -276,6 +276,18 @@ _OVERVIEW: Final = regex.compile(
         [^，。？?]{{0,4}}什[么麼]
     """
 )
+# English questions whose answer may lie in places that their own words do not lead to.
+SEVERAL_ANSWERS: Final[Mapping[str, regex.Pattern[str]]] = {
+    "a number is asked for": regex.compile(
+        r"\bhow (many|much|often|frequently)\b|\bnumber of\b|\bin total\b|\bhow old\b"
+    ),
+    "a list is asked for": regex.compile(
+        r"\b(list|name all|all (of )?(the|my|our|his|her|their)|every|each|both|other than)\b"
+        r"|\b(what|which|who) (all )?(are|were)\b|\bwhat (kinds?|types?|sorts?) of\b"
+        r"|\b(what|which)( \w+){0,2} (?!(is|was|does|has|his|this)\b)\w*[^\Ws]s( \w+){0,2}"
+        r" (has|have|had|did|does|do|are|were|can|will)\b"
+    ),
+}
 _HISTORY: Final = regex.compile(
     r"""(?ix)
     \b(?:used\W+to | previous(?:ly)? | former(?:ly)? | over\W+(?:time|the\W+years) | history
@@ -430,6 +442,12 @@ def questions_among(text: str) -> list[str]:
 def asks_overview(query: str) -> bool:
     """Return whether a query asks for what was done or said as a whole, not for one thing of it."""
     return _OVERVIEW.search(query[:2000]) is not None
+
+
+def asks_several(query: str) -> bool:
+    """Return whether an English question has several answers, which lie in as many lines."""
+    query = query.casefold()
+    return any(pattern.search(query) for pattern in SEVERAL_ANSWERS.values())
 
 
 def asks_history(query: str) -> bool:

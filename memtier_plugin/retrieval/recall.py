@@ -22,7 +22,6 @@ from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
 from memtier_plugin.core.settings.schema import AgentRights, Settings
-from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.block import BlockPlan, passage_size
 from memtier_plugin.retrieval.candidates import Expansion
 from memtier_plugin.retrieval.duplicates import (
@@ -34,7 +33,7 @@ from memtier_plugin.retrieval.duplicates import (
     stated_values,
 )
 from memtier_plugin.retrieval.floor import Judged
-from memtier_plugin.retrieval.hits import PageReader, read_hits, with_added
+from memtier_plugin.retrieval.hits import read_hits, with_added
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
 from memtier_plugin.retrieval.judgement import Judge
 from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query, RecallPlan, Routed
@@ -47,7 +46,6 @@ from memtier_plugin.retrieval.query import (
     without_names,
 )
 from memtier_plugin.retrieval.replacement import mark_replaced
-from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
 from memtier_plugin.retrieval.search import (
     Ranker,
     Search,
@@ -59,9 +57,8 @@ from memtier_plugin.retrieval.search import (
     plugin_signals,
     read_unindexed,
 )
-from memtier_plugin.retrieval.session import AlreadyShown, FollowUp, follow_up, refresh_for
+from memtier_plugin.retrieval.session import AlreadyShown, SubjectFinder, refresh_for
 from memtier_plugin.retrieval.standing import own_orders
-from memtier_plugin.retrieval.subject import SubjectFinder
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
@@ -72,6 +69,7 @@ CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are loo
 _TRIES: Final = 2  # hits that are tried for a line, for each line requested
 _RERANKED: Final = 100  # the best hits, which a plugin may order anew
 _RERANK_SECONDS: Final = 5.0  # for that, where a recall has no deadline
+UNROUTED: Final = "depth auto needs memtier-papers: all that was found is shown"
 _DEFAULTS: Final = RecallRequest()
 
 
@@ -81,17 +79,17 @@ class Recaller:
     def __init__(self, actor: Actor, settings: Settings | None = None) -> None:
         self.stage: str | None = None  # of the ranker's; None lets it decide
         self._actor = actor
-        self._store = actor.store
-        self._settings = settings or actor.store.settings
-        self._already_shown = AlreadyShown(actor.store, actor.agent)
-        self._judge = Judge(actor.store, self._settings, self._already_shown)
-        self.journal = RecallJournal(actor, self._already_shown)
-        self.subjects = SubjectFinder(actor.store, self.journal)
+        self.store = actor.store
+        self.settings = settings or actor.store.settings
+        self.already_shown = AlreadyShown(actor.store, actor.agent)
+        self._judge = Judge(actor.store, self.settings, self.already_shown)
+        self.journal = RecallJournal(actor, self.already_shown)
+        self.subjects = SubjectFinder(actor.store, self.journal.asked_in)
 
     @property
     def reads_all(self) -> bool:
         """True if this agent may read every agent's entries."""
-        rights = self._settings.agents.get(self._actor.agent)
+        rights = self.settings.agents.get(self._actor.agent)
         return self._actor.everybody or (rights is not None and rights.read_all)
 
     def viewer(self, sender: str | None, at: datetime, *, searches: bool = True) -> Viewer:
@@ -100,11 +98,11 @@ class Recaller:
         Args:
             searches: off leaves the index alone, and with it whom the sender is linked with.
         """
-        rights = self._settings.agents.get(self._actor.agent) or AgentRights()
+        rights = self.settings.agents.get(self._actor.agent) or AgentRights()
         sender = self._actor.mask_name(sender)
         linked = frozenset[str]()
-        if searches and not self._store.paused:
-            linked = linked_people(self._store.reader(), sender or "")
+        if searches and not self.store.paused:
+            linked = linked_people(self.store.reader(), sender or "")
         if self._actor.everybody:
             return Viewer("", sender, True, at, linked)
         return Viewer(self._actor.agent, sender, rights.read_all, at, linked, rights.read_people)
@@ -112,7 +110,7 @@ class Recaller:
     @cached_property
     def ranker(self) -> Ranker:
         """The ranker of the profile."""
-        return find_ranker(self._settings)
+        return find_ranker(self.settings)
 
     @from_new_index
     def recall(
@@ -138,9 +136,9 @@ class Recaller:
             run_id=mask(request.run_id),
             sender=mask(request.sender),
         )
-        text, paused = clean_query(text), self._store.paused
+        text, paused = clean_query(text), self.store.paused
         # Where nothing is searched, a broken index does no harm.
-        session = self._store.session() if text and not paused else nullcontext()
+        session = self.store.session() if text and not paused else nullcontext()
         with delayed_collection(), session:
             viewer = self.viewer(request.sender, aware(request.at) or now, searches=bool(text))
             plan = self.plan(
@@ -178,16 +176,16 @@ class Recaller:
         query = self._understand(text, viewer, request, by_meaning, started)
         if query.kinds is not NO_KINDS:
             query = replace(query, subject=self.subjects.find(text, viewer, request, query.until))
-        if expands and text and not self._store.paused and self.ranker.refines:
+        if expands and text and not self.store.paused and self.ranker.refines:
             query = replace(query, expansion=self._expand(query))
         needless = query.kinds.silence and not search_talk
         candidates = Candidates((), SearchResult(), ()) if needless else self._search(query)
         searched = time.monotonic()
         selection = self._select(query, candidates)
-        routed = self._route(query, candidates, selection, searched)
-        replaced = self._judge.find_replaced(query, candidates, selection, routed.lines)
+        routed = self._route(query, candidates, selection)
+        replaced = self._judge.find_replaced(query, candidates, selection, routed.hits)
         judged = self._judge.judge(
-            query, candidates, routed.lines, replaced, selection.already_shown
+            query, candidates, routed.hits, replaced, selection.already_shown
         )
         read = candidates.result.postings + candidates.result.vectors
         expanding = (query.expansion.step,) if query.expansion else ()
@@ -200,7 +198,7 @@ class Recaller:
             selection.values,
             self._block(query, candidates.result.terms, judged),
             routed.route,
-            {**routed.lines.left_out, **judged.left_out},
+            {**routed.left_out, **judged.left_out},
             (*expanding, search_step, *candidates.result.steps, *routed.steps),
             selection.already_shown,
             judged,
@@ -212,14 +210,14 @@ class Recaller:
     def _understand(
         self, text: str, viewer: Viewer, request: RecallRequest, by_meaning: bool, started: float
     ) -> Query:
-        settings = self._settings
+        settings = self.settings
         size = self.ranker.size(settings)
         deadline_ms, budget = request.deadline_ms, request.token_budget
         budget = size.token_budget if budget is None else budget
         is_judged = (
             request.purpose != "search" and settings.retrieval.floor != "off" and self.ranker.merges
         )
-        has_kinds = text and not self._store.paused and is_judged
+        has_kinds = text and not self.store.paused and is_judged
         return Query(
             text,
             viewer,
@@ -246,26 +244,24 @@ class Recaller:
     def _search(self, query: Query) -> Candidates:
         degradations = [*query.expansion.problems] if query.expansion else []
         hits, result = list[Hit](), SearchResult()
-        if self._store.paused:
+        if self.store.paused:
             degradations.append("the project is off")
         elif query.text:
             try:
-                with self._store.deadline(query.until):
+                with self.store.deadline(query.until):
                     hits, result = self._search_index(
                         query, query.search_text, query.by_meaning, degradations
                     )
                 hits = self._rerank(query, hits, degradations)
             except DeadlineExceeded:
                 degradations.append("deadline")
-        return Candidates(
-            tuple(routing.filter_depth(query.depth, hits)), result, tuple(degradations)
-        )
+        return Candidates(tuple(query.keep_depth(hits)), result, tuple(degradations))
 
     def _search_index(
         self, query: Query, text: str, by_meaning: bool, degradations: list[str]
     ) -> tuple[list[Hit], SearchResult]:
         """Search for a text; what makes the result less than it should be is added to a list."""
-        store, viewer, until = self._store, query.viewer, query.until
+        store, viewer, until = self.store, query.viewer, query.until
         agent, build = self._actor.agent, store.reader().build_id()
         behind = refresh_for(store, viewer)
         # Before the index is searched: what it takes in meanwhile is seen twice, not never.
@@ -286,14 +282,14 @@ class Recaller:
                 # A new index, made before the last lines were written.
                 degradations.append("index replaced")
                 unindexed = read_unindexed(store, agent, viewer)
-            search = Search(reader, store.tokenizer, self._settings, viewer, until, names)
+            search = Search(reader, store.tokenizer, self.settings, viewer, until, names)
             # What is ready when the deadline comes is served: only the search is interrupted.
             result: SearchResult | None = None
             with suppress(DeadlineExceeded), store.deadline(until):
                 more = query.expansion if text == query.search_text else None
                 result = search.rank(text, vector, plugin_signals(store), more, self.stage)
             result = result or search.rank_by_words()
-            limit = self._settings.retrieval.candidates
+            limit = self.settings.retrieval.candidates
             hits = read_hits(reader, result.ranked[:limit], viewer, result.evidence)
         degradations += self._search_problems(result)
         if unindexed is not None:
@@ -306,17 +302,17 @@ class Recaller:
         """Return the words of a query that name the project: its own name, or one it is called."""
         if not self.ranker.merges:
             return ()
-        reader = self._store.reader()
+        reader = self.store.reader()
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
-        return read_project_names(reader, scopes, text, (self._store.project, self._actor.agent))
+        return read_project_names(reader, scopes, text, (self.store.project, self._actor.agent))
 
     def _search_problems(self, result: SearchResult) -> Iterator[str]:
         if result.late:
             yield "deadline"
         if result.partly_embedded:
             yield "not embedded yet"
-        embeds = self._store.embedder is not None
-        yield from self.ranker.find_problems(self._settings, embeds=embeds)
+        embeds = self.store.embedder is not None
+        yield from self.ranker.find_problems(self.settings, embeds=embeds)
 
     def _rerank(self, query: Query, hits: list[Hit], degradations: list[str]) -> list[Hit]:
         """Return the hits as a plugin orders the first of them."""
@@ -326,7 +322,7 @@ class Recaller:
         deadline = until if until is not None else time.monotonic() + _RERANK_SECONDS
         try:
             ordered = plugins.rerank_hits(
-                text, hits[:_RERANKED], deadline, self._settings, self.redact
+                text, hits[:_RERANKED], deadline, self.settings, self.redact
             )
         except RerankUnavailable as error:
             degradations.append(f"{NOT_RERANKED}: {error}")
@@ -340,7 +336,7 @@ class Recaller:
         if candidates.by_time and query.is_judged:
             hits = [hit for hit in hits if hit.evidence is None or hit.evidence.time == 1]
         already_shown: tuple[str, ...] = ()
-        if shown := self._already_shown.find_shown(query.request, hits):
+        if shown := self.already_shown.find_shown(query.request, hits):
             if self.ranker.merges:  # and what says the same in another line
                 first = hits[:DEDUPLICATION_WINDOW]
                 shown |= find_copies(first, shown, self._stated_values(hits))
@@ -355,68 +351,33 @@ class Recaller:
         return ChosenHits(tuple(hits), values, already_shown)
 
     def _stated_values(self, hits: Sequence[Hit]) -> dict[str, StatedValue]:
-        return stated_values(hits[:CONTRADICTION_WINDOW], self._settings.facts.single_valued)
+        return stated_values(hits[:CONTRADICTION_WINDOW], self.settings.facts.single_valued)
 
     def _replacing(self, values: Mapping[str, StatedValue], until: float | None) -> Collection[str]:
         if values:
-            with suppress(DeadlineExceeded), self._store.deadline(until):
+            with suppress(DeadlineExceeded), self.store.deadline(until):
                 about = {value.about for value in values.values()}
-                return self._store.reader().replacement_facts(about)
+                return self.store.reader().replacement_facts(about)
         return ()
 
     # -- route ---------------------------------------------------------------------------------
 
-    def _route(
-        self, query: Query, candidates: Candidates, selection: ChosenHits, started: float
-    ) -> Routed:
+    def _route(self, query: Query, candidates: Candidates, selection: ChosenHits) -> Routed:
         if query.depth != "auto":
-            return Routed(RoutedHits(selection.hits, {}))
-        tokenizer = self._store.tokenizer
-        question = RoutingInput(
-            query.text,
-            selection.hits,
-            candidates.result.terms,
-            tokenizer.words,
-            selection.values,
-            tokenizer.language == "english",
-            self._settings.retrieval.router,
-        )
-        route, lines = routing.route_hits(question)
-        ms = (time.monotonic() - started) * 1000
-        routed = Routed(lines, route, (Step(name="route", ms=ms, read=len(selection.hits)),))
-        # What further searches find has no evidence for this question, so that it answers none.
-        searches = self.ranker.merges and not (candidates.by_time or query.is_ask)
-        if route.action == "R" and searches:
-            return self._follow_up(query, candidates, question, routed)
-        return routed
+            return Routed(selection.hits)
+        routed: Routed | None = plugins.route_hits(self, query, candidates, selection)
+        return routed or Routed(selection.hits, degradations=(UNROUTED,))
 
-    def _follow_up(
-        self, query: Query, candidates: Candidates, question: RoutingInput, routed: Routed
-    ) -> Routed:
-        """Add what further searches find; nothing where it is late."""
-        degradations: list[str] = []
+    def search_again(
+        self, query: Query, text: str, *, by_meaning: bool, degradations: list[str]
+    ) -> list[Hit]:
+        """Search for another text in a query's place; its scores cannot be compared, and are 0.
 
-        def search(command: FollowUp) -> list[Hit]:
-            by_meaning = command.kind == "semantic"
-            hits, _ = self._search_index(query, command.text, by_meaning, degradations)
-            # Another query's scores cannot be compared with this one's.
-            hits = [replace(hit, score=0.0, signals={}) for hit in hits]
-            return query.keep_allowed(hits)
-
-        hits, steps = list(routed.lines.hits), list[Step]()
-        with suppress(DeadlineExceeded), self._store.deadline(query.until):
-            pages = PageReader(self._store.reader(), query.viewer)
-            hits, steps = follow_up(question, routed.lines.hits, pages, search)
-        shown = self._already_shown.find_shown(query.request, hits)
-        hits = [hit for hit in hits if hit.id not in shown]
-        ids = {hit.id for hit in candidates.hits}
-        return Routed(
-            RoutedHits(tuple(hits), routed.lines.left_out),
-            routed.route,
-            (*routed.steps, *steps),
-            tuple(degradations),
-            added=tuple(hit for hit in hits if hit.id not in ids),
-        )
+        Args:
+            degradations: gets what makes the result less than it should be.
+        """
+        hits, _ = self._search_index(query, text, by_meaning, degradations)
+        return query.keep_allowed([replace(hit, score=0.0, signals={}) for hit in hits])
 
     # -- pack ----------------------------------------------------------------------------------
 
@@ -424,13 +385,13 @@ class Recaller:
         k, budget, guarded = query.k, query.token_budget, query.guarded
         if not self.ranker.refines:
             return BlockPlan(judged.hits, k, budget, guarded=guarded)
-        most = self._settings.retrieval.passage_tokens
-        select = partial(select_passage, weights=terms, words=self._store.tokenizer.words)
+        most, even = self.settings.retrieval.passage_tokens, query.several
+        select = partial(select_passage, weights=terms, words=self.store.tokenizer.words)
         rules = {hit.text: own_orders(hit.text) for hit in judged.added if query.kinds.task}
 
         def excerpt(text: str, index: int) -> str:
             text = rules.get(text) or text  # the order alone
-            return select(text, size=4 * passage_size(index, most, k, budget, even=query.several))
+            return select(text, size=4 * passage_size(index, most, k, budget, even=even))
 
         return BlockPlan(judged.hits, k, budget, excerpt, _TRIES * k, guarded)
 
@@ -464,7 +425,7 @@ class Recaller:
     # -- journal -------------------------------------------------------------------------------
 
     def _journal(self, recall: Recall, plan: RecallPlan, now: datetime) -> None:
-        request, settings = plan.query.request, self._settings
+        request, settings = plan.query.request, self.settings
         event = recall_event(
             recall,
             plan,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import nlargest
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -108,20 +108,19 @@ def find_pairs(
         query: the words of a question, of which both have one; none where nothing is asked.
         in_sight: further hits, which may replace others, but get no line themselves.
     """
-    lines = [
-        _Line(hit, hit_time(hit), *_position(hit), part, not query or part.has_any(query))
-        for hit in (*hits, *in_sight)
-        for part in statements(_words_of(hit))
-    ]
-    markable, on_topic = {hit.id for hit in hits}, list[int]()
+    lines = [*_read_lines(hits, query)]
+    markable, on_topic = len(lines), list[int]()
+    lines += _read_lines(in_sight, query)
     talks: dict[tuple[str, str], list[int]] = {}
     for at, first in enumerate(lines):
         talk, turn = talks.setdefault(first.talk, []), first.turn
         near = [index for index in talk if 0 < abs(lines[index].turn - turn) <= _NEAR_TURNS]
         others = sorted({*on_topic, *near}) if first.is_on_topic else near
-        for second in map(lines.__getitem__, others):
-            old, new = (first, second) if first.when < second.when else (second, first)
-            if old.when >= new.when or old.hit.id not in markable:
+        for index in others:  # each of a line that may be marked
+            second = lines[index]
+            is_older = first.when < second.when
+            old, new = (first, second) if is_older else (second, first)
+            if old.when >= new.when or (is_older and at >= markable):
                 continue
             if not _share_enough(old, new, query):
                 continue
@@ -133,12 +132,12 @@ def find_pairs(
             words = len(old.statement.content) + len(new.statement.content)
             likeness = 2 * shared / max(1, words)
             yield Pair(old.hit, new.hit, old.statement, new.statement, likeness)
-        if first.hit.id in markable:
+        if at < markable:
             talk.append(at)
             on_topic += [at] if first.is_on_topic else []
 
 
-class _Line(NamedTuple):
+class _Line(Struct, frozen=True):
     """A statement of a hit, and when it was said."""
 
     hit: Hit
@@ -147,6 +146,19 @@ class _Line(NamedTuple):
     turn: int
     statement: Statement
     is_on_topic: bool  # it has a word of the question
+
+
+def _read_lines(hits: Iterable[Hit], query: Collection[str]) -> Iterator[_Line]:
+    """Yield what hits state; a fact is a conversation by itself."""
+    for hit in hits:
+        item = hit.item
+        if isinstance(item, Entry):
+            talk, turn, text = (item.session_id, item.agent_id), item.turn, item.content
+        else:
+            talk, turn, text = (item.id, ""), 0, item.quote or item.text
+        when = hit_time(hit)
+        for part in statements(text):
+            yield _Line(hit, when, talk, turn, part, not query or part.has_any(query))
 
 
 def _words_of(hit: Hit) -> str:
@@ -162,16 +174,6 @@ def _share_enough(old: _Line, new: _Line, query: Collection[str]) -> bool:
         return old.talk == new.talk and 0 < new.turn - old.turn <= _NEAR_TURNS
     same = len(shared) == len(older) == len(later)
     return not same or old.statement.negated != new.statement.negated
-
-
-def _position(hit: Hit) -> tuple[tuple[str, str], int]:
-    """Return in which conversation, and as which turn of it, a line was said; a fact in its own."""
-    item = hit.item
-    return (
-        ((item.id, ""), 0)
-        if isinstance(item, Fact)
-        else ((item.session_id, item.agent_id), item.turn)
-    )
 
 
 def _are_comparable(older: Hit, later: Hit) -> bool:

@@ -25,7 +25,6 @@ from memtier_plugin.providers.embedding.vectors import (
 )
 from memtier_plugin.retrieval.candidates import Expansion, PoolBuilder, SearchView
 from memtier_plugin.retrieval.floor import QueryEvidence, gather_evidence
-from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.retrieval.prompt_kind import words_beside_time
 from memtier_plugin.retrieval.query import (
     MAX_QUERY_CHARS,
@@ -34,7 +33,7 @@ from memtier_plugin.retrieval.query import (
     Viewer,
     parse_query,
 )
-from memtier_plugin.retrieval.signals import rank, scale_by_max, score_signals
+from memtier_plugin.retrieval.signals import rank, ranking_weights, scale_by_max, score_signals
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.index.items import embed_texts

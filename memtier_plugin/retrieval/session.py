@@ -1,33 +1,38 @@
-"""A session's part in a recall: its last lines, those shown already, its summary, reading on."""
+"""A session's part in a recall: its last lines, those shown already, its summary, its subject."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
-from msgspec import Struct, field
-
+from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.core.results import Hit, RecallRequest, Shown, Step
-from memtier_plugin.retrieval.hits import PageReader, entry_hit, read_hits
-from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.routing import (
-    SEVERAL_ANSWERS,
-    RoutingInput,
-    bringing_new_sources,
-    covered_share,
-    question_kinds,
-    uncovered_terms,
+from memtier_plugin.core.results import Hit, RecallRequest, Shown
+from memtier_plugin.retrieval.block import keep_injectable
+from memtier_plugin.retrieval.hits import entry_hit, read_hits
+from memtier_plugin.retrieval.prompt_kind import MAX_FOLLOW_UP_WORDS, PromptKinds, prompt_kinds
+from memtier_plugin.retrieval.prompt_words import (
+    likeliest_language,
+    names_time,
+    openers,
+    split_words,
+    vocabulary,
 )
+from memtier_plugin.retrieval.query import Viewer, count_content
 from memtier_plugin.retrieval.search import RankedRow
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
+from memtier_plugin.text.lexicon import lexicon
+from memtier_plugin.text.phrases import Words
+
+# -- A session's part in a recall: its last lines, those shown already, its summary
 
 # -- The last lines of a session, for a prompt that means them and does not show them
 #
@@ -231,157 +236,114 @@ def is_left_behind(hit: Hit, *, resumed: bool) -> bool:
     return resumed or hit.item.relation == AT_COMPACTION
 
 
-# -- Follow-up search: read on in the log for what the first lines leave open, within bounds
+# -- The subject that a follow-up leaves to a pronoun: "and what is he allergic to?"
 #
-# No model is asked.  There are three rounds at most: where the lines leave half of the question
-# unsaid, the pages that they and the facts stand on, then a search by the words that no line says
-# yet; for what has several answers, or is still open, one by the meaning of the question and the
-# best line.  What a round finds must say what was unsaid, or be one of several answers.  Measured
-# on LoCoMo, rounds for less than that cost tokens and find nothing.
-#
-# The bounds are those of TierMem's research loop (TierMem, section 2.3) without its defects: what a
-# round finds is read before it ends, pages that were too many for one round come first in the next,
-# and no search is made twice.
+# It is taken from the newest words of the session that name one: a question, and its answer where
+# that is short.  What only points back itself names none, so that one looks further back.
 
-PAGES_PER_ROUND: Final = 5
-LINES_PER_ROUND: Final = 2  # that a round may add
-MIN_COVERED: Final = 0.5  # of the question; lines that say less of it are not enough
-BEST_LINE_CHARS: Final = 400  # of the best line, searched for what is like it
+Line = tuple[str, str]  # a role, and its words
+AskedIn = Callable[[str, str | None], list[str]]  # a sender's questions by `ask` in a session
+_MAX_CHARS: Final = 400  # of a line that are read
+_MAX_SUBJECT: Final = 6  # words of it
+_NAME: Final = regex.compile(r"(?<![\w'’])\p{Lu}[\w-]*")
+_OPENERS: Final = ("politeness", "task_verbs", "general_openers")
 
 
-class FollowUp(Struct, frozen=True):
-    """One more search: by meaning, or by words alone."""
+class SubjectFinder:
+    """Finds what the sessions of one agent named last."""
 
-    kind: Literal["semantic", "keyword"]
-    text: str
+    def __init__(self, store: Store, asked_in: AskedIn) -> None:
+        self._store = store
+        self._asked_in = asked_in
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The key under which equal searches compare equal."""
-        words = self.text.casefold().split()
-        return (self.kind, *(sorted(set(words)) if self.kind == "keyword" else words))
+    def find(
+        self, text: str, viewer: Viewer, request: RecallRequest, until: float | None = None
+    ) -> str:
+        """Return what a prompt's session named last, if the prompt only points at that; else "".
+
+        A question to `ask` may point at the one before, too, which no ledger has.
+
+        Args:
+            until: the deadline, a moment of ``time.monotonic()``.
+        """
+        session = request.session_id
+        if not session or not points_back(text, prompt_kinds(text, request.kind)):
+            return ""
+        lines: list[Line] = []
+        with suppress(DeadlineExceeded), self._store.deadline(until):
+            refresh_for(self._store, viewer)
+            if request.purpose == "ask":
+                lines += [("user", question) for question in self._asked_in(session, viewer.sender)]
+            newest = newest_of_session(self._store.reader(), viewer, session)
+            items = [hit.item for hit in keep_injectable(newest)]
+            lines += [(item.role, item.content) for item in items if isinstance(item, Entry)]
+        return find_subject(text, lines)
 
 
-class FollowUpBudget(Struct):
-    """The pages read and the searches made so far for one question, and the pages that wait.
+def points_back(prompt: str, kinds: PromptKinds) -> bool:
+    """Return whether a prompt is a question about what was named before, and names nothing itself.
 
-    Pure bookkeeping; ``pages_per_round`` bounds what `take_pages` hands out.
+    One that says nothing by itself is so only with a pronoun of the third person: "what does he
+    do?", not "are you sure of that?".
     """
-
-    pages_per_round: int
-    read: dict[str, None] = field(default_factory=dict)
-    pending: dict[str, None] = field(default_factory=dict)
-    searched: dict[tuple[str, ...], FollowUp] = field(default_factory=dict)
-
-    def add_pages(self, pages: Iterable[str]) -> int:
-        """Queue pages, and return how many of them are new."""
-        new = [page for page in dict.fromkeys(pages) if page not in self.read]
-        new = [page for page in new if page not in self.pending]
-        self.pending.update(dict.fromkeys(new))
-        return len(new)
-
-    def take_pages(self) -> list[str]:
-        """Return the pages to read in this round; they are not handed out again."""
-        taken = [*self.pending][: self.pages_per_round]
-        for page in taken:
-            del self.pending[page]
-            self.read[page] = None
-        return taken
-
-    def claim_new(self, searches: Iterable[FollowUp]) -> list[FollowUp]:
-        """Return the searches that were not made yet, and count them as made."""
-        new = []
-        for search in searches:
-            key = search.key
-            if key[1:] and key not in self.searched:
-                self.searched[key] = search
-                new.append(search)
-        return new
+    reading = _read(prompt)
+    is_long = len(reading.words) > MAX_FOLLOW_UP_WORDS or len(prompt) > _MAX_CHARS
+    if not reading.words or is_long or kinds.task or kinds.log:
+        return False
+    classes = lexicon(reading.language)
+    first = next((word for word in reading.words if word not in classes.follow_openers), "")
+    if not prompt.rstrip().endswith(("?", "？")) and first not in classes.question_openers:
+        return False
+    points = reading.has_word("third_person")
+    if not points and not kinds.is_empty:
+        points = first != reading.words[0] or reading.has_word("anaphors")
+    # A German noun may be any word with a capital letter.
+    return points and (reading.language == "german" or not any(_names(reading)))
 
 
-FollowUpSearch = Callable[[FollowUp], Sequence[Hit]]
+def find_subject(prompt: str, lines: Iterable[Line]) -> str:
+    """Return the words by which the last lines of a session name their subject; "" without any.
 
-
-def follow_up(
-    question: RoutingInput, lines: Sequence[Hit], pages: PageReader, search: FollowUpSearch
-) -> tuple[list[Hit], list[Step]]:
-    """Return the lines with what bounded rounds add, and what each round took.
+    Nor does a question about the world, or a task without a name, name any.
 
     Args:
-        search: makes one search and returns ranked hits.
+        lines: the last one first; the prompt's own entry, if it was recorded already, is none.
     """
-    if not lines:
-        return [], []
-    rounds = _Rounds(question, list(lines), pages, search)
-    return rounds.run(), rounds.steps
+    answer, named = list[str](), list[str]()
+    for role, text in lines:
+        reading = _read(text[:_MAX_CHARS])
+        if text.strip() == prompt.strip():
+            continue
+        names = [*_names(reading)]
+        if role != "user":
+            answer = names if len(reading.words) <= MAX_FOLLOW_UP_WORDS else []
+            continue
+        named, answer = [*named, *answer], []
+        if reading.has_word("third_person") or reading.has_word("anaphors"):
+            continue
+        kinds = prompt_kinds(text)
+        if kinds.general or (kinds.task and not names):
+            return ""
+        named = [*named, *names] or _content(reading)
+        break
+    return " ".join([*dict.fromkeys(named)][:_MAX_SUBJECT])
 
 
-class _Rounds:
-    """The rounds of one question, and the lines chosen so far."""
+def _read(text: str) -> Words:
+    return Words.of(text, likeliest_language(text, split_words(text)))
 
-    def __init__(
-        self, question: RoutingInput, lines: list[Hit], pages: PageReader, search: FollowUpSearch
-    ) -> None:
-        self._question = question
-        self._lines = lines
-        self._pages = pages
-        self._search = search
-        self._budget = FollowUpBudget(PAGES_PER_ROUND)
-        self.steps: list[Step] = []
 
-    def run(self) -> list[Hit]:
-        question, lines = self._question, self._lines
-        self._budget.add_pages(page.id for page in self._pages.pages_of_hits(lines))
-        several = bool(SEVERAL_ANSWERS.intersection(question_kinds(question, lines[0])))
-        if self._is_open():
-            self._round("linked pages", self._read_pages)
-        if self._is_open():
-            words = FollowUp("keyword", " ".join(self._open_words()))
-            self._round("keyword search", lambda: self._search_once(words))
-        if several or self._is_open():
-            like = FollowUp("semantic", f"{question.query} {lines[0].text[:BEST_LINE_CHARS]}")
-            self._round("semantic search", lambda: self._search_once(like), any_new=several)
-        if self._budget.pending and self._is_open():
-            self._round("pending pages", self._read_pages)
-        return lines
+def _names(reading: Words) -> Iterator[str]:
+    """Yield the names in a text: its words with a capital letter that are of no closed class."""
+    language = reading.language
+    known, numbers = vocabulary(language).phrases, lexicon(language).numbers
+    for match in _NAME.finditer(reading.text):
+        [word, *_] = split_words(match[0])
+        common = (word,) in known or word in numbers or names_time((word, frozenset()), language)
+        if not common and not any(word in openers(language, name) for name in _OPENERS):
+            yield match[0]
 
-    def _round(
-        self, name: str, look: Callable[[], tuple[list[Hit], int]], *, any_new: bool = False
-    ) -> None:
-        """Make one round: add lines that say what is open, or (``any_new``) anything new."""
-        started = time.monotonic()
-        hits, read = look()
-        new = bringing_new_sources(self._lines, hits)
-        self._lines += new[:LINES_PER_ROUND] if any_new else self._covering(new)
-        ms = (time.monotonic() - started) * 1000
-        self.steps.append(Step(name=name, ms=ms, read=read))
 
-    def _read_pages(self) -> tuple[list[Hit], int]:
-        pages = [page for page in map(self._pages.page, self._budget.take_pages()) if page]
-        return [hit for page in pages for hit in self._pages.hits_on(page)], len(pages)
-
-    def _search_once(self, search: FollowUp) -> tuple[list[Hit], int]:
-        hits = [hit for new in self._budget.claim_new([search]) for hit in self._search(new)]
-        best = hits[:LINES_PER_ROUND]
-        self._budget.add_pages(page.id for page in self._pages.pages_of_hits(best))
-        return hits, len(hits)
-
-    def _is_open(self) -> bool:
-        """Return whether the lines leave so much of the question unsaid that more is looked for."""
-        return covered_share(self._question, *self._lines) < MIN_COVERED
-
-    def _open_words(self) -> list[str]:
-        """Return the question's own words that stand for terms which no line says."""
-        terms = set(uncovered_terms(self._question, self._lines))
-        tokenize = self._question.tokenize
-        return [w for w in self._question.query.split() if terms.intersection(tokenize(w))]
-
-    def _covering(self, new: Sequence[Hit]) -> list[Hit]:
-        """Return the few new lines that say most of what no line says yet."""
-        question = self._question
-        terms = {word: question.terms[word] for word in uncovered_terms(question, self._lines)}
-        open_part = RoutingInput(question.query, (), terms, question.tokenize, {})
-        shares = [(covered_share(open_part, hit), hit) for hit in new]
-        covering = [(share, hit) for share, hit in shares if share > 0]
-        covering.sort(key=lambda pair: (-pair[0], pair[1].id))
-        return [hit for _, hit in covering[:LINES_PER_ROUND]]
+def _content(reading: Words) -> list[str]:
+    words = count_content(reading.text)[1]
+    return ["".join(words)] if reading.unspaced else words

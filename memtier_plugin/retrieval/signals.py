@@ -1,29 +1,33 @@
-"""The signals of `recall_first`, one value a candidate each, and their weighted sum.  Pure.
-
-Each returns values in the order of the pool's candidates, or None where it has nothing to say about
-the query.  The values of those in `SCALED` have no upper bound: `score_signals` divides them by
-their largest, so that every signal lies in [0, 1].  `retrieval.weights` has one key for each of
-them; the signals of plugins are added under their own names.
-"""
+"""The signals of `recall_first`, one value a candidate each, their weights and their sum.  Pure."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, lru_cache, partial
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct, field
 
-from memtier_plugin.core.settings.schema import Retrieval
+from memtier_plugin.core.settings.schema import Retrieval, Weights
 from memtier_plugin.retrieval.query import ParsedQuery
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.index.postings import idf, saturation
 from memtier_plugin.storage.index.records import RowLengths
 from memtier_plugin.text.dates.spans import best_nearness
+
+# -- The signals of `recall_first`, one value a candidate each, and their weighted sum.  Pure
+#
+# Each returns values in the order of the pool's candidates, or None where it has nothing to say
+# about the query.  The values of those in `SCALED` have no upper bound: `score_signals` divides
+# them by their largest, so that every signal lies in [0, 1].  `retrieval.weights` has one key for
+# each of them; the signals of plugins are added under their own names.
 
 _MIN_SESSIONS: Final = 12  # up to so many sessions, which one it is says nothing
 _MIN_PER_SESSION: Final = 3  # candidates, on average; with fewer they share a session by chance
@@ -446,3 +450,39 @@ def rank(
         Ranked(index, -score, dict(zip(signals, values[index], strict=True)))
         for score, _, index in sorted(good)[:limit]
     ]
+
+
+# -- The ranking weights that belong to an embedding model.  Pure
+#
+# Cosines of another model are spread in another way and say more or less than words do, so that the
+# weights fitted with one model rank badly with another.  ``model_weights.json`` holds those that
+# were fitted with a model other than the shipped one (``scripts/fit_weights.py``).
+
+
+def model_title(name: str) -> str:
+    """Return the name of an embedder without its dimensions and its hash."""
+    return name.rsplit("-", 2)[0]
+
+
+@lru_cache(16)
+def ranking_weights(given: Weights, model: str | None) -> Weights:
+    """Return the weights of a recall: those of its embedding model, where the user set no other.
+
+    Args:
+        given: as configured; what differs from the defaults was set by the user, and stays.
+        model: the name of the embedder whose vectors are compared, None where none are.
+    """
+    fitted = _fitted().get(model_title(model)) if model else None
+    if not fitted:
+        return given
+    defaults = asdict(Weights())
+    chosen = {name for name, value in asdict(given).items() if value != defaults[name]}
+    return replace(given, **{name: value for name, value in fitted.items() if name not in chosen})
+
+
+@cache
+def _fitted() -> Mapping[str, Mapping[str, float]]:
+    document: Mapping[str, Mapping[str, float]] = json.loads(
+        Path(__file__).with_name("model_weights.json").read_bytes()
+    )
+    return document

@@ -86,7 +86,7 @@ def is_doubtful(item: Entry | Fact) -> bool:
     """
     if isinstance(item, Fact):
         return item.status == "active" and is_foreign(item.origin)
-    return is_foreign(effective_origin(item))
+    return item.tainted or is_foreign(item.origin)
 
 
 def reads_like_order(text: str) -> bool:

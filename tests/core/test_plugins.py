@@ -14,7 +14,7 @@ from typing import Any
 
 import pluggy
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.settings.schema import Settings
@@ -269,7 +269,7 @@ class Backwards(Ranker):
     def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
         """Rank what matches by its words, the worst first."""
         result = search.rank_by_signals(query)
-        return replace(result, ranked=[*reversed(result.ranked)])
+        return structs.replace(result, ranked=[*reversed(result.ranked)])
 
 
 class Profiles:

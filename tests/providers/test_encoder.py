@@ -21,7 +21,7 @@ from memtier_plugin.providers.embedding import conversion
 from memtier_plugin.providers.embedding import encoder as encoders
 from memtier_plugin.providers.embedding.encoder import EncoderEmbedder, find_minilm
 from memtier_plugin.providers.embedding.load import configured_embedder, load_embedder
-from memtier_plugin.retrieval.model_weights import ranking_weights
+from memtier_plugin.retrieval.signals import ranking_weights
 
 HIDDEN, HEADS, LAYERS = 32, 4, 2
 WORDS = [

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.settings.schema import Weights
-from memtier_plugin.retrieval import model_weights
-from memtier_plugin.retrieval.model_weights import model_title, ranking_weights
-from memtier_plugin.retrieval.signals import SIGNALS
+from memtier_plugin.retrieval import signals
+from memtier_plugin.retrieval.signals import SIGNALS, model_title, ranking_weights
 
 
 def test_file_names_signals_only() -> None:
     """Every fitted weight is one of a signal, within the limits of the setting."""
-    document = json.loads(Path(model_weights.__file__).with_suffix(".json").read_bytes())
+    document = json.loads(Path(signals.__file__).with_name("model_weights.json").read_bytes())
     for weights in document.values():
         assert weights.keys() <= SIGNALS.keys()
         assert all(0 <= weight <= 100 for weight in weights.values())

@@ -10,7 +10,7 @@ import pytest
 from memtier_plugin.core.results import Shown
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.prompt_kind import prompt_kinds
-from memtier_plugin.retrieval.subject import find_subject, points_back
+from memtier_plugin.retrieval.session import find_subject, points_back
 from tests.builders import say_each
 
 

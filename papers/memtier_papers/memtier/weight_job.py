@@ -23,8 +23,8 @@ from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.credit.questions import Question, read_history
 from memtier_plugin.credit.regression import GateReport, RegressionGate, keep_answerable
-from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.retrieval.signals import ranking_weights
 from memtier_plugin.storage.actor import Actor
 
 # Signals that data sets and histories cannot teach: none of their lines is credited, asked for or

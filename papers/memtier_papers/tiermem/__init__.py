@@ -1,1 +1,1 @@
-"""TierMem: the reward of a router."""
+"""TierMem: the router between facts and log, its follow-up searches, and its reward."""

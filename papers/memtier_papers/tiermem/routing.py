@@ -19,9 +19,10 @@ from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.core.results import Action, Depth, Hit, Route
+from memtier_plugin.core.results import Action, Hit, Route
 from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.retrieval.duplicates import StatedValue
+from memtier_plugin.retrieval.query import SEVERAL_ANSWERS
 from memtier_plugin.text.lexicon import lexicon
 
 SCORE_RANGE: Final = 0.475  # part of the range of scores, from the best down, that is worth a line
@@ -32,15 +33,7 @@ _HAND_SET: Final = RouterDoubts()
 _WINDOW: Final = 60  # hits from which lines are chosen
 
 _KINDS: Final[Mapping[str, regex.Pattern[str]]] = {
-    "a number is asked for": regex.compile(
-        r"\bhow (many|much|often|frequently)\b|\bnumber of\b|\bin total\b|\bhow old\b"
-    ),
-    "a list is asked for": regex.compile(
-        r"\b(list|name all|all (of )?(the|my|our|his|her|their)|every|each|both|other than)\b"
-        r"|\b(what|which|who) (all )?(are|were)\b|\bwhat (kinds?|types?|sorts?) of\b"
-        r"|\b(what|which)( \w+){0,2} (?!(is|was|does|has|his|this)\b)\w*[^\Ws]s( \w+){0,2}"
-        r" (has|have|had|did|does|do|are|were|can|will)\b"
-    ),
+    **SEVERAL_ANSWERS,
     "the exact words are asked for": regex.compile(
         r"\b(exact(ly)?|verbatim|word for word|precise(ly)?|quote[ds]?|literally)\b|[\"\u201c]"
     ),
@@ -48,8 +41,6 @@ _KINDS: Final[Mapping[str, regex.Pattern[str]]] = {
     "a guess is asked for": regex.compile(r"\b(would|might|could|likely|probably|perhaps)\b"),
     "an order is asked for": regex.compile(r"\b(order|sequence|chronological(ly)?|summar\w+)\b"),
 }
-# Kinds whose answer may lie in places that the question's own words do not lead to.
-SEVERAL_ANSWERS: Final = frozenset({"a number is asked for", "a list is asked for"})
 _WHEN: Final = regex.compile(r"\b(when|what (date|day|year|month|time)|how long|since)\b")
 _DATED: Final = regex.compile(rf"\d|\b({'|'.join(lexicon('english').month_names)})\b")
 
@@ -81,13 +72,6 @@ class RoutedHits:
 
     hits: tuple[Hit, ...]
     left_out: Mapping[str, str]
-
-
-def filter_depth(depth: Depth, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that a depth admits: the facts, the entries, or all of them."""
-    if depth in ("mixed", "auto"):
-        return list(hits)
-    return [hit for hit in hits if isinstance(hit.item, Fact) == (depth == "facts")]
 
 
 def route_hits(question: RoutingInput) -> tuple[Route, RoutedHits]:
@@ -146,12 +130,6 @@ def question_kinds(question: RoutingInput, best: Hit) -> list[str]:
     if _WHEN.search(query) and not dated:
         kinds.append("a time is asked for, and the best fact has none")
     return kinds[:1]  # one doubt, however many words give it away
-
-
-def asks_several(query: str) -> bool:
-    """Return whether an English question has several answers, which lie in as many lines."""
-    query = query.casefold()
-    return any(_KINDS[kind].search(query) for kind in SEVERAL_ANSWERS)
 
 
 def covered_share(question: RoutingInput, *hits: Hit) -> float:

@@ -11,11 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin import MemTier
-from memtier_plugin.core.records import Fact, FactDraft, Source
-from memtier_plugin.core.results import Hit
-from memtier_plugin.core.settings.schema import RouterDoubts
-from memtier_plugin.retrieval.routing import (
+from memtier_papers.tiermem.routing import (
     RoutingInput,
     decide_route,
     question_kinds,
@@ -23,6 +19,10 @@ from memtier_plugin.retrieval.routing import (
     select_facts,
     select_from_log,
 )
+from memtier_plugin import MemTier
+from memtier_plugin.core.records import Fact, FactDraft, Source
+from memtier_plugin.core.results import Hit
+from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import make_entry, make_fact, make_hit
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_papers.tiermem.follow_up import LINES_PER_ROUND, follow_up
+from memtier_papers.tiermem.routing import RoutingInput
 from memtier_plugin import MemTier
+from memtier_plugin.answering.llm import FollowUp, FollowUpBudget
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.routing import RoutingInput
-from memtier_plugin.retrieval.session import LINES_PER_ROUND, FollowUp, FollowUpBudget, follow_up
 from memtier_plugin.text.tokenizer import Tokenizer
 
 TOKENS = Tokenizer("english")
