@@ -45,15 +45,17 @@ class DraftBatch:
     """The drafts of a window, and what was rejected.
 
     ``contexts`` are the words around a draft's quote, ``decisions`` what a model says is to be
-    done with it, both by the draft's index.  ``problem`` is why the model did not read all
-    entries, ``waits`` the same where it waits for a host; ``unread`` are the entries for which it
-    gave no usable answer.
+    done with it, both by the draft's index.  ``claimed``: some are of a model or a plugin, so that
+    their sources are not our rules'.  ``problem`` is why the model did not read all entries,
+    ``waits`` the same where it waits for a host; ``unread`` are the entries for which it gave no
+    usable answer.
     """
 
     drafts: list[FactDraft] = field(default_factory=list)
     contexts: dict[int, str] = field(default_factory=dict)
     decisions: dict[int, Decision] = field(default_factory=dict)
     rejected: Counter[str] = field(default_factory=Counter)
+    claimed: bool = False
     tokens: int = 0
     cost: float = 0.0
     unread: tuple[str, ...] = ()
@@ -95,9 +97,9 @@ class DraftBuilder:
         for group in group_by_session(window.entries):
             by_id = {entry.id: entry for entry in group}
             checked = [_check_own(draft, by_id) for draft in self._extract(group, batch.rejected)]
-            checked += [
-                _verify_plugin_draft(draft, by_id) for draft in plugins.collect_drafts(group)
-            ]
+            claims = [_verify_plugin_draft(draft, by_id) for draft in plugins.collect_drafts(group)]
+            batch.claimed = batch.claimed or bool(claims)
+            checked += claims
             self._add_accepted(checked, by_id, batch)
         self._add_replacing(window, batch)
         return batch
@@ -128,6 +130,7 @@ class DraftBuilder:
         how = plugins.find_model_pass(self._store.settings) or _BY_JSON
         chat = how.extractor(model, settings.batch_tokens)
         made_by = Provenance(chat.name, model.name, chat.prompt.hash)
+        batch.claimed = True
         answered: set[str] = set()
         for group in chat.batches(window.entries):
             by_id = {entry.id: entry for entry in group}

@@ -1,4 +1,4 @@
-"""Check that a consolidation does not lower recall on the project's own history.
+"""Check that the claims of a model or a plugin do not lower recall on the project's own history.
 
 A case of the regression gate: probes that are found before the facts are written are searched for
 again afterwards, and the paired bootstrap decides.
