@@ -16,12 +16,10 @@ from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
 from memtier_plugin.facts import filters, persons
 from memtier_plugin.facts.backlog import RULES, Window, group_by_session
-from memtier_plugin.facts.evolution import Decision
+from memtier_plugin.facts.evolution import Decision, KnownFacts, only_statement
 from memtier_plugin.facts.extraction import experiences
-from memtier_plugin.facts.extraction.corrections import find_denials
 from memtier_plugin.facts.extraction.experiences import extract_lessons
-from memtier_plugin.facts.extraction.llm import ChatExtractor
-from memtier_plugin.facts.model_judgement import ChatEvolution
+from memtier_plugin.facts.extraction.llm import ChatEvolution, ChatExtractor
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.storage.actor import Actor
@@ -106,9 +104,6 @@ class DraftBuilder:
 
     def _add_replacing(self, window: Window, batch: DraftBatch) -> None:
         """Add the messages that are kept for the fact that they replace."""
-        # Read by nobody who waits; and half of what it needs the extraction has loaded.
-        from memtier_plugin.facts.extraction.corrections import KnownFacts, only_statement
-
         drafted = {source.entry for draft in batch.drafts for source in draft.sources}
         known = KnownFacts(self._store.reader(), batch.drafts)
         for group in group_by_session(window.entries):
@@ -208,7 +203,7 @@ class DraftBuilder:
 
     def _extract(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
         # A tenth of what a resident loads to start, and no prompt waits for facts.
-        from memtier_plugin.facts.extraction.rules import extract_facts
+        from memtier_plugin.facts.extraction.rules import extract_facts, find_denials
 
         statements = extract_facts(group, self._store.settings.facts.single_valued)
         procedures = experiences.extract_experiences(group)

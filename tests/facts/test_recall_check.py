@@ -14,7 +14,7 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.credit import questions as making
 from memtier_plugin.credit.verdict import judge
-from memtier_plugin.facts import drafts, recall_check
+from memtier_plugin.facts import drafts
 from memtier_plugin.facts.extraction import rules
 from memtier_plugin.facts.extraction.rules import Extraction
 from memtier_plugin.memory import MemTier
@@ -212,7 +212,7 @@ def test_what_the_rules_find_is_not_measured(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A statement of the rules rests on the words that it quotes: no probe is asked for it."""
-    monkeypatch.setattr(recall_check, "make_probes", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(making, "make_probes", lambda *_: pytest.fail("measured"))
     with recorded() as memory:
         memory.remember("The violin is by Amati.")
         memory.record([{"role": "user", "content": "I live in Porto now."}], session_id="new")
