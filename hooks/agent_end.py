@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.results import RunContext, RunEvent
-from memtier_plugin.facts import review_note
+from memtier_plugin.facts import forgetting
 from memtier_plugin.memory import MemTier
 
 from .guard import run_guarded
@@ -36,9 +36,9 @@ def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
     if event.usage:
         memory.note_usage(event.usage, context.run_id)
     if memory.settings.hooks.review_reminder:
-        audience = review_note.Audience(context.agent_id, context.sender)
+        audience = forgetting.Audience(context.agent_id, context.sender)
         now = memory.actor.clock()
-        if not review_note.is_counted(memory.folder, audience, now):
+        if not forgetting.is_counted(memory.folder, audience, now):
             from memtier_plugin.facts.review import note_waiting
 
             note_waiting(memory.store, audience, now)

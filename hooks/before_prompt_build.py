@@ -6,7 +6,7 @@ import time
 
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.results import PromptAddition, PromptEvent, RunContext, Shown
-from memtier_plugin.facts import review_note
+from memtier_plugin.facts import forgetting
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval import recall as _recall  # noqa: F401 the deadline has no time for it
 from memtier_plugin.trust.escaping import add_first_line, add_line, remove_blocks
@@ -72,8 +72,8 @@ def _with_reminder(memory: MemTier, context: RunContext, block: str) -> str:
     """
     if not memory.settings.hooks.review_reminder or context.parent:
         return block
-    audience = review_note.Audience(context.agent_id, context.sender)
-    number = review_note.take_reminder(memory.folder, audience, memory.actor.clock())
+    audience = forgetting.Audience(context.agent_id, context.sender)
+    number = forgetting.take_reminder(memory.folder, audience, memory.actor.clock())
     return add_line(block, _REMINDER.format(number)) if number else block
 
 

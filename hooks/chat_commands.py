@@ -12,8 +12,8 @@ from typing import Final
 
 from memtier_plugin.core.errors import MemTierError, NotFound
 from memtier_plugin.core.results import RunContext
+from memtier_plugin.facts.forgetting import Audience
 from memtier_plugin.facts.review import ReviewItem
-from memtier_plugin.facts.review_note import Audience
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS

@@ -19,7 +19,7 @@ from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 if TYPE_CHECKING:
     from memtier_plugin.answering.store_search import StoreSearch
     from memtier_plugin.credit.regression import RegressionGate
-    from memtier_plugin.facts.people import People
+    from memtier_plugin.facts.persons import People
     from memtier_plugin.facts.service import FactService
     from memtier_plugin.facts.summaries.job import Summariser
     from memtier_plugin.facts.summaries.working import WorkingMemory
@@ -118,7 +118,7 @@ class Services(Project):
     @cached_property
     def people(self) -> People:
         """The people of the project, and which senders are one person."""
-        from memtier_plugin.facts.people import People
+        from memtier_plugin.facts.persons import People
 
         return People(self._actor)
 

@@ -28,7 +28,7 @@ from memtier_plugin.cli.views import (
 )
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Fact
-from memtier_plugin.facts.rollback_plan import Rollback
+from memtier_plugin.facts.rollback import Rollback
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.lifecycle.edit import UndoneRun

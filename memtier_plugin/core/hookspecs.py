@@ -119,7 +119,7 @@ class ModelPass(NamedTuple):
         extractor: makes what extracts claims with a model, in requests of so many tokens
             (`memtier_plugin.facts.extraction.llm.ChatExtractor`).
         judge: makes what relates a new fact to known ones by a model
-            (`memtier_plugin.facts.model_judgement.ChatEvolution`).
+            (`memtier_plugin.facts.extraction.llm.ChatEvolution`).
         look_again: takes the model, drafts as they were verified and their entries by id; returns
             the drafts as they are to be, and the model's reply if it was asked.
     """

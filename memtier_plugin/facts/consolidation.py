@@ -34,9 +34,9 @@ from memtier_plugin.core.events import (
     RecallEvent,
 )
 from memtier_plugin.core.records import INJECTING, Entry, Extractor, Fact, FactDraft, JournalEvent
+from memtier_plugin.credit.questions import RecallGuard, Regression
 from memtier_plugin.facts import persons
 from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, read_window
-from memtier_plugin.facts.recall_check import RecallGuard, Regression
 from memtier_plugin.facts.rollback import roll_back
 from memtier_plugin.facts.writer import FactWriter, WriteOutcome
 from memtier_plugin.providers.chat import NO_MODEL
@@ -302,7 +302,8 @@ class Consolidator:
             outcome = self._writer.resolve(batch.drafts, run=run, contexts=batch.contexts)
             promoted = len(_facts_by_entry(outcome, window.entries))
             return _report(window, batch, outcome, promoted, started)
-        guard = self._guard if batch.drafts else None
+        # What our rules find rests on the words that it quotes: it crowds no entry out.
+        guard = self._guard if batch.drafts and batch.claimed else None
         if guard:
             guard.measure()
         with self._writer.exclusive():

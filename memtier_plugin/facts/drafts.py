@@ -16,12 +16,10 @@ from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
 from memtier_plugin.facts import filters, persons
 from memtier_plugin.facts.backlog import RULES, Window, group_by_session
-from memtier_plugin.facts.evolution import Decision
+from memtier_plugin.facts.evolution import Decision, KnownFacts, only_statement
 from memtier_plugin.facts.extraction import experiences
-from memtier_plugin.facts.extraction.corrections import find_denials
 from memtier_plugin.facts.extraction.experiences import extract_lessons
-from memtier_plugin.facts.extraction.llm import ChatExtractor
-from memtier_plugin.facts.model_judgement import ChatEvolution
+from memtier_plugin.facts.extraction.llm import ChatEvolution, ChatExtractor
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.storage.actor import Actor
@@ -45,15 +43,17 @@ class DraftBatch:
     """The drafts of a window, and what was rejected.
 
     ``contexts`` are the words around a draft's quote, ``decisions`` what a model says is to be
-    done with it, both by the draft's index.  ``problem`` is why the model did not read all
-    entries, ``waits`` the same where it waits for a host; ``unread`` are the entries for which it
-    gave no usable answer.
+    done with it, both by the draft's index.  ``claimed``: some are of a model or a plugin, so that
+    their sources are not our rules'.  ``problem`` is why the model did not read all entries,
+    ``waits`` the same where it waits for a host; ``unread`` are the entries for which it gave no
+    usable answer.
     """
 
     drafts: list[FactDraft] = field(default_factory=list)
     contexts: dict[int, str] = field(default_factory=dict)
     decisions: dict[int, Decision] = field(default_factory=dict)
     rejected: Counter[str] = field(default_factory=Counter)
+    claimed: bool = False
     tokens: int = 0
     cost: float = 0.0
     unread: tuple[str, ...] = ()
@@ -95,18 +95,15 @@ class DraftBuilder:
         for group in group_by_session(window.entries):
             by_id = {entry.id: entry for entry in group}
             checked = [_check_own(draft, by_id) for draft in self._extract(group, batch.rejected)]
-            checked += [
-                _verify_plugin_draft(draft, by_id) for draft in plugins.collect_drafts(group)
-            ]
+            claims = [_verify_plugin_draft(draft, by_id) for draft in plugins.collect_drafts(group)]
+            batch.claimed = batch.claimed or bool(claims)
+            checked += claims
             self._add_accepted(checked, by_id, batch)
         self._add_replacing(window, batch)
         return batch
 
     def _add_replacing(self, window: Window, batch: DraftBatch) -> None:
         """Add the messages that are kept for the fact that they replace."""
-        # Read by nobody who waits; and half of what it needs the extraction has loaded.
-        from memtier_plugin.facts.extraction.corrections import KnownFacts, only_statement
-
         drafted = {source.entry for draft in batch.drafts for source in draft.sources}
         known = KnownFacts(self._store.reader(), batch.drafts)
         for group in group_by_session(window.entries):
@@ -128,6 +125,7 @@ class DraftBuilder:
         how = plugins.find_model_pass(self._store.settings) or _BY_JSON
         chat = how.extractor(model, settings.batch_tokens)
         made_by = Provenance(chat.name, model.name, chat.prompt.hash)
+        batch.claimed = True
         answered: set[str] = set()
         for group in chat.batches(window.entries):
             by_id = {entry.id: entry for entry in group}
@@ -205,7 +203,7 @@ class DraftBuilder:
 
     def _extract(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
         # A tenth of what a resident loads to start, and no prompt waits for facts.
-        from memtier_plugin.facts.extraction.rules import extract_facts
+        from memtier_plugin.facts.extraction.rules import extract_facts, find_denials
 
         statements = extract_facts(group, self._store.settings.facts.single_valued)
         procedures = experiences.extract_experiences(group)

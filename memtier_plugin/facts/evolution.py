@@ -1,26 +1,29 @@
-"""Decide how a new fact relates to existing ones: add, update, supersede or ignore.  Pure.
+"""Decide how a new fact relates to existing ones: add, update, supersede or ignore.
 
 In doubt it is added.  A fact is ignored only if an existing one says the same, and supersedes an
 existing one only if it says more of the same, if the relation has one value at a time, if it denies
-the very words of the other or names it as what it moved from, or if the fitted model
-(`retrieval.succession`) finds that it gives another value of the same.
+the very words of the other, or if the fitted model (`retrieval.succession`) finds that it gives
+another value of the same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Final, Literal
 
-from memtier_plugin.core.records import Fact
+from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.facts.persons import comparable_subject
 from memtier_plugin.retrieval.duplicates import holds_since, may_replace
-from memtier_plugin.retrieval.statements import find_cues, statements
+from memtier_plugin.retrieval.statements import Statement, find_cues, statements
 from memtier_plugin.retrieval.succession import Rarity, fitted_model, replaces
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.dates.annotate import RELATIVE
+from memtier_plugin.text.speech import only_acknowledges, only_asks
 from memtier_plugin.text.tokenizer import normalise
 
 Action = Literal["add", "update", "supersede", "ignore"]
@@ -41,13 +44,6 @@ class Decision:
     others: tuple[Fact, ...] = ()
 
 
-# Pairs of opposite relations, and pairs in which a change of one ends a value of the other.
-_CONTRARY: Final = frozenset(
-    {("likes", "dislikes"), ("dislikes", "likes"), ("always", "never"), ("never", "always")}
-)
-_TRANSFERS: Final = frozenset(
-    {("moved_to", "lives_in"), ("lives_in", "moved_to"), ("decided", "uses"), ("states", "uses")}
-)
 _ALONE: Final = Rarity({}, 0)  # no other line has a word
 _ANY_ATTRIBUTE: Final = frozenset({"states", "remember", "amount"})  # a unit may tell which
 _EVENTS: Final = frozenset({"did", "decided"})  # may happen more than once
@@ -74,12 +70,6 @@ _ENDED: Final = re.compile(
 _ENDED_WORDS: Final = re.compile(
     r"\b(?:no longer|any ?(?:more|longer)|used to|formerly|previously|not|never|\w+n['’]t|do|does|"
     r"did|(?:gave|given) up|stopped|quit)\b",
-    re.IGNORECASE,
-)
-_FROM_TO: Final = re.compile(
-    r"\b(?:moved|moving|switched|switching|migrated|migrating|changed|upgraded|downgraded"
-    r"|transferred|relocated|renamed|went over|gone over)\b.{0,40}?\bfrom (?P<one>.{1,60}?) to\b"
-    r"|\breplaced (?P<two>.{1,60}?) (?:with|by)\b|\binstead of (?P<three>[^.,;]{1,60})",
     re.IGNORECASE,
 )
 # Continuations that only add detail to the words before them.
@@ -203,7 +193,7 @@ def decide(
             )
         ]
         return _supersede(new, rivals, now, "another value of a relation that has one at a time")
-    ended = [known.fact for known in replaceable if _ends(fact, known, context)]
+    ended = [known.fact for known in replaceable if _ends(fact, known)]
     ended += [
         known.fact
         for known in everything
@@ -319,15 +309,9 @@ def _extends(fact: _ComparedFact, known: _ComparedFact) -> bool:
     return text not in ("", fact.text) and set(known.numbers) <= set(fact.numbers)
 
 
-def _ends(fact: _ComparedFact, known: _ComparedFact, context: str) -> bool:
-    """Return whether a fact says that another no longer holds: its contrary, or a move from it."""
-    if (fact.relation, known.relation) in _CONTRARY and fact.value == known.value:
-        return True
-    if (fact.is_denial and _denies(fact, known)) or (known.is_denial and _denies(known, fact)):
-        return True
-    transfers = fact.relation == known.relation or (fact.relation, known.relation) in _TRANSFERS
-    description = f"{context}\n{fact.fact.quote}\n{fact.fact.text}"
-    return transfers and any(_names_value(m, known) for m in _FROM_TO.finditer(description))
+def _ends(fact: _ComparedFact, known: _ComparedFact) -> bool:
+    """Return whether one of two facts denies the other, whichever was learned first."""
+    return (fact.is_denial and _denies(fact, known)) or (known.is_denial and _denies(known, fact))
 
 
 def _denies(denial: _ComparedFact, known: _ComparedFact) -> bool:
@@ -381,8 +365,100 @@ def _replaces(fact: _ComparedFact, known: _ComparedFact, rarity: Rarity, context
     return replaces(old, new, rarity, adjacent=old in context) >= fitted_model().mark
 
 
-def _names_value(match: re.Match[str], known: _ComparedFact) -> bool:
-    """Return whether the starting point of a change is the value of a fact."""
-    named = set(content_words(next(filter(None, match.groups()))))
-    stated = set(content_words(known.fact.value))
-    return bool(named) and bool(stated) and (named <= stated or stated <= named)
+# -- Make a fact of a message that is kept for what it changes: the value of an existing fact
+#
+# "No wait, Friday morning." and an assistant's "The backup now runs at 04:45." say little by
+# themselves, but a fact that they replace must not go on holding for whoever sees facts alone.  A
+# message that says more than one thing is about something else.
+
+_CONFIDENCE: Final = 0.7
+_NEAREST: Final = 12  # facts that a statement is compared with
+_MOST: Final = 60  # drafts with a word, beyond which it tells nothing
+
+
+def only_statement(entry: Entry) -> Statement | None:
+    """Return what a message states if that is one thing."""
+    if entry.role not in ("user", "assistant") or entry.tainted or not entry.retrievable:
+        return None
+    stated = statements(entry.content)
+    if len(stated) != 1 or stated[0].text not in entry.content:
+        return None
+    text = stated[0].text
+    return None if only_asks(text) or only_acknowledges(text) else stated[0]
+
+
+class KnownFacts:
+    """The facts of a project and the drafts of a window that a statement may replace."""
+
+    def __init__(self, reader: Reader, drafts: Iterable[FactDraft]) -> None:
+        self._reader = reader
+        self._scopes = reader.scopes("", None, read_all=True)
+        self._items = reader.counts()["entries"]
+        self._drafts: dict[str, list[FactDraft]] = {}
+        for draft in drafts:
+            for word in _content_of(draft):
+                self._drafts.setdefault(word, []).append(draft)
+
+    def draft_replacing(
+        self, entry: Entry, part: Statement, before: str = ""
+    ) -> tuple[FactDraft, str] | None:
+        """Return the draft of a statement that replaces a known fact, with that one's words.
+
+        Args:
+            before: what the same person said right before it.
+        """
+        older = self._nearest(part, entry)
+        words = part.content.union(*map(_content_of, older))
+        rarity = Rarity(self._reader.word_frequencies(self._scopes, words), self._items)
+
+        def likely(fact: Fact | FactDraft) -> float:
+            adjacent = bool(before) and _said_words(fact) in before
+            return replaces(_said_words(fact), part.text, rarity, adjacent=adjacent)
+
+        probabilities = [likely(fact) for fact in older]
+        highest = max(probabilities, default=0.0)
+        if highest < fitted_model().mark:
+            return None
+        best = older[probabilities.index(highest)]
+        start = entry.content.find(part.text)
+        draft = FactDraft(
+            subject=best.subject,
+            relation=best.relation,
+            value=part.text,
+            text=part.text,
+            sources=(entry.source,),
+            quote=part.text,
+            span=(start, start + len(part.text)),
+            valid_from=entry.observed_at,
+            confidence=_CONFIDENCE,
+            origin=entry.origin,
+        )
+        return draft, _said_words(best)
+
+    def _nearest(self, part: Statement, entry: Entry) -> list[Fact | FactDraft]:
+        """Return the older facts of the same agent nearest to a statement."""
+        alike: Counter[int] = Counter()
+        by_id: dict[int, Fact | FactDraft] = {}
+        for word in part.content:
+            for draft in self._drafts.get(word, ())[-_MOST:]:
+                by_id[id(draft)] = draft
+                alike[id(draft)] += 1
+        near = [by_id[key] for key, _ in alike.most_common(_NEAREST)]
+        stored = self._reader.similar_facts([*part.content], limit=_NEAREST)
+        near += [each.item for each in stored if isinstance(each.item, Fact)]
+        return [
+            fact
+            for fact in near
+            if fact.tier == "semantic"
+            and fact.sources[0].agent == entry.agent_id
+            and fact.sources[0].entry != entry.id
+            and (fact.valid_from or entry.observed_at) < entry.observed_at
+        ]
+
+
+def _said_words(fact: Fact | FactDraft) -> str:
+    return fact.quote or fact.text
+
+
+def _content_of(fact: Fact | FactDraft) -> frozenset[str]:
+    return frozenset[str]().union(*(part.content for part in statements(_said_words(fact))))

@@ -11,10 +11,9 @@ from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import AcceptEvent, PromoteEvent, RejectEvent, SupersedeEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
-from memtier_plugin.facts import review_note, views
-from memtier_plugin.facts.forgetting import ForgetProposal, pending_forgets
-from memtier_plugin.facts.review_note import Audience, note_count
-from memtier_plugin.facts.rollback_plan import time_after
+from memtier_plugin.facts import forgetting, views
+from memtier_plugin.facts.forgetting import Audience, ForgetProposal, note_count, pending_forgets
+from memtier_plugin.facts.rollback import time_after
 from memtier_plugin.facts.views import FactView, SourceLine
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.retrieval.duplicates import holds_since
@@ -295,7 +294,7 @@ class FactReview:
             state = "superseded" if identity in superseded else "active"
             others = tuple(old for old in superseded if old != identity)
             outcomes.append(ReviewOutcome(identity, state, others))
-        review_note.forget_counts(self._store.project_folder.path)
+        forgetting.forget_counts(self._store.project_folder.path)
         return outcomes
 
     def reject(self, facts: Sequence[FactView], why: str = "") -> list[ReviewOutcome]:
@@ -312,7 +311,7 @@ class FactReview:
                 actor = self._actor_after(view.fact.id)
                 event = actor.event(RejectEvent(items=(view.fact.id,), why=why))
                 self._store.append_events([event], shared=True)
-        review_note.forget_counts(self._store.project_folder.path)
+        forgetting.forget_counts(self._store.project_folder.path)
         return [ReviewOutcome(view.fact.id, "rejected") for view in facts]
 
     def refuse_decided(self, view: FactView) -> None:
@@ -371,7 +370,7 @@ class FactReview:
                 ),
             ]
             writer.commit(outcome.added, events)
-        review_note.forget_counts(self._store.project_folder.path)
+        forgetting.forget_counts(self._store.project_folder.path)
         return ReviewOutcome(ids[0], "active", (old.id,))
 
     def _rivals(self, facts: Iterable[FactView]) -> dict[str, tuple[FactView, ...]]:

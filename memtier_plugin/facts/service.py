@@ -22,14 +22,18 @@ from memtier_plugin.core.formats import ID_LENGTH, MIN_ID_END, aware, new_id
 from memtier_plugin.core.records import Extractor, Fact, FactDraft, Run, check_fact
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.structs import check_methods
+from memtier_plugin.credit.questions import RecallGuard, Regression
 from memtier_plugin.facts import forgetting, views
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator, Progress
-from memtier_plugin.facts.forgetting import ForgetProposal, Forgotten, decide_forget, propose_forget
-from memtier_plugin.facts.recall_check import RecallGuard, Regression
+from memtier_plugin.facts.forgetting import (
+    Audience,
+    ForgetProposal,
+    Forgotten,
+    decide_forget,
+    propose_forget,
+)
 from memtier_plugin.facts.review import FactReview, ReviewItem, ReviewOutcome, waiting_forgets
-from memtier_plugin.facts.review_note import Audience
-from memtier_plugin.facts.rollback import roll_back
-from memtier_plugin.facts.rollback_plan import Rollback
+from memtier_plugin.facts.rollback import Rollback, roll_back
 from memtier_plugin.facts.views import ConsolidationInfo, FactChange, FactView
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.messages import parse_messages

@@ -20,7 +20,7 @@ from memtier_plugin.core.records import (
     Source,
     person_audience,
 )
-from memtier_plugin.facts import evolution, people
+from memtier_plugin.facts import evolution, persons
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.persons import assign_person, comparable_subject, subject_for
 from memtier_plugin.providers.embedding.static import StaticEmbedder
@@ -267,7 +267,7 @@ class FactWriter:
             drafts = [*map(origins.apply_trust, drafts, sources)]
         names = dict[str, str]()
         if any(entry.sender for entries_behind in sources for entry in entries_behind):
-            names = people.stated_names(reader) | people.names_in(drafts, sources)
+            names = persons.stated_names(reader) | persons.names_in(drafts, sources)
         return [
             assign_person(draft, entries_behind, names) if isinstance(draft, FactDraft) else draft
             for draft, entries_behind in zip(drafts, sources, strict=True)

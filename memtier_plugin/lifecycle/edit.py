@@ -20,7 +20,7 @@ from memtier_plugin.core.events import (
 from memtier_plugin.core.formats import new_id, to_iso
 from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, Message, Run
 from memtier_plugin.core.structs import Record, check_methods
-from memtier_plugin.facts.rollback_plan import time_after
+from memtier_plugin.facts.rollback import time_after
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.recorder import Recorder

@@ -13,7 +13,7 @@ from memtier_plugin.core.formats import aware, to_iso
 from memtier_plugin.core.records import JournalEvent, Purpose
 from memtier_plugin.core.results import Depth, Recall, RecallRequest
 from memtier_plugin.core.structs import Record, check_methods
-from memtier_plugin.facts.rollback_plan import Rollback
+from memtier_plugin.facts.rollback import Rollback
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.views import FactChange, list_changes
 from memtier_plugin.lifecycle.edit import RunUndoer, UndoneRun

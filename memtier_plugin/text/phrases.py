@@ -32,23 +32,20 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text as the words of one language."""
+    """A text as the words of one language; ``unspaced`` where that does not separate words."""
 
     text: str
     language: str
     tokens: tuple[Token, ...]
     words: tuple[str, ...]
+    unspaced: bool
 
     @classmethod
     def of(cls, text: str, language: str) -> Words:
         """Split a text into its words."""
         tokens = tuple(Token(m[0].casefold(), *m.span()) for m in _TOKEN.finditer(text))
-        return cls(text, language, tokens, tuple(token.text for token in tokens))
-
-    @property
-    def unspaced(self) -> bool:
-        """Whether the language does not separate words."""
-        return lexicon(self.language).unspaced
+        words = tuple(token.text for token in tokens)
+        return cls(text, language, tokens, words, lexicon(language).unspaced)
 
     def has(self, name: str) -> bool:
         """Return whether a phrase of a class stands anywhere."""
@@ -69,7 +66,8 @@ class Words:
             hits = (len(p) for p in phrases if self.text.startswith(p, start))
             size = next(hits, 0)
             return start + size if size else None
-        end = self._match(name, 0)
+        rests = _by_first(self.language, name).get(self.words[0]) if self.words else None
+        end = self._longest_end(rests, 0) if rests else None
         return None if end is None else self.tokens[end - 1].end
 
     def find(self, name: str, start: int = 0) -> tuple[int, int] | None:
@@ -82,17 +80,16 @@ class Words:
             ]
             at, size = min(places, default=(-1, 0))
             return (at, at - size) if at >= 0 else None
+        by_first = _by_first(self.language, name)
         for index, token in enumerate(self.tokens):
-            if token.start >= start and (end := self._match(name, index)) is not None:
+            rests = by_first.get(token.text) if token.start >= start else None
+            if rests and (end := self._longest_end(rests, index)) is not None:
                 return token.start, self.tokens[end - 1].end
         return None
 
-    def _match(self, name: str, index: int) -> int | None:
-        """Return after which word the longest phrase ends that begins with a word."""
-        if index >= len(self.words):
-            return None
-        rests = _by_first(self.language, name).get(self.words[index], ())
-        ends = (phrase_end(self.words, index + 1, rest) for rest in rests)
+    def _longest_end(self, rests: Sequence[Sequence[str]], index: int) -> int | None:
+        """Return after which word the longest phrase ends whose first word stands at an index."""
+        ends = (phrase_end(self.words, index + 1, rest) if rest else index + 1 for rest in rests)
         return max((end for end in ends if end is not None), default=None)
 
 

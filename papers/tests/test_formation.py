@@ -10,7 +10,7 @@ import pytest
 
 from memtier_papers.mem_t.formation import PROMPTS, ToolEvolution
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.facts.model_judgement import ModelChoice
+from memtier_plugin.facts.extraction.llm import ModelChoice
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import load_prompt

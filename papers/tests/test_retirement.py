@@ -12,7 +12,7 @@ from memtier_plugin import MemTier
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import CreditEvent, RankedItem, RecallEvent
 from memtier_plugin.core.records import Entry, Fact, Withholding
-from memtier_plugin.facts.review_note import Audience
+from memtier_plugin.facts.forgetting import Audience
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier as Memory
 from papers.tests.test_causes import history, write

@@ -45,8 +45,8 @@ from memtier_plugin.core.records import (
     decode_event,
     decode_fact,
 )
+from memtier_plugin.credit.questions import Regression
 from memtier_plugin.facts.forgetting import propose_forget
-from memtier_plugin.facts.recall_check import Regression
 from memtier_plugin.lifecycle.edit import RestoreByUndoEvent
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.providers import endpoint

@@ -107,8 +107,6 @@ CHANGED = [
         ("moved_to", "Oslo", "Ann moved from Rome to Oslo."),
     ),
     (("uses", "Slack", "Ann uses Slack."), ("decided", "Teams", "Ann moved from Slack to Teams.")),
-    (("uses", "Perl", "Ann uses Perl."), ("uses", "Python", "Ann replaced Perl with Python.")),
-    (("uses", "tabs", "Ann uses tabs."), ("uses", "spaces", "Ann uses spaces instead of tabs.")),
     (
         ("likes", "early morning shifts", "Ann likes early morning shifts."),
         ("likes", "late morning shifts", "Ann likes late morning shifts these days."),
@@ -117,8 +115,6 @@ CHANGED = [
         ("likes", "dunkles Brot mit Butter", "Ann mag dunkles Brot mit Butter."),
         ("likes", "helles Brot mit Butter", "Ann mag jetzt helles Brot mit Butter."),
     ),
-    # the contrary of the very same
-    (("likes", "olives", "Ann likes olives."), ("dislikes", "olives", "Ann dislikes olives.")),
     (("eats", "nuts", "Ann eats nuts."), ("eats", "nuts", "Ann never eats nuts.")),
 ]
 MORE = [

@@ -8,7 +8,7 @@ import pytest
 
 from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.facts.model_judgement import ChatEvolution, ModelChoice
+from memtier_plugin.facts.extraction.llm import ChatEvolution, ModelChoice
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import PROMPT_FOLDER, fence_data, load_prompt
 from tests.loopback import Loopback, honest

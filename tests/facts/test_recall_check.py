@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.credit import questions as making
 from memtier_plugin.credit.verdict import judge
+from memtier_plugin.facts import drafts
 from memtier_plugin.facts.extraction import rules
 from memtier_plugin.facts.extraction.rules import Extraction
 from memtier_plugin.memory import MemTier
@@ -81,16 +83,15 @@ def memory(recorded: Recorded) -> Iterator[MemTier]:
 def extracting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Callable[[Sequence[Entry]], list[FactDraft]]], None]:
-    """Return a function that puts another extractor in the place of the rules.
+    """Return a function that puts a plugin in the place of the rules.
 
-    What a plugin finds is held to proof, so it could not do the harm that is wanted here.
+    What it finds is not held to proof, or it could not do the harm that is wanted here.
     """
+    monkeypatch.setattr(rules, "extract_facts", lambda *_: Extraction((), {}))
+    monkeypatch.setattr(drafts, "_verify_plugin_draft", drafts._check_own)
 
     def put_in(make: Callable[[Sequence[Entry]], list[FactDraft]]) -> None:
-        def extract(entries: Sequence[Entry], *_: object) -> Extraction:
-            return Extraction(tuple(make(entries)), {})
-
-        monkeypatch.setattr(rules, "extract_facts", extract)
+        monkeypatch.setattr(plugins, "collect_drafts", make)
 
     return put_in
 
@@ -205,6 +206,18 @@ def test_ordinary_facts_are_not_held_back(
         report = memory.consolidate()
         assert report.facts > 40 and report.held_back == ""
         assert len(memory.facts()) == report.facts
+
+
+def test_what_the_rules_find_is_not_measured(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement of the rules rests on the words that it quotes: no probe is asked for it."""
+    monkeypatch.setattr(making, "make_probes", lambda *_: pytest.fail("measured"))
+    with recorded() as memory:
+        memory.remember("The violin is by Amati.")
+        memory.record([{"role": "user", "content": "I live in Porto now."}], session_id="new")
+        report = memory.consolidate()
+        assert report.facts and report.held_back == ""
 
 
 def test_without_probes_nothing_is_held_back(

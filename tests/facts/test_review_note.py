@@ -10,8 +10,8 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.results import Message, PromptEvent, RunContext, RunEvent
+from memtier_plugin.facts.forgetting import FILE, Audience, take_reminder
 from memtier_plugin.facts.review import note_waiting
-from memtier_plugin.facts.review_note import FILE, Audience, take_reminder
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool

@@ -11,8 +11,8 @@ import pytest
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.records import Source
+from memtier_plugin.facts.forgetting import Audience
 from memtier_plugin.facts.review import ReviewItem
-from memtier_plugin.facts.review_note import Audience
 from tests.facts.test_service import LISBON, PORTO, TEA, WAITS, Said, World
 
 

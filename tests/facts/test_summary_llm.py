@@ -14,7 +14,7 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.summaries.job import SummaryReport
 from memtier_plugin.facts.summaries.selection import find_sentences
-from memtier_plugin.facts.summaries.wording import MAX_BY_MODEL, ChatSummariser, CitedSentence
+from memtier_plugin.facts.summaries.working import MAX_BY_MODEL, ChatSummariser, CitedSentence
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import load_prompt

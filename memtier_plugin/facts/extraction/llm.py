@@ -1,8 +1,4 @@
-"""Extract claims from entries with a chat model.
-
-A claim is no fact yet: `verification` checks it against the entries first. An answer is parsed for
-claims and for nothing else, whatever it says.
-"""
+"""Ask a chat model for claims from entries, and how a claim relates to existing facts."""
 
 from __future__ import annotations
 
@@ -17,6 +13,7 @@ from unicodedata import category
 
 from memtier_plugin.core.errors import BadAnswer, ContextTooLong, EndpointRefused
 from memtier_plugin.core.records import Entry, count_tokens
+from memtier_plugin.facts.evolution import Action
 from memtier_plugin.facts.verification.verify import Claim
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.endpoint import ChatReply
@@ -33,6 +30,11 @@ from memtier_plugin.providers.prompting import (
 )
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.passages import chunk_text
+
+# -- Extract claims from entries with a chat model
+#
+# A claim is no fact yet: `verification` checks it against the entries first. An answer is parsed
+# for claims and for nothing else, whatever it says.
 
 PURPOSE: Final = "extraction"
 MIN_ANSWER_TOKENS: Final = 1000  # an answer to a short request; longer ones get more
@@ -361,3 +363,72 @@ def _day(text: Any) -> datetime | None:
         return datetime.combine(date.fromisoformat(text[:10]), time(), UTC) if text else None
     except ValueError:
         return None
+
+
+# -- Ask a chat model how a new fact relates to existing ones
+
+EVOLUTION_PURPOSE: Final = "evolution"
+EVOLUTION_ANSWER_TOKENS: Final = 500  # reasoning models need more than the answer takes
+EVOLUTION_SCHEMA: Final = object_of(
+    "decision",
+    action=choice_of("add", "update", "supersede", "ignore"),
+    target={"type": ["integer", "null"]},
+)
+_CHECKED: Final = {**EVOLUTION_SCHEMA, "required": ["action"]}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model's choice; ``target`` is the index of the existing fact that it concerns."""
+
+    action: Action
+    target: int | None = None
+
+
+class ChatEvolution:
+    """Asks a chat model how a new fact relates to existing ones."""
+
+    prompt_name: str = "evolve"
+    prompt_folder: Path = PROMPT_FOLDER
+
+    def __init__(self, model: ChatModel) -> None:
+        self.model = model
+        self.prompt = load_prompt(self.prompt_name, self.prompt_folder)
+
+    def decide(self, text: str, nearest: Sequence[str]) -> ModelChoice | None:
+        """Return the model's choice; None for an unusable answer, where the rules decide.
+
+        Args:
+            text: what the new fact says.
+            nearest: what the existing ones say, at least one; a target is an index into these.
+
+        Raises:
+            CapReached, EndpointError: the model was not asked, or did not answer.
+        """
+        existing = [f"known fact [{number}]: {fact}" for number, fact in enumerate(nearest, 1)]
+        question = fence_data([*existing, f"new fact: {text}"])
+        try:
+            return self._choose(question, len(nearest))
+        except BadAnswer:
+            return None
+
+    def _choose(self, question: str, known: int) -> ModelChoice | None:
+        """Ask, and return the choice; None, or BadAnswer, for an unusable answer."""
+        choice, _ = self.model.chat_json(
+            self.prompt.text,
+            question,
+            purpose=EVOLUTION_PURPOSE,
+            max_tokens=EVOLUTION_ANSWER_TOKENS,
+            schema=EVOLUTION_SCHEMA,
+            checked=_CHECKED,
+        )
+        if choice["action"] == "add":
+            return ModelChoice("add")
+        return choice_of_known(choice["action"], choice.get("target"), known)
+
+
+def choice_of_known(action: Action, number: int | None, known: int) -> ModelChoice | None:
+    """Return a choice that concerns a known fact, by its number from 1; None for another number."""
+    if number is None or not 1 <= number <= known:
+        return None
+    return ModelChoice(action, number - 1)

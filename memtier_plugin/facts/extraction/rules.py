@@ -25,6 +25,7 @@ from memtier_plugin.facts.extraction.sentences import (
     without_lead,
 )
 from memtier_plugin.facts.extraction.statement_drafts import draft_statement, without_now
+from memtier_plugin.retrieval.duplicates import DENIES
 from memtier_plugin.retrieval.worth import amid, worth
 from memtier_plugin.text.dates.annotate import find_validity
 from memtier_plugin.text.lexicon import common_words, lexicon, lexicons
@@ -136,7 +137,6 @@ _MARKS: Final = ".,;:!?\"'()“”’` 。！"
 _PAIRS: Final = (("(", ")"), ("[", "]"), ("“", "”"), ("「", "」"), ("«", "»"))
 _LOOSE_MARK: Final = re.compile(r":(?:\s+\d+)?\Z|\A\d{1,2}:\d\d\s")  # of a list, of a transcript
 _EVENTS: Final = frozenset(["did", "moved_to"])  # the same words may tell of another day
-_JOINT: Final = re.compile(r"(?:,|;|,? (?:and|but)) (?=(?:I|we|my|our)\b(?! [^ ]+ly\b))")
 _SURELY: Final = 1.5  # odds of what has no verb that is known
 _FEW: Final = 4  # words of a part that stands alone
 
@@ -243,8 +243,7 @@ def _drafts(entry: Entry, answered: bool, rejected: Counter[str]) -> Iterator[Fa
         elif points_back(words) and not _contrasts(words):
             rejected["vague"] += 1
         else:
-            for clause in _parts(core):
-                yield draft_statement(entry, clause)
+            yield draft_statement(entry, core)
 
 
 def _after(sentence: Asserted, introduction: FactDraft) -> Asserted:
@@ -313,26 +312,6 @@ def _contrasts(words: Words) -> bool:
     return words.has_word("negations") and len(words.words) > _FEW
 
 
-def _parts(sentence: Asserted) -> Iterator[Asserted]:
-    """Yield the statements of oneself that one sentence joins: "I live in Porto and I ..."."""
-    words, start = sentence.words, 0
-    joints = _JOINT.finditer(words.text) if words.language == "english" else ()
-    for joint in joints:
-        left, right = words.text[start : joint.start()], words.text[joint.end() :]
-        if min(len(left.split()), len(right.split())) > _FEW and left[:3].strip() in _SELF:
-            yield _part(sentence, start, joint.start())
-            start = joint.end()
-    yield _part(sentence, start, len(words.text)) if start else sentence
-
-
-_SELF: Final = frozenset(["I", "We", "we", "My", "my", "Our", "our", "I'm", "I’m"])
-
-
-def _part(sentence: Asserted, start: int, end: int) -> Asserted:
-    words = Words.of(sentence.words.text[start:end], sentence.words.language)
-    return Asserted(sentence.start + start, sentence.start + end, words)
-
-
 # -- Make a fact of what somebody asks to be kept: the words as they are, parsed like a statement
 #
 # Pure.
@@ -376,3 +355,61 @@ def draft_kept(entry: Entry) -> FactDraft:
         valid_from=parsed.valid_from,
         valid_to=parsed.valid_to,
     )
+
+
+# -- Find the sentences by which a user takes back what was so: no new value stands in them.  Pure
+#
+# "I no longer have a dog" leaves nothing to be kept, and something to be kept no longer (Mem-T,
+# 3.1: DELETE).  Such a sentence becomes a draft of the relation `DENIES`, which no fact is made of:
+# the writer retracts the facts that it denies (`evolution.denies`).  English.
+
+_DENIAL_CHARS: Final = 160  # of a sentence; a longer one says more than that something is not so
+_DENIES: Final = regex.compile(
+    r"(?i)\b(?:not|never|no longer|no more|\w+n['’]t|isn|gave up|given up|stopped|quit)\b"
+)
+_DENIAL_LEAD: Final = regex.compile(
+    r"(?i)\A(?:(?:strike that|scratch that|that['’]s (?:wrong|not right|not true)|correction|no|"
+    r"actually|sorry|wait|well|by the way|(?:it )?turn(?:s|ed) out(?: that)?|i was wrong)\b"
+    r"[\s,:;.–-]*)+"
+)
+_DOUBTED: Final = regex.compile(
+    r"(?i)\?\s*\Z|\b(?:if|unless|maybe|perhaps|might|would|could|should|whether|sure|think|today|"
+    r"tonight|yet|right now|at the moment|always|only|just|because|when|until|so|let['’]?s)\b"
+)
+_DENIED_THING: Final = regex.compile(
+    r"(?i)\A(?:the |our |my )?(?P<thing>[\w' -]{2,60}?) (?:is|are|was|were|has|have|does|do|"
+    r"no longer|never|\w+n['’]t)\b"
+)
+_OF_SPEAKER: Final = regex.compile(r"(?i)\A(?:I|we|my|our)\b")
+_OTHERS: Final = regex.compile(r"(?i)\b(?:you|your|it|this|these|those|they|he|she)\b")
+
+
+def find_denials(entry: Entry) -> Iterator[FactDraft]:
+    """Yield the denials in a user's own words."""
+    if entry.role != "user" or entry.origin != "user" or entry.tainted:
+        return
+    for sentence in find_asserted(entry.content):
+        text = entry.content[sentence.start : sentence.end]
+        if sentence.words.language != "english" or len(text) > _DENIAL_CHARS:
+            continue
+        lead = _DENIAL_LEAD.match(text)
+        start = sentence.start + (lead.end() if lead else 0)
+        core = entry.content[start : sentence.end].rstrip()
+        if not _DENIES.search(core) or _DOUBTED.search(core) or _OTHERS.search(core):
+            continue
+        yield FactDraft(
+            subject=_denied_subject(core, entry.speaker),
+            relation=DENIES,
+            value=core,
+            text=core,
+            sources=(entry.source,),
+            quote=core,
+            span=(start, start + len(core)),
+            valid_from=entry.observed_at,
+        )
+
+
+def _denied_subject(sentence: str, speaker: str | None) -> str:
+    """Return what a sentence is about: its speaker, or the thing that it names first."""
+    thing = None if _OF_SPEAKER.match(sentence) else _DENIED_THING.match(sentence)
+    return thing["thing"] if thing else speaker or "user"

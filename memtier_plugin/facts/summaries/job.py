@@ -22,7 +22,7 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.persons import USER
 from memtier_plugin.facts.summaries import selection
 from memtier_plugin.facts.summaries.selection import PastValue, Timeline
-from memtier_plugin.facts.summaries.wording import PROMPT_TOKENS, PassModel, quote_lines
+from memtier_plugin.facts.summaries.working import PROMPT_TOKENS, PassModel, quote_lines
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import LineGroup, OverviewReader, ShelvedFact

@@ -25,7 +25,6 @@ from memtier_plugin.facts.verification.alignment import (
     check_tense,
     check_verbatim,
     is_content,
-    is_verb_form,
     subject_of,
 )
 from memtier_plugin.facts.verification.passages import DATE_DIFFERS, check_dates
@@ -34,14 +33,12 @@ from memtier_plugin.text.lexicon import (
     ANTONYMS,
     CLAUSE_FINAL,
     CONDITIONALS,
-    COPULAS,
     FICTION_FRAMES,
     KINSHIP,
     LOCATIVES,
     NONFACTUAL_CLASSES,
     OMISSIBLE,
     PHRASE_STARTERS,
-    POSSESSION_VERBS,
     REPORTING_WORDS,
 )
 from memtier_plugin.text.parsing import Word, parse_sentence
@@ -352,27 +349,6 @@ def _is_essential(word: Word) -> bool:
     return not (word.text.endswith("ly") and len(word.text) > 4 and not word.capital)
 
 
-def _check_copula(alignment: Alignment) -> Verdict | None:
-    """Check that a claim says "has" or "is" only where its source does."""
-    stated = {word.text for word in alignment.clause_words()}
-    words = alignment.claim.words
-    named = any(word.text in ("named", "called") for word in words)
-    for index, word in enumerate(words):
-        if word.kind != "light" or word.text in ("a", "es", "en"):
-            continue
-        possesses = word.text in POSSESSION_VERBS
-        if not possesses and word.text not in COPULAS:
-            continue
-        after = next((w for w in words[index + 1 :] if w.kind != "light"), None)
-        if after is None or after.kind == "turn" or is_verb_form(after.text):
-            continue
-        if stated & (POSSESSION_VERBS if possesses else COPULAS):
-            continue
-        if possesses or not named:
-            return _MORE
-    return None
-
-
 def _check_value(value: str, text: str, alignment: Alignment) -> Verdict | None:
     """Check that a value stands in the claim's own text, and in the quote."""
     passage = alignment.passage
@@ -406,6 +382,5 @@ _CHECKS: Final = (
     _check_order,
     check_subject,
     _check_omissions,
-    _check_copula,
     check_tense,
 )

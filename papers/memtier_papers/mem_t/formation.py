@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.facts.evolution import Action
-from memtier_plugin.facts.extraction.llm import PURPOSE, ChatExtractor
-from memtier_plugin.facts.model_judgement import EVOLUTION_PURPOSE as EVOLUTION
-from memtier_plugin.facts.model_judgement import (
+from memtier_plugin.facts.extraction.llm import EVOLUTION_PURPOSE as EVOLUTION
+from memtier_plugin.facts.extraction.llm import (
     MAX_ANSWER_TOKENS,
+    PURPOSE,
     ChatEvolution,
+    ChatExtractor,
     ModelChoice,
     choice_of_known,
 )

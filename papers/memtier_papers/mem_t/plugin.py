@@ -36,8 +36,7 @@ def memtier_model_pass(settings: Settings) -> ModelPass | None:
         return None
     from memtier_papers.mem_t.formation import ToolEvolution, ToolExtractor
     from memtier_papers.mem_t.second_look import look_again
-    from memtier_plugin.facts.extraction.llm import ChatExtractor
-    from memtier_plugin.facts.model_judgement import ChatEvolution
+    from memtier_plugin.facts.extraction.llm import ChatEvolution, ChatExtractor
 
     return ModelPass(
         ToolExtractor if chosen.tools else ChatExtractor,
