@@ -82,6 +82,7 @@ _SPEAKER: Final = frozenset(
     {"user", "i", "i'm", "i've", "my", "we", "we're", "we've", "our", "hav"}
 )
 _DETAILS: Final = re.compile(r" (?:called|named|who|which|that|with) ")
+_CONTRARY: Final = ({"likes", "dislikes"}, {"always", "never"})
 _CHANGE: Final = frozenset({"change", "present"})  # "switched to", "now"
 _SHARED: Final = 0.5  # overlap of the words of two values at which both are about the same thing
 
@@ -310,7 +311,9 @@ def _extends(fact: _ComparedFact, known: _ComparedFact) -> bool:
 
 
 def _ends(fact: _ComparedFact, known: _ComparedFact) -> bool:
-    """Return whether one of two facts denies the other, whichever was learned first."""
+    """Return whether two facts are contraries, or one denies the other, in either order."""
+    if {fact.relation, known.relation} in _CONTRARY and fact.value == known.value:
+        return True
     return (fact.is_denial and _denies(fact, known)) or (known.is_denial and _denies(known, fact))
 
 

@@ -115,6 +115,8 @@ CHANGED = [
         ("likes", "dunkles Brot mit Butter", "Ann mag dunkles Brot mit Butter."),
         ("likes", "helles Brot mit Butter", "Ann mag jetzt helles Brot mit Butter."),
     ),
+    # the contrary of the very same
+    (("likes", "olives", "Ann likes olives."), ("dislikes", "olives", "Ann dislikes olives.")),
     (("eats", "nuts", "Ann eats nuts."), ("eats", "nuts", "Ann never eats nuts.")),
 ]
 MORE = [
