@@ -23,10 +23,10 @@ test-web: .venv/.dev # the web view in Chromium; a screenshot of each page in bu
 	$(BIN)/pytest -m browser -n 0 tests/web
 
 test-shared: .venv/.dev # machines that share a project, by a PostgreSQL that it starts itself
-	$(BIN)/pytest -m "shared and not slow" -n 0 tests/shared tests/storage/test_contract.py
+	$(BIN)/pytest -m "shared and not slow" -n 0 tests/shared bench/tests/test_bench_shared.py tests/storage/test_contract.py
 
 test-shared-whole: .venv/.dev # and every bad day of network and server, whole
-	$(BIN)/pytest -m shared -n 0 tests/shared tests/storage/test_contract.py
+	$(BIN)/pytest -m shared -n 0 tests/shared bench/tests/test_bench_shared.py tests/storage/test_contract.py
 
 bench-shared: .venv/.dev # what sharing costs, on a PostgreSQL that it starts itself; ARGS go to the command
 	$(BIN)/python -m tests.shared.figures $(ARGS)

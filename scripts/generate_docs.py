@@ -5,7 +5,8 @@ Usage::
     python scripts/generate_docs.py            # write the pages
     python scripts/generate_docs.py --check    # exit 1 where a page is out of date
 
-What a setting means is the comment above it in config/memtier.yaml.
+What a setting means is the comment above it in config/memtier.yaml, or in
+papers/memtier_papers/settings.yaml.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from memtier_plugin.cli.scope import example_of
 from memtier_plugin.core.settings.keys import Key, KeyPath, all_keys
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-DEFAULTS: Final = ROOT / "config" / "memtier.yaml"
+DEFAULTS: Final = (
+    ROOT / "config" / "memtier.yaml",
+    ROOT / "papers" / "memtier_papers" / "settings.yaml",
+)
 # The keys below names that the user chooses, which the file of defaults cannot list.
 NAMED: Final = {
     ("agents", "*", "read_all"): "Let this agent recall every agent's entries.",
@@ -168,11 +172,11 @@ def _prose(text: str) -> str:
 
 
 def meanings() -> dict[KeyPath, str]:
-    """Return what each key means: the comment above it in the file of defaults."""
+    """Return what each key means: the comment above it in a file of defaults."""
     meaning_by_key: dict[KeyPath, str] = dict(NAMED)
     comment: list[str] = []
     path: list[str] = []
-    for line in DEFAULTS.read_text("utf-8").splitlines():
+    for line in "\n".join(path.read_text("utf-8") for path in DEFAULTS).splitlines():
         text = line.strip()
         if text.startswith("# ---") or not text:
             comment = []

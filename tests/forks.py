@@ -25,6 +25,8 @@ from contextlib import suppress
 from inspect import signature
 from typing import Any, Final
 
+from memtier_plugin.core import fault_injection
+
 _PACKAGES: Final = (
     "core text trust storage.ledger retrieval ingest facts credit operations lifecycle"
 )
@@ -33,21 +35,23 @@ _MOST: Final = 1_000_000  # bytes of a request
 
 
 class Forked(subprocess.Popen[Any]):
-    """As `subprocess.Popen([sys.executable, *arguments])` for `-c` and `-m`, but forked."""
+    """As `subprocess.Popen([sys.executable, *arguments])` but forked, with `-c`, `-m` or a file."""
 
     _server: socket.socket | None = None
     _owner = 0
 
     def _execute_child(self, *arguments: Any) -> None:
         given = signature(subprocess.Popen._execute_child).bind(self, *arguments).arguments  # type: ignore[attr-defined]
+        assert not (given["pass_fds"] or given["preexec_fn"]), "they are a real start's"
         ends = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
         reader, writer = os.pipe()
         request = {
             "arguments": [os.fsdecode(word) for word in given["args"][1:]],
-            "env": dict(given["env"] if given["env"] is not None else os.environ),
+            "env": dict(os.environ if given["env"] is None else given["env"]),
             "cwd": str(given["cwd"] or os.getcwd()),
             "session": given["start_new_session"],
         }
+        assert "LD_PRELOAD" not in request["env"], "it is read where a program starts"
         fds = [number if fd == -1 else fd for number, fd in enumerate(ends)]
         socket.send_fds(self._connected(), [json.dumps(request).encode()], [*fds, writer])
         os.close(writer)
@@ -94,6 +98,7 @@ def _import_most() -> None:
             importlib.import_module(module.name)
     for name in _MODULES.split():
         importlib.import_module(f"memtier_plugin.{name}")
+    importlib.import_module("openai")  # beside busy tests a daemon, which is nice, takes minutes
     gc.collect()
     gc.freeze()
 
@@ -153,6 +158,7 @@ def _become(request: dict[str, Any]) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    fault_injection.arm(*(os.environ.get(name, "") for name in fault_injection.VARIABLES))
     if "PYTHONFAULTHANDLER" in os.environ:
         faulthandler.enable()
     sys.path[:0] = [""] + [
@@ -167,7 +173,10 @@ if __name__ == "__main__":
     _become(_request)
     _kind, _code, *_rest = _request["arguments"]
     sys.argv = [_kind, *_rest]
-    if _kind == "-m":
+    if not _kind.startswith("-"):
+        sys.argv[1:] = [_code, *_rest]
+        runpy.run_path(_kind, run_name="__main__")
+    elif _kind == "-m":
         runpy.run_module(_code, run_name="__main__", alter_sys=True)
     else:
         sys.modules["__main__"] = _main = types.ModuleType("__main__")

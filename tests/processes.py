@@ -63,6 +63,14 @@ def fork_python(*arguments: str | Path, **options: Any) -> subprocess.Popen[Any]
     return Forked(command, **({"env": child_environment()} | options))
 
 
+def fork_and_run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Return how a forked child ended, however it did, and what it printed."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with fork_python(*arguments, text=True, **pipes, **options) as process:
+        printed = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, *printed)
+
+
 def start_daemon(*arguments: str, **options: Any) -> subprocess.Popen[Any]:
     """Start the daemon in a process of its own."""
     return fork_python("-m", "memtier_plugin.daemon", *arguments, **options)

@@ -64,20 +64,21 @@ def test_many_users_in_64_threads(
 ) -> None:
     """Each finds their own line and no other, within 64 descriptors that are all given back.
 
-    Nobody waits much longer than the others: the slowest twentieth at most three times the mean.
+    Nobody waits much longer than the others: for the slowest twentieth at most three times as
+    many are served meanwhile as for the others.
     """
     pool = MemoryPool(BOUND, SETTINGS)
     MemTier.open(home, "user-0").close()
     leaks: list[str] = []
-    waits: list[float] = []
+    waits: list[int] = []  # how many others were served meanwhile: the clock is the machine's
 
     def serve(number: int) -> None:
-        started = time.monotonic()
+        before = len(waits)
         with pool.use(user_context(home, number)) as memory:
             message = user_message(f"The badge of the locker is secret{number}x.")
             memory.record([message], session_id="s", run_id="r")
             hits = memory.recall("What is the badge of the locker?").hits
-        waits.append(time.monotonic() - started)
+        waits.append(len(waits) - before)
         texts = [hit.text for hit in hits]
         if texts != [f"The badge of the locker is secret{number}x."]:
             leaks.append(f"user {number}: {texts}")
@@ -86,7 +87,7 @@ def test_many_users_in_64_threads(
         done = [threads.submit(serve, number) for number in range(users)]
         errors = [error for future in done if (error := future.exception())]
     p95 = sorted(waits)[int(len(waits) * 0.95)]
-    figures = {"users": users, "descriptors": watch.added, "p95_s": round(p95, 3)}
+    figures = {"users": users, "descriptors": watch.added, "p95": p95}
     record_property("pool", figures)
     print(figures)  # noqa: T201 - read with `pytest -s`
     assert (errors, leaks) == ([], [])

@@ -29,8 +29,8 @@ from memtier_bench.retrieval import (
 from memtier_papers.true_memory import gate
 from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_papers.true_memory.surprise import fingerprints, line_surprise
+from memtier_papers.true_memory.verdicts import GateEvent
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.core.events import GateEvent
 from memtier_plugin.memory import MemTier
 
 _MODES: Final = ("off", "index")

@@ -19,9 +19,9 @@ from memtier_bench.reading import Reader
 from memtier_bench.retrieval import BenchRun, dataset_fingerprint, prepare_dataset
 from memtier_papers.memtier.ppo import SIGMA, Episode, learn_weights
 from memtier_papers.memtier.scorer import normalise_weights
+from memtier_papers.memtier.settings import Paper, PaperWeights
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Recall
-from memtier_plugin.core.settings.schema import Paper, PaperWeights
 from memtier_plugin.retrieval.block import BlockPlan
 
 LEARNED_SIGNALS: Final = ("bm25", "decay", "cw", "tier")  # the semantic weight stays 0

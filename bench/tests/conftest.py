@@ -1,5 +1,5 @@
 """What every test of a measurement gets is what those of MemTier get."""
 
-from tests.conftest import day, home, isolated, nowhere, server
-
-__all__ = ["day", "home", "isolated", "nowhere", "server"]
+__all__ = [
+    *("_copied_schema", "database", "day", "home", "isolated", "nowhere", "postgres", "server"),
+]

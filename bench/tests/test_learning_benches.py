@@ -12,12 +12,12 @@ from memtier_bench.learners import run_learners
 from tests.regression.conftest import words_of
 
 
-def a_set(path: Path, name: str) -> Path:
-    """Write a set of two small conversations in our own shape, with 24 questions each."""
+def a_set(path: Path, name: str, questions_each: int = 24) -> Path:
+    """Write a set of two small conversations in our own shape."""
     conversations: list[dict[str, Any]] = []
     for conversation in range(2):
         turns, questions = [], []
-        for number in range(24):
+        for number in range(questions_each):
             does, first, second, third = words_of(100 * conversation + number)
             text = f"We {does} the {first} near the {second} and then saw a {third}."
             unit = f"u{number}"
@@ -36,7 +36,7 @@ def a_set(path: Path, name: str) -> Path:
 
 def test_the_gate_is_measured(tmp_path: Path) -> None:
     """Bad weights are drawn and refused, harmless ones are not, and the report says how many."""
-    result = run_gate_check(a_set(tmp_path / "set.json", "small"), draws=2, entries=20)
+    result = run_gate_check(a_set(tmp_path / "set.json", "small", 14), draws=2, entries=20)
     assert result["bad"]["drawn"] == result["harmless"]["drawn"] == 2
     assert result["bad"]["refused"] > 0 == result["harmless"]["refused"]  # of few questions
     assert all(row["recall_change"] < -0.05 for row in result["bad"]["changes"])

@@ -25,6 +25,7 @@ from memtier_plugin.cli.views import (
     short_id,
     written_option,
 )
+from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.paths import encode_file_name, list_projects
@@ -145,7 +146,7 @@ def recall(
         at=parse_optional_time(at), k=k, token_budget=budget, depth=depth, purpose="preview"
     )
     with scope.open(everybody=True) as memory:
-        withhold = memory.settings.causes.withhold
+        withhold = _withheld_share(memory) if inject_preview else 0.0
         if then := parse_optional_time(as_of):
             with progress_bar() as report:
                 step = partial(report, "reading the ledgers")
@@ -172,6 +173,13 @@ def recall(
         )
     if inject_preview and not scope.as_json:
         click.echo(f"\n{result.text}", nl=False)  # as a prompt gets it: no view folds or styles it
+
+
+def _withheld_share(memory: MemTier) -> float:
+    """Return in how many runs a plugin leaves a line out of the prompt, as a share."""
+    with memory.store.session() as reader:
+        causes = plugins.describe_status((), reader, memory.settings).get("causes") or {}
+    return float(causes.get("withhold", 0.0))
 
 
 def recall_document(recall: Recall, limit: int) -> dict[str, Any]:

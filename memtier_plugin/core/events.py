@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 from memtier_plugin.core import event_lines
 from memtier_plugin.core.formats import new_id
@@ -219,20 +219,6 @@ class LinkPeopleEvent(EventPayload, frozen=True, kw_only=True, tag="link_people"
 
 class UnlinkPeopleEvent(LinkPeopleEvent, frozen=True, kw_only=True, tag="unlink_people"):
     """Somebody said that these senders are not whom they were linked with."""
-
-
-Verdict = Literal["admitted", "rejected", "left_out"]
-
-
-class GateEvent(StateEvent, frozen=True, kw_only=True, tag="gate"):
-    """The encoding gate judged entries (True Memory, eq. 1).
-
-    ``signals`` are of each item its novelty, salience and prediction error, none where an earlier
-    verdict was only brought to the mode; what is ``left_out`` has no vectors and n-grams.
-    """
-
-    verdict: Verdict
-    signals: tuple[tuple[float | None, ...], ...] = ()
 
 
 class RevertEvent(StateEvent, frozen=True, kw_only=True, tag="revert"):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
         Signal,
     )
     from memtier_plugin.core.settings.schema import Settings
+    from memtier_plugin.core.structs import Record
 
 ENTRY_POINT_GROUP: Final = "memtier"
 
@@ -427,6 +428,15 @@ def memtier_annotate(hits: Sequence[Hit]) -> Sequence[Hit] | None:
 @hookspec(firstresult=True)
 def memtier_profiles(store: Any, name: str | None) -> Sequence[Any] | None:
     """Return what is known of the people of a project, or of those of a name (`memtier people`)."""
+
+
+@hookspec
+def memtier_settings() -> Mapping[type[Record], str]:
+    """Return sections of settings, each a record whose fields have defaults, with their paths.
+
+    A path may be that of a section that there is: its keys are added to that section's, and a key
+    of both takes the values that the plugin's does.  Read them by `Settings.of`.
+    """
 
 
 @hookspec

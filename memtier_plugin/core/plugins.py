@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from memtier_plugin.core.records import Entry, EventPayload, Fact, FactDraft, JournalEvent
     from memtier_plugin.core.results import Hit, RecallRequest, Signal
     from memtier_plugin.core.settings.schema import Settings
+    from memtier_plugin.core.structs import Record
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
 HOST_HANDLERS: Final = (
@@ -356,6 +357,12 @@ def find_profiles(store: Any, name: str | None) -> Sequence[Any]:
             "profiles of people need a package that is missing: pip install memtier-papers"
         )
     return cast("Sequence[Any]", profiles)
+
+
+def find_settings() -> dict[type[Record], str]:
+    """Return the sections of settings that plugins declare, with their paths."""
+    answers = _extensions().hook.memtier_settings()
+    return {section: path for sections in answers for section, path in sections.items()}
 
 
 def find_embedder() -> Embedder | None:

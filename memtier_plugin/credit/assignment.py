@@ -11,6 +11,7 @@ from memtier_plugin.core.events import CreditEvent, OutcomeEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent, Message
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.credit.outcomes import (
+    PROXIES,
     STATED,
     Proxy,
     answer_words,
@@ -148,8 +149,8 @@ class RunShares:
 
     def outcome(self, reader: Reader, reward: float, confidence: float) -> list[OutcomeEvent]:
         """Return the outcome to be journalled, if a job will ask for it and it is not the last."""
-        by_model = self._actor.store.settings.attribution.proxy == "logprob" and reward
-        if not self._withheld and not (by_model and self.items):
+        by_plugin = self._actor.store.settings.attribution.proxy not in PROXIES and reward
+        if not self._withheld and not (by_plugin and self.items):
             return []
         stated = _unless_stated(confidence)
         events = reader.events(agent=self._agent, run=self._run, kinds=[OutcomeEvent.KIND])
@@ -224,7 +225,7 @@ class RunShares:
         # Acknowledgements, questions and calls of the memory's own tools answer nothing.
         texts = {item.id: item.text for item in stored.values() if not missing_statement(item)}
         proxy = self._actor.store.settings.attribution.proxy
-        by_words: Proxy = "jaccard" if proxy == "logprob" else proxy  # until its job has run
+        by_words: Proxy = proxy if proxy in PROXIES else "jaccard"  # until a plugin's job has run
         answer = answer_words(messages)
         values = share_reward([texts.get(item, "") for item in self.items], answer, by_words)
         for item, share in zip(self.items, values, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Message, ToolCall
@@ -144,6 +144,7 @@ def _judge_text(text: str) -> ToolOutcome:
 # -- Share the reward of a run among the memories it was given (MemTier, eq. 1). Pure
 
 Proxy = Literal["jaccard", "overlap"]
+PROXIES: Final[tuple[Proxy, ...]] = get_args(Proxy)
 
 
 def compute_reward(calls: Sequence[ToolCall]) -> float:

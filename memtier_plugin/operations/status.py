@@ -225,24 +225,10 @@ def _unserved_settings(settings: Settings) -> Iterator[str]:
             plugins.find_ranker(ranker)
         except SettingsError as error:
             yield str(error)
-    jobs = {job.name for job in plugins.find_jobs()}
-    wanted = {
-        "attribution.proxy": settings.attribution.proxy == "logprob" and "attribution" not in jobs,
-        "causes": (settings.causes.weigh or settings.causes.propose) and "causes" not in jobs,
-        "gate.mode": settings.gate.mode != "off" and "gate" not in jobs,
-        "priority.enabled": settings.priority.enabled and "priority" not in jobs,
-        "causes.withhold": settings.causes.withhold and not plugins.offers("memtier_pack"),
-        "ask.hypothetical": settings.ask.hypothetical and not plugins.offers("memtier_expand"),
-        "retrieval.weights.surprise": settings.retrieval.weights.surprise
-        and not plugins.offers("memtier_pool_signals"),
-        "consolidation.tools": settings.consolidation.tools
-        and plugins.find_model_pass(settings) is None,
-    }
-    missing = [key for key, is_missing in wanted.items() if is_missing]
     if (mode := settings.ask.mode) != "pages" and plugins.find_ask_mode(mode) is None:
-        missing.append(f"ask.mode: {mode}")
-    for key in missing:
-        yield f"{key} is on, but needs a package that is missing: pip install memtier-papers"
+        yield f"ask.mode: {mode} needs a package that is missing: pip install memtier-papers"
+    for name in settings.unserved:
+        yield f"{name} needs a package that is missing: pip install memtier-papers"
 
 
 def plugin_errors() -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ _REASONS: Final = {
     "origin": "text of tools, of outsiders or of the system, and facts resting on it, are not"
     " injected automatically",
 }
-_GATED: Final = "; the gate left it out of vectors and n-grams"
+_WORDS_ONLY: Final = "; it has no vectors and n-grams"
 
 
 class _Case(Struct, frozen=True):
@@ -266,7 +266,7 @@ class ItemExplainer:
         if by_ranker := ranker.explain_missing(plan.result):
             return case.verdict(*by_ranker)
         words = self._shared_words(data["query"], case.stored, case.viewer)
-        message = words.pop("said") + _GATED * (case.stored.state.gate == "left_out")
+        message = words.pop("said") + _WORDS_ONLY * case.stored.state.words_only
         return case.verdict("no candidate", message, words=words)
 
     def viewer_of(self, event: JournalEvent) -> Viewer:

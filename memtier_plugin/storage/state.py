@@ -18,7 +18,6 @@ from memtier_plugin.core.events import (
     CreditEvent,
     DeliverEvent,
     ForgetEvent,
-    GateEvent,
     PromoteEvent,
     RecallEvent,
     ReinstateEvent,
@@ -31,7 +30,6 @@ from memtier_plugin.core.events import (
     UndoEvent,
     UnforgetEvent,
     UpliftEvent,
-    Verdict,
     WithdrawEvent,
     payload_of,
 )
@@ -55,7 +53,7 @@ class State:
 
     ``reviewed`` is the decision on a proposed fact, or None; ``reverted`` is set when the
     consolidation that produced the item was undone, ``private`` when an entry became a confidence
-    after it was written, ``gate`` when the encoding gate judged it.
+    after it was written, ``words_only`` when a plugin wants it found by its words alone.
     """
 
     weight: float = 0.0
@@ -66,7 +64,7 @@ class State:
     reviewed: Literal["accepted", "rejected"] | None = None
     reverted: bool = False
     private: bool = False
-    gate: Verdict | None = None
+    words_only: bool = False
 
     @property
     def withdrawn(self) -> bool:
@@ -188,8 +186,8 @@ def fold(events: Sequence[JournalEvent]) -> State:
                 state = replace(state, reviewed="rejected")
             case RevertEvent():
                 state = replace(state, reverted=True)
-            case GateEvent(verdict=verdict):
-                state = replace(state, gate=verdict)
+            case StateEvent(words_only=bool(words_only)):
+                state = replace(state, words_only=words_only)
     return state
 
 

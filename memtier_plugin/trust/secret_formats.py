@@ -268,7 +268,10 @@ def _commands(row: dict[str, str]) -> Iterator[_Format]:
 
 
 def _looks_drawn(text: str) -> bool:
-    """Return whether a text has digits, or mixes cases as no name in camelCase does."""
+    """Return whether a text has digits, or mixes cases as no name in camelCase does.
+
+    A token without either, such as one repeated letter (``AKCAAAAAAAAAA``), is a placeholder.
+    """
     if any(map(str.isdigit, text)):
         return True
     return len(_HUMP.findall(text)) > 1 and _CAPITALS.search(text) is not None

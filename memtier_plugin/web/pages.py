@@ -310,7 +310,7 @@ class InsightPages(PagePart):
             report=report,
             kinds=dict(report.kinds or {}),
             lines=report.lines[:LINES],
-            withhold=self._memory.settings.causes.withhold,
+            withhold=causes.withhold,
         )
 
     def bill(self, request: Request) -> Response:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from memtier_papers.mem_t.formation import PROMPTS, ToolEvolution
-from memtier_plugin.core import plugins
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.model_judgement import ModelChoice
 from memtier_plugin.memory import MemTier
@@ -66,17 +65,6 @@ def test_facts_and_personas_are_formed_by_calls(home: Path, server: Loopback) ->
     assert {(each.model, each.prompt_hash) for each in facts} == {
         ("local/m", load_prompt("form", PROMPTS).hash)
     }
-
-
-def test_tool_calls_without_their_package_are_told(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where no installed package asks by tool calls, `status` warns that none does."""
-    with MemTier.open(home, "p", settings={"consolidation.tools": True}) as memory:
-        assert not any("consolidation.tools" in line for line in memory.status()["warnings"])
-        monkeypatch.setattr(plugins, "find_model_pass", lambda settings: None)
-        [warning] = [line for line in memory.status()["warnings"] if "consolidation.tools" in line]
-        assert "pip install memtier-papers" in warning
 
 
 def test_words_without_a_call_are_asked_for_once_more(home: Path, server: Loopback) -> None:

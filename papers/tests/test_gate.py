@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from memtier_papers.true_memory import gate
 from memtier_papers.true_memory.gatekeeper import Gatekeeper
-from memtier_plugin.core import plugins
-from memtier_plugin.core.events import GateEvent
+from memtier_papers.true_memory.verdicts import GateEvent, VerdictReader
 from memtier_plugin.daemon.jobs import JobRun, jobs_in_group, run_job
 from memtier_plugin.memory import MemTier
 from tests.builders import START, say, write_config
@@ -43,8 +42,8 @@ def opened(home: Path, mode: str, agent: str = "a") -> Iterator[MemTier]:
 def verdicts(memory: MemTier) -> dict[str, str]:
     """Return the newest verdict on each line, by its words."""
     memory.catch_up()
-    stored = memory.store.reader().items(entry.id for entry in memory.entries(limit=100)).values()
-    return {item.item.text: item.state.gate or "" for item in stored}
+    given = memory.store.reader().plugin_tables(VerdictReader).by_item()
+    return {entry.content: given.get(entry.id, "") for entry in memory.entries(limit=100)}
 
 
 def count_ngrams(memory: MemTier, identity: str) -> int:
@@ -187,15 +186,6 @@ def test_the_background_job_judges(home: Path) -> None:
         assert verdicts(memory) == {LINES[0]: "admitted"}
     with opened(home, "off") as memory:
         assert "gate" not in jobs_in_group("local", memory.settings)
-
-
-def test_a_gate_without_its_package_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gate that is on, while no installed package judges, is a warning of `status`."""
-    with opened(home, "tag") as memory:
-        assert not any("gate.mode" in line for line in memory.status()["warnings"])
-        monkeypatch.setattr(plugins, "find_jobs", list)
-        [warning] = [line for line in memory.status()["warnings"] if "gate.mode" in line]
-        assert "pip install memtier-papers" in warning
 
 
 def test_verdicts_are_each_agents_own(home: Path) -> None:

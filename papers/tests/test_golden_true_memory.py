@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.true_memory.style import cosine, text_vector
 from memtier_papers.true_memory.surprise import fingerprints, line_surprise, surprise
 from memtier_plugin.core.events import SupersedeEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.text.dates.spans import find_time_spans
-from memtier_plugin.text.speech import cosine, text_vector
 from tests.builders import user_message
 
 FILE = Path(__file__).parent / "golden" / "true_memory.json"

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_papers.learn_log import LearnLog
+from memtier_papers.mem_t.settings import Planner
+from memtier_papers.settings_edit import edit_section
 from memtier_plugin import MemTier
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, NotFound, SettingsError
-from memtier_plugin.core.settings.edit import edit_section
 from memtier_plugin.core.settings.load import load_settings, project_values
 from memtier_plugin.core.settings.yaml_file import YamlFile
 from tests.processes import run_memtier
@@ -71,8 +72,8 @@ def test_a_single_setting_is_applied_and_undone_to_the_byte(text: str, tmp_path:
         except SettingsError:
             assert text == "ask: {}\n" == learned.path.read_text()
             return
-        after = load_settings(tmp_path, "p").ask
-        assert after.planner == path and after.pages == before.pages
+        after = load_settings(tmp_path, "p")
+        assert after.of(Planner).planner == path and after.ask.pages == before.pages
         learned.revert()
         assert learned.path.read_text() == text
 

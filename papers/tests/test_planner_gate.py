@@ -15,6 +15,7 @@ from memtier_papers.learn_log import LearnLog
 from memtier_papers.mem_t.planner import Weights, read_policy, write_policy
 from memtier_papers.mem_t.planner_gate import check_planner
 from memtier_papers.mem_t.planning import ACTIONS, FEATURES
+from memtier_papers.mem_t.settings import Planner
 from memtier_plugin import MemTier
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier as Memory
@@ -74,14 +75,14 @@ def test_learned_on_a_data_set_applied_and_undone(tmp_path: Path) -> None:
     done = run_memtier(*scope, "policy", "--data", data, "--updates", "20", "--apply", "--json")
     document = json.loads(done.stdout)
     assert document["low"] > 0 and document["applied"] and not document["why_not"]
-    planner = load_settings(home, "p").ask.planner
+    planner = load_settings(home, "p").of(Planner).planner
     assert planner == document["file"] and len(read_policy(Path(planner))) == len(ACTIONS)
     [entry] = json.loads(run_memtier(*scope, "log", "--json").stdout)["learned"]
     assert (entry["what"], entry["applied"]) == ("policy", True)
     assert entry["figures"]["gate"]["refused"] is False
     run_memtier(*scope, "revert")
     assert path.read_text() == "ask:\n  pages: 2  # few\n"
-    assert load_settings(home, "p").ask.planner == "model"
+    assert load_settings(home, "p").of(Planner).planner == "model"
 
 
 def test_a_policy_that_the_gate_refuses_is_not_applied(memory: Memory, tmp_path: Path) -> None:

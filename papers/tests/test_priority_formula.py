@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memtier_papers.hmo import formula
 from memtier_papers.hmo.formula import assign_tiers, base_priority, drift, priority
-from memtier_plugin.core.settings.schema import Settings
+from memtier_papers.hmo.settings import Priority
 
 FILE = Path(__file__).parent / "golden" / "hmo.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
@@ -83,7 +83,7 @@ def test_the_defaults_are_those_of_the_examples() -> None:
     inputs = GOLDEN["hmo_priority_fresh"]["inputs"]
     used = formula.ALPHA, formula.BETA, formula.TAU_DAYS
     assert used == (inputs["alpha"], inputs["beta"], inputs["tau_days"])
-    assert Settings().priority.drift == 0.15
+    assert Priority().drift == 0.15
 
 
 @given(st.integers(-9, 99), FINITE, st.integers(-5, 10**9), FINITE)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +19,7 @@ from memtier_papers.hmo.formula import MAX_RECENT
 from memtier_papers.hmo.importance import parse_importance
 from memtier_papers.hmo.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
 from memtier_papers.hmo.plugin import prioritiser_of
+from memtier_papers.hmo.settings import Priority
 from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core.events import payload_of
 from memtier_plugin.lifecycle.selection import Selection
@@ -40,7 +38,8 @@ from tests.builders import (
     write_config,
 )
 from tests.loopback import Loopback
-from tests.proofs.checks import PACKAGE, assert_equal_to_rebuild, content
+from tests.processes import child_environment, fork_and_run
+from tests.proofs.checks import assert_equal_to_rebuild, content
 
 ON = {"priority.enabled": True, "consolidation.probes": 0}
 
@@ -412,25 +411,24 @@ with MemTier.open(sys.argv[1], "p", "a", settings) as memory:
 """
 
 
-ENTRIES = 100_000
+ENTRIES = 20_000
 
 
 @pytest.mark.slow
 def test_a_history_without_scores(home: Path) -> None:
-    """A hundred thousand entries are rated in bounded passes, also after SIGKILL, each once."""
+    """Twenty thousand entries are rated in bounded passes, also after SIGKILL, each once."""
     write_config(home, "embedding: {model: none}\n")
     with opened(home) as memory:
         append_lines(memory, (f"We talked of matter {n} for a while." for n in range(ENTRIES)))
         memory.catch_up()
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-    fault = {"MEMTIER_FAULT": "before commit index:3"}
-    done = subprocess.run([sys.executable, "-c", WORK.replace("limit=10", "limit=2_000"), home],
-                          env=environment | fault, check=False)  # fmt: skip
+    environment = child_environment(MEMTIER_FAULT="before commit index:3")
+    work = WORK.replace("limit=10", "limit=2_000")
+    done = fork_and_run("-c", work, home, env=environment)
     assert done.returncode == -9
     seconds: list[float] = []
     with opened(home) as memory:
         memory.catch_up()
-        settings = memory.settings.priority
+        settings = memory.settings.of(Priority)
         while True:
             started = time.process_time()
             report = prioritiser_of(memory).run()
@@ -458,8 +456,7 @@ def test_killed(home: Path, fault: str) -> None:
         memory.record([user_message(f"The boat {n} is at pier {n}.") for n in range(30)],
                       session_id="s", run_id="r")  # fmt: skip
         memory.consolidate()
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "MEMTIER_FAULT": fault}
-    done = subprocess.run([sys.executable, "-c", WORK, str(home)], env=environment, check=False)
+    done = fork_and_run("-c", WORK, home, env=child_environment(MEMTIER_FAULT=fault))
     assert done.returncode == -9
     with opened(home) as memory:
         while prioritiser_of(memory).run(limit=10).left:

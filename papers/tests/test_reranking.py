@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from memtier_papers.true_memory.rerank_fusion import fuse_scores, modality_factor
 from memtier_papers.true_memory.rerankers import find_reranker, to_relevances
 from memtier_papers.true_memory.reranking import order_pages, warm_up
+from memtier_papers.true_memory.settings import Rerank
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.settings.schema import Endpoint, Settings
@@ -173,7 +173,7 @@ def test_off_unless_configured_and_never_as_published(server: Loopback, home: Pa
             say_each(memory, *LINES)
             assert all("rerank" not in hit.signals for hit in memory.recall(QUERY).hits)
     assert not server.requests
-    assert Settings().rerank.model == "none"
+    assert Settings().of(Rerank).model == "none"
 
 
 @pytest.mark.parametrize("model", ["endpoint:nobody/m", "/no/such/folder"])
@@ -210,7 +210,7 @@ def test_pages_are_ordered_by_their_best_part(server: Loopback, home: Path, day:
 
 def with_reranker(settings: Settings, model: str) -> Settings:
     """Return settings with another reranker."""
-    return replace(settings, rerank=replace(settings.rerank, model=model))
+    return settings.having(Rerank(model=model))
 
 
 def write_overlap_model(folder: Path) -> Path:

@@ -35,18 +35,20 @@ def quoted(answer: Answer) -> list[str]:
     return answer.text.splitlines()
 
 
-@pytest.fixture(params=STORES, ids=lambda store: store["language"])
+@pytest.fixture(scope="module", params=STORES, ids=lambda store: store["language"])
 def store(request: pytest.FixtureRequest) -> Mapping[str, Any]:
     """Return a table: lines, questions with what their answer says, and other questions."""
     return request.param
 
 
-@pytest.fixture(params=["entries", "facts"])
+@pytest.fixture(scope="module", params=["entries", "facts"])
 def memory(
-    home: Path, store: Mapping[str, Any], request: pytest.FixtureRequest
+    tmp_path_factory: pytest.TempPathFactory,
+    store: Mapping[str, Any],
+    request: pytest.FixtureRequest,
 ) -> Iterator[MemTier]:
     """Return a memory of such a store, with the facts made of it or without."""
-    with MemTier.open(home) as memory:
+    with MemTier.open(tmp_path_factory.mktemp("stored") / "home") as memory:
         tell(memory, *([line] for line in store["lines"]))
         if request.param == "facts":
             memory.consolidate()

@@ -25,7 +25,7 @@ def test_there_are_enough_texts_and_no_two_alike() -> None:
 
 
 @pytest.mark.parametrize("texts", SETS.values(), ids=SETS)
-@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [48, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_attack_is_held(tmp_path: Path, every: int, texts: Path) -> None:
     """What must hold of each hostile text does, unless the text is listed as open, with why."""
     played = play(tmp_path, every=every, texts=texts)
@@ -34,7 +34,7 @@ def test_every_attack_is_held(tmp_path: Path, every: int, texts: Path) -> None:
 
 
 @pytest.mark.parametrize("texts", SETS.values(), ids=SETS)
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_only_looks_suspicious_is_remembered(tmp_path: Path, every: int, texts: Path) -> None:
     """Benign texts are recalled, legible and promoted just as without the defence."""
     on = play(tmp_path, benign=True, every=every, texts=texts)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MemTierError, SettingsError, UnsafePath
 from memtier_plugin.core.paths import resolve_home
-from memtier_plugin.core.settings.keys import Key, all_keys
+from memtier_plugin.core.settings.keys import Key, all_keys, plugin_sections
 from memtier_plugin.core.settings.load import (
     bind_workspace,
     flatten_settings,
@@ -34,7 +34,8 @@ from memtier_plugin.core.settings.schema import (
     Settings,
 )
 
-DOCUMENTED = Path(__file__).parents[2] / "config" / "memtier.yaml"
+ROOT = Path(__file__).parents[2]
+DOCUMENTED = (ROOT / "config/memtier.yaml", ROOT / "papers/memtier_papers/settings.yaml")
 WORKSPACE_KEYS = ("project", "language", "retrieval.k", "retrieval.token_budget")
 
 Write = Callable[[str, str], Path]
@@ -106,16 +107,17 @@ ENDPOINTS = st.dictionaries(
 
 
 def test_documented_defaults(home: Path, write: Write) -> None:
-    """config/memtier.yaml is a valid config.yaml and holds exactly the defaults of the code."""
-    write("home/config.yaml", DOCUMENTED.read_text("utf-8"))
+    """The documented files are valid and hold exactly the defaults of the code."""
+    for name, path in zip(("config.yaml", "projects/p/project.yaml"), DOCUMENTED, strict=True):
+        write(f"home/{name}", path.read_text("utf-8"))
     assert load_settings(home, "p") == Settings()
     sources = setting_sources(home, "p")
     assert [name for name, sourced in sources.items() if sourced.source == "default"] == []
 
 
 def test_every_key_is_commented() -> None:
-    """Every key that holds a value in config/memtier.yaml has a comment line right above it."""
-    lines = DOCUMENTED.read_text("utf-8").splitlines()
+    """Every key that holds a value in a documented file has a comment line right above it."""
+    lines = "\n".join(path.read_text("utf-8") for path in DOCUMENTED).splitlines()
     for above, line in pairwise(lines):
         if re.match(r" *\w+: *\S", line):
             assert above.lstrip().startswith("# "), f"no comment above {line!r}"
@@ -479,6 +481,12 @@ def test_settings_reload(
     settings = load_settings(home, "p", None, chosen)
     settings = dataclasses.replace(settings, agents=agents, endpoints=endpoints)
     plain = dataclasses.asdict(settings)
+    del plain["plugins"], plain["unserved"]
+    for kind, path in plugin_sections():
+        section = plain
+        for part in path:
+            section = section.setdefault(part, {})
+        section |= dataclasses.asdict(settings.of(kind))
     plain["redaction"]["allow"] = list(settings.redaction.allow)
     plain["facts"]["single_valued"] = list(settings.facts.single_valued)
     (home / "config.yaml").write_text(yaml.safe_dump(plain), "utf-8")

@@ -23,8 +23,8 @@ from memtier_plugin import (
     Source,
     ToolCall,
 )
-from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import Closed, MessageError, SettingsError, UnsafePath
+from memtier_plugin.core.hook_answers import CHECKS
 from memtier_plugin.core.paths import make_ledger_folder
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.requests import BadParams
@@ -209,6 +209,7 @@ def test_an_argument_that_there_is_not(memory: MemTier, call: str) -> None:
             getattr(memory, call)()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     [
@@ -302,7 +303,7 @@ def test_the_draft_of_a_plugin() -> None:
     """A fact that a plugin fills with values of another type never reaches the ledger."""
     source = Source(agent="main", session="s", entry="e")
     draft = FactDraft(subject="pump", relation="runs_at", value="40", text="t", sources=(source,))
-    check = plugins._CHECKS["memtier_extract"]
+    check = CHECKS["memtier_extract"]
     assert check([draft], {}) == [draft]
     with pytest.raises(MessageError, match=r"^value: "):
         check([draft, replace(draft, value=cast("str", 40))], {})
@@ -330,7 +331,7 @@ def test_a_host_s_payload_of_another_form(
     [
         *("project: ../../x", "home: /etc", "endpoints: {a: {base_url: http://evil.example}}"),
         *("retrieval: {k: .inf}", "retrieval: &r {k: *r}", "language: ../../etc/passwd"),
-        *("!!python/object/apply:os.system ['id']", "x: " + "[" * 9_000, "# " + "x" * 100_000),
+        *("!!python/object/apply:os.system ['id']", "x: " + "[" * 3_000, "# " + "x" * 100_000),
         "a: &a [1, 1]\n" + "".join(f"{c}: &{c} [*a, *a]\n" for c in "bcdefgh"),
     ],
 )

@@ -131,7 +131,7 @@ def test_how_each_job_went(home: Path) -> None:
         status = memory.status()
         assert status["background"]["served"] and status["consolidation"]["next"]
         assert status["consolidation"]["last"] and status["backlog"] == 0
-        assert served.stop()
+        assert served.stop(PATIENCE)
         status = memory.status()
         assert status["degraded"] == [] and status["consolidation"]["next"] is None
 
@@ -312,7 +312,7 @@ def test_a_job_that_does_not_end(home: Path) -> None:
     assert served.stop(patience=0.05) is False
     assert lock.is_held(home, "house")
     go_on.set()
-    assert served.stop() is True
+    assert served.stop(PATIENCE) is True
     assert not lock.is_held(home, "house")
 
 

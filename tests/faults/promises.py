@@ -121,11 +121,12 @@ def _judged(memory: MemTier) -> dict[str, Any]:
         if isinstance(row.item, Entry) and row.item.session_id not in (BESIDE, VAULT)
     }
     connection = memory.store.index.connection()
+    verdicts = dict(connection.execute("SELECT item, verdict FROM verdicts"))
     rated = {item for (item,) in connection.execute("SELECT item FROM importance")}
     facts = {fact.id: fact.text for fact in memory.facts(include_superseded=True)}
     retracted = [RetractEvent.of(event) for event in memory.events(kinds=[RetractEvent.KIND])]
     return {
-        "verdicts": sorted((text, stored[i].state.gate or "") for i, text in texts.items()),
+        "verdicts": sorted((text, verdicts.get(i, "")) for i, text in texts.items()),
         "rated": sorted((text, i in rated) for i, text in texts.items()),
         "retracted": sorted(facts[i] for event in retracted for i in event.items),
     }

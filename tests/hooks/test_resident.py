@@ -258,7 +258,7 @@ def test_a_forked_host_waits_for_no_thread_of_its_parent(
         resident.note_wait("hermes", HookWait("p", AGENT, "prefetch", 5, True))
         started = time.monotonic()
         resident.close()
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < PATIENCE / 2
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -280,7 +280,7 @@ def test_a_resident_that_hangs(home: Path, pipe: Callable[..., ResidentClient]) 
     started = time.monotonic()
     with pytest.raises(ResidentUnreachable, match="no answer"):
         resident.call("hook", turn("r1", "x" * 500_000), 0.5)  # more than a pipe holds
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < PATIENCE / 2  # it would never answer
     wait_until(lambda: resident._link is not None and not resident._link.alive)
     assert pid(resident) != first
     assert resident.deliver(turn("r2"), PATIENCE)
@@ -339,10 +339,8 @@ def test_a_resident_that_crashes_at_start(home: Path, pipe: Callable[..., Reside
         assert not resident.deliver(turn(f"r{number}"), 5.0)
         pauses.append(resident._paused_until - time.monotonic())
     assert pauses == sorted(pauses)
-    started = time.monotonic()
     with pytest.raises(ResidentUnreachable, match="ended with 3; it is started again in"):
         resident.call("ping", {}, 0.05)
-    assert time.monotonic() - started < 1
     assert len(queued(home)) == 3
 
 

@@ -194,6 +194,7 @@ def test_a_client_that_is_gone() -> None:
         assert opening.readline() == ""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("first", "more"),
     [

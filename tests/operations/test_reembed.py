@@ -25,7 +25,7 @@ from memtier_plugin.providers.embedding import remote
 from memtier_plugin.storage.index.vector_coverage import VectorCoverage
 from tests.builders import write_config
 from tests.loopback import Loopback
-from tests.processes import wait_until
+from tests.processes import PATIENCE, wait_until
 from tests.proofs.checks import rotated_model
 
 jobs = import_module("memtier_plugin.daemon.jobs")
@@ -545,10 +545,11 @@ def test_the_scheduler_embeds(filled: Path, tmp_path: Path) -> None:
         try:
             wait_until(lambda: not state(memory).due)
         finally:
-            assert served.stop()
+            assert served.stop(PATIENCE)
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("daemons")
 def test_a_session_starts_the_daemon(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

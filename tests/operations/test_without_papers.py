@@ -13,10 +13,14 @@ import pytest
 
 from memtier_plugin import MemTier
 from memtier_plugin.core import hookspecs, plugins
+from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.events import payload_of, plugin_payload
 from memtier_plugin.core.records import decode_event
+from memtier_plugin.core.settings.keys import all_keys, plugin_sections
+from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.views.journal import describe_event
+from tests.builders import write_config
 from tests.loopback import Loopback
 
 LINES = (Path(__file__).parents[1] / "golden/ledger_lines.jsonl").read_bytes().splitlines()
@@ -30,9 +34,12 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in plugins.SHIPPED_PLUGINS:
         manager.register(import_module(name), name)
     monkeypatch.setattr(plugins, "_extensions", lambda: manager)
-    plugin_payload.cache_clear()
+    cached = plugin_payload, all_keys, plugin_sections
+    for function in cached:
+        function.cache_clear()
     yield
-    plugin_payload.cache_clear()
+    for function in cached:
+        function.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["attribute", "importance", "learn", "persona", "prioritise"])
@@ -45,12 +52,27 @@ def test_lines_of_a_missing_plugin_are_kept(kind: str) -> None:
 
 
 def test_settings_of_a_missing_plugin_are_named(home: Path) -> None:
-    """`status` says of each setting which package it needs."""
+    """`status` says of each setting which package it needs, whoever set it."""
+    write_config(home, {"people": {"profiles": True}, "consolidation": {"tools": True}})
     settings = {"attribution.proxy": "logprob", "ask.mode": "tools", "gate.mode": "tag"}
     with MemTier.open(home, "p", settings=settings) as memory:
         degraded = "\n".join(map(str, memory.status()["degraded"] + memory.status()["warnings"]))
-    for name in ("attribution.proxy", "ask.mode: tools", "gate.mode"):
-        assert f"{name} is on, but needs a package that is missing" in degraded
+    names = ("attribution.proxy (call)", "gate.mode (call)", "ask.mode: tools")
+    for name in names:
+        assert f"{name} needs a package that is missing: pip install memtier-papers" in degraded
+    for name in ("people", "consolidation.tools"):
+        assert f"{name} ({home / 'config.yaml'}:" in degraded
+
+
+def test_other_unknown_settings_are_refused(home: Path) -> None:
+    """A key or a value that was never there is an error, as with the package."""
+    with pytest.raises(SettingsError, match=r"unknown key 'gates\.mode'"):
+        load_settings(home, "p", None, {"gates.mode": "tag"})
+    with pytest.raises(SettingsError, match="expected one of jaccard, overlap"):
+        load_settings(home, "p", None, {"attribution.proxy": "cosine"})
+    env = {"MEMTIER_GATE__MODE": "tag"}
+    [unserved] = load_settings(home, "p", env=env).unserved
+    assert unserved == "gate.mode (environment MEMTIER_GATE__MODE)"
 
 
 @pytest.mark.parametrize("profile", ["paper", "rrf"])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +18,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.embedding.static import SHIPPED_MODEL, ShippedEmbedder
 from memtier_plugin.storage.index.items import embedding_texts
 from memtier_plugin.storage.ledger import jsonl
+from tests.processes import start_python
 
 PACKAGE = Path(memtier_plugin.__file__).parents[1]
 CHILD = Path(__file__).with_name("processes.py")
@@ -54,13 +53,7 @@ CONTENT = {
 
 def child(*arguments: object) -> subprocess.Popen[str]:
     """Start one of the processes of ``processes.py``; what it prints is read from it."""
-    path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
-        [sys.executable, str(CHILD), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    return start_python(CHILD, *map(str, arguments), stdout=subprocess.PIPE, text=True)
 
 
 def outputs(processes: Iterable[subprocess.Popen[str]]) -> list[str]:

@@ -34,7 +34,7 @@ def _records(folder: Path, kind: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "kills"),
-    [("append", 50), ("journal", 50), ("transaction", 50), ("reindex", 50), ("anywhere", 100)],
+    [("append", 20), ("journal", 20), ("transaction", 20), ("reindex", 20), ("anywhere", 40)],
 )
 def test_killed_writers(home: Path, point: str, kills: int) -> None:
     """After so many kills every acknowledged entry, credit and fact is there, and all is read."""

@@ -22,6 +22,7 @@ from memtier_plugin.storage import home_files
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.sqlite import NEW_INDEX
 from memtier_plugin.storage.ledger import jsonl, transaction
+from tests.processes import child_environment, fork_and_run
 from tests.proofs.checks import PACKAGE
 
 # Appends three lines to an episodic ledger and tells how each went.
@@ -52,14 +53,7 @@ def disarmed() -> Any:
 
 def child(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own, as somebody does who sets the variable."""
-    return subprocess.run(
-        [sys.executable, "-c", code, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return fork_and_run("-c", code, folder, env=child_environment(**environment))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.proofs.goldens import DIGESTS, STORES, digests, write_goldens
 EXPECTED: dict[str, Any] = json.loads(DIGESTS.read_text("utf-8"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("language", STORES)
 def test_blocks_and_facts_stay(language: str) -> None:
     """What is shown for 40 prompts and kept of 18 lines is what the digests were made of.

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,9 +23,9 @@ from memtier_plugin.facts.summaries.job import Summariser
 from memtier_plugin.lifecycle.purge import files
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
+from tests.processes import child_environment, fork_and_run, fork_python
 from tests.proofs.checks import (
     CHILD,
-    PACKAGE,
     assert_equal_to_rebuild,
     child,
     content,
@@ -160,10 +159,8 @@ def test_receipt(world: MemTier, home: Path, tmp_path: Path) -> None:
 
 def killed(home: Path, point: str) -> int:
     """Let a process purge until it dies at a point; return its exit code."""
-    path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, fault_injection.VARIABLE: point}
-    command = [sys.executable, str(CHILD), "purge", str(home), *PARTS]
-    return subprocess.run(command, env=environment, capture_output=True).returncode
+    environment = child_environment(**{fault_injection.VARIABLE: point})
+    return fork_and_run(CHILD, "purge", home, *PARTS, env=environment).returncode
 
 
 def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> None:
@@ -207,12 +204,8 @@ def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> Non
 
 def killed_from_outside(home: Path, after: float) -> bool:
     """Kill a process so long after its purge's plan is on the disk; tell whether it lived then."""
-    path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, str(CHILD), "purge", str(home), *PARTS]
     plan = home / "projects" / PROJECT / files.PLAN_FILE
-    with subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL
-    ) as process:
+    with fork_python(CHILD, "purge", home, *PARTS, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None and not plan.exists():
             time.sleep(0.001)
         time.sleep(after)

@@ -16,7 +16,7 @@ import pytest
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.paths import socket_path
-from tests.processes import fork_python, wait_until
+from tests.processes import start_python, wait_until
 from tests.proofs.checks import show
 
 SEED = int(os.environ.get("TEST_MEMTIER_SEED", "1"))
@@ -26,7 +26,7 @@ SCOPE = {"project": "p", "agent": "main"}
 
 def start(home: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a resident, and connect to its socket."""
-    resident = fork_python(
+    resident = start_python(
         *("-m", "memtier_plugin", "--home", str(home), "serve"), stdin=subprocess.PIPE
     )
     connection = socket.socket(socket.AF_UNIX)

@@ -15,7 +15,7 @@ from typing import Any
 import model2vec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
@@ -32,6 +32,7 @@ from memtier_plugin.providers.embedding.static import (
 from memtier_plugin.providers.embedding.token_cache import TokenCache
 from memtier_plugin.providers.embedding.vectors import quantise
 from memtier_plugin.text.languages import is_written_in
+from tests.builders import costly_examples
 from tests.processes import child_environment, run_python
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +100,7 @@ def test_same_whatever_the_batch(load: Callable[[], StaticEmbedder]) -> None:
 ODD = ["", "[CLS] [UNK] ##ing", "x" * 150, "a\tb\x0bc\x7fd\0", "\ud800 red", "U.S.A. don't", "İ ﬁ"]
 
 
+@settings(max_examples=costly_examples())
 @given(st.lists(st.text(st.characters(max_codepoint=127)) | st.text() | st.sampled_from(ODD)))
 def test_many_at_once(model: Embedder, texts: list[str]) -> None:
     """In bulk, where each word is looked up but once, vectors are the same to the bit."""

@@ -165,7 +165,7 @@ def test_a_query_that_fails(server: Loopback, fault: str) -> None:
     started = time.monotonic()
     with pytest.raises(EmbeddingUnavailable):
         encode_query(model, "where is the cat?", time.monotonic() + 1.0)
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < server.slow
     for _ in range(5):
         with pytest.raises(EmbeddingUnavailable):
             encode_query(model, "and the dog?", time.monotonic() + 1.0)

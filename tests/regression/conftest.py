@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -46,19 +46,24 @@ def use(memory: MemTier, number: int, ok: bool = True) -> None:
     memory.end_run(messages, session_id=session, run_id=run)
 
 
+def tell(memory: MemTier, numbers: Iterable[int]) -> None:
+    """Record a sentence of each number, in twelve sessions of three months."""
+    for number in numbers:
+        does, first, second, third = words_of(number)
+        text = f"We {does} the {first} near the {second} and then saw a {third}."
+        memory.record(
+            [user_message(text)],
+            session_id=f"s{number % 12}",
+            observed_at=NOW - timedelta(days=number * 31 % 90),
+        )
+
+
 @pytest.fixture(scope="session")
 def past_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the home of a project with 120 sentences, and 40 runs that used them."""
+    """Return the home of a project with 30 sentences, and 24 runs that used them."""
     home = tmp_path_factory.mktemp("past") / "home"
     with MemTier.open(home, "p", settings=NO_VECTORS, clock=lambda: NOW) as memory:
-        for number in range(60):
-            does, first, second, third = words_of(number)
-            text = f"We {does} the {first} near the {second} and then saw a {third}."
-            memory.record(
-                [user_message(text)],
-                session_id=f"s{number % 12}",
-                observed_at=NOW - timedelta(days=number * 31 % 90),
-            )
+        tell(memory, range(30))
         for number in range(24):
             use(memory, number, ok=number % 4 > 0)
     return home

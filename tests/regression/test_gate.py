@@ -20,7 +20,7 @@ from memtier_plugin.memory import MemTier as Memory
 from tests.loopback import Loopback
 from tests.processes import run_memtier
 from tests.proofs.checks import rotated_model
-from tests.regression.conftest import NO_VECTORS, NOW, Opened, use
+from tests.regression.conftest import NO_VECTORS, NOW, Opened, tell, use
 
 
 def with_weights(settings: Settings, **weights: float) -> Settings:
@@ -258,6 +258,7 @@ def test_a_worse_embedding_model_keeps_the_vectors_of_the_one_before(
     by_meaning |= {f"retrieval.weights.{name}": 0.0 for name in ("previous", "session_words")}
     by_meaning["retrieval.k"] = 1  # so that the first line alone counts
     with opened(**{**by_meaning, "embedding.model": "default"}) as memory:
+        tell(memory, range(30, 60))  # among few lines the first is the right one by chance
         memory.catch_up()
         assert memory.reembedding.run().left == 0
         memory.regression.remember()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -23,9 +25,10 @@ DIARY = {
 }
 
 
-@pytest.fixture
-def memory(home: Path) -> MemTier:
-    """A diary of a line a day, and forty lines of other years."""
+@pytest.fixture(scope="module")
+def diary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the home of a diary of a line a day, and forty lines of other years."""
+    home = tmp_path_factory.mktemp("diary") / "home"
     memory = MemTier.open(home, "p")
     for number, (day, words) in enumerate(DIARY.items()):
         at = datetime.fromisoformat(f"{day}T09:00+00:00")
@@ -34,7 +37,16 @@ def memory(home: Path) -> MemTier:
         at = NOW - timedelta(days=400 + 5 * number)
         text = f"Wrote page {number} of the report."
         memory.record([user_message(text)], session_id=f"o{number}", observed_at=at)
-    return memory
+    memory.close()
+    return home
+
+
+@pytest.fixture
+def memory(diary: Path, home: Path) -> Iterator[MemTier]:
+    """Open a copy of the diary."""
+    shutil.copytree(diary, home)
+    with MemTier.open(home, "p") as memory:
+        yield memory
 
 
 @pytest.mark.sampled(3)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.records import JournalEvent, Source
 from memtier_plugin.memory import MemTier
+from memtier_plugin.storage import project_index, sessions, store
 from memtier_plugin.storage.index import writer
 from memtier_plugin.storage.index.connection import MIGRATIONS, Index, connect
 from memtier_plugin.storage.index.sqlite import APPLICATION_ID
@@ -206,16 +207,18 @@ def test_long_files_are_read_to_their_end(home: Path, monkeypatch: pytest.Monkey
         assert content(memory.store.index.connection()) == rows
 
 
-def test_bounded_catch_up_is_labelled(home: Path) -> None:
+def test_bounded_catch_up_is_labelled(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recall reads a bounded part of what is new, says so, and the next one goes on."""
     with MemTier.open(home) as memory:
         say(memory, "the first fox")
         line = written(memory).read_bytes()
         with written(memory).open("ab") as file:
-            for number in range(400):
-                new = line.replace(b'"id": "01', b'"id": "%02d' % (number % 90 + 10))
+            for number in range(80):
+                new = line.replace(b'"id": "01', b'"id": "%02d' % (number + 10))
                 new = new.replace(b"first", b"%d " % number + b"." * 4000)
                 file.write(new.replace(b'"run_id": "', b'"run_id": "%d' % number))
+        for module in (project_index, sessions, store):
+            monkeypatch.setattr(module, "REFRESH_BYTES", 100_000)
         first = memory.recall("fox")
         assert first.label == "degraded: index behind"
         while (recall := memory.recall("fox")).label != "hybrid":

@@ -65,7 +65,7 @@ def test_a_long_run_keeps_its_beginning(home: Path) -> None:
 def test_a_full_project_refuses_and_says_so(home: Path, name: str) -> None:
     """From four fifths on `status` warns; at the limit nothing is recorded, and recall goes on."""
     with MemTier.open(home, settings={"retrieval.k": 3}) as memory:
-        say(memory, "the fox sleeps", *["a" * 200_000] * 2, run="r")
+        say(memory, "the fox sleeps", *["a" * 20_000] * 2, run="r")
         index = memory.store.index.path
     usage = protocol.measure_usage(memory.folder, index, datetime.now(UTC))
     used = (usage.today if name == "day_mb" else usage.total) / protocol.MB
@@ -79,9 +79,9 @@ def test_a_full_project_refuses_and_says_so(home: Path, name: str) -> None:
     assert any("nothing more is recorded" in line for line in status(used * 0.9)["degraded"])
     with MemTier.open(home, settings={f"limits.{name}": used * 1.01}) as memory:
         with pytest.raises(LimitReached, match=rf"limits\.{name}"):
-            say(memory, "b" * 600_000)
+            say(memory, "b" * 60_000)
         assert memory.recall("fox").hits
-        assert say(memory, "the fox sleeps", *["a" * 200_000] * 2, run="r") == []  # nothing is new
+        assert say(memory, "the fox sleeps", *["a" * 20_000] * 2, run="r") == []  # nothing is new
         assert any("owl" not in e.content for e in memory.entries())
 
 

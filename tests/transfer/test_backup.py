@@ -24,7 +24,7 @@ from memtier_plugin.storage import home_files
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.transfer import archive as archives
 from memtier_plugin.transfer.archive import restore_backup, verify_backup, write_backup
-from tests.processes import child_environment, run_memtier, start_python
+from tests.processes import child_environment, fork_python, run_memtier
 from tests.proofs.checks import ask, content, unequal
 
 NOW = datetime(2026, 3, 14, 9, tzinfo=UTC)
@@ -324,7 +324,7 @@ def test_no_archive_of_a_killed_backup_is_unknown(tmp_path: Path, point: str) ->
     memory = filled(home)
     environment = child_environment(**{fault_injection.VARIABLE: point})
     arguments = ("-c", KILLED_BACKUP, memory.folder, outside / "all.tar.gz")
-    assert start_python(*arguments, env=environment).wait() == -signal.SIGKILL
+    assert fork_python(*arguments, env=environment).wait() == -signal.SIGKILL
     written = [path.name for path in outside.iterdir()]
     assert written, "the backup was killed before it wrote anything"
     receipt = memory.purge("The tide gauge 3 hangs")
@@ -340,7 +340,7 @@ def test_the_next_backup_clears_what_a_killed_one_left(tmp_path: Path) -> None:
     memory = filled(tmp_path / "home")
     outside = tmp_path / "archives"
     outside.mkdir()
-    dead = start_python("-c", "")
+    dead = fork_python("-c", "")
     dead.wait()
     stale = outside / f".old.tar.gz.{dead.pid}.part"
     running = outside / f".now.tar.gz.{os.getpid()}.part"

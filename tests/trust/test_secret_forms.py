@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import cast
 
@@ -137,10 +138,10 @@ def test_no_form_reaches_the_disk(tmp_path: Path) -> None:
     home = tmp_path / "home"
     forms = [form for form in secret_forms(7) if form.group != "access"]
     with MemTier.open(home, "p", "host.main") as memory:
-        roles = ("user", "assistant", "tool")
-        messages = [{"role": role, "content": form.text} for form in forms for role in roles]
+        roles = cycle(("user", "assistant", "tool"))
+        messages = [{"role": next(roles), "content": form.text} for form in forms]
         memory.end_run(messages, session_id="s", run_id="r")
-        for form in forms[::8]:
+        for form in forms[::16]:
             memory.recall(form.text, session_id="s", run_id="r2", purpose="inject")
         memory.remember(forms[-1].text)
     disk = on_disk(home)
@@ -233,9 +234,9 @@ def test_names_without_a_gap_cost_no_square(unit: str) -> None:
     """The run that many names stand in is read once: eight times the text takes no 64 times."""
     cost = {
         chars: min(milliseconds(unit * (chars // len(unit))) for _ in range(times))
-        for chars, times in ((10_000, 3), (80_000, 2))
+        for chars, times in ((5_000, 3), (40_000, 2))
     }
-    assert cost[80_000] < 3 * cost[10_000]  # for each 10 kB
+    assert cost[40_000] < 3 * cost[5_000]  # for each 10 kB
 
 
 def test_a_word_repeated_is_no_seed_phrase() -> None:

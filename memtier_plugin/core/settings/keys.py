@@ -9,10 +9,23 @@ from functools import cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qs, urlsplit
 
-from memtier_plugin.core.settings.schema import NOWHERE, Settings, Within
+from memtier_plugin.core.settings.schema import NO_KEYS, NOWHERE, Settings, Within
+from memtier_plugin.core.structs import Record
 
 KeyPath = tuple[str, ...]
 USER_NAMED_SECTIONS: Final = ("agents", "endpoints", "prices")  # sections of the user's own names
+
+
+# Sections, keys and values that files of earlier versions hold, by the package that knows them now.
+_ELSEWHERE: Final[Mapping[str, frozenset[str]]] = {
+    "memtier-papers": frozenset(
+        {
+            *("ask.hypothetical", "ask.planner", "attribution.model", "attribution.proxy: logprob"),
+            *("causes", "consolidation.second_look", "consolidation.tools", "gate", "paper"),
+            *("people", "priority", "rerank", "rrf"),
+        }
+    )
+}
 
 
 class Key(NamedTuple):
@@ -21,6 +34,14 @@ class Key(NamedTuple):
     kind: Any
     default: Any = None
     limits: Within | Literal["url", "server"] = Within(-math.inf, math.inf)
+
+    def takes(self, value: Any) -> bool:
+        """Return whether a value is one that the key accepts."""
+        try:
+            self.accept(value)
+        except ValueError:
+            return False
+        return True
 
     def accept(self, value: Any) -> Any:
         """Return the value as its section holds it.
@@ -81,6 +102,8 @@ def _is_server(value: Any) -> bool:
 def _declared(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
     hints = get_type_hints(section, include_extras=True)
     for f in fields(section):
+        if section is Settings and f.name in NO_KEYS:
+            continue
         hint, here = hints[f.name], (*path, f.name)
         if is_dataclass(hint):
             yield from _declared(hint, here)
@@ -98,7 +121,29 @@ def all_keys() -> dict[KeyPath, Key]:
     Two are no `Settings`: ``project`` chooses them, ``workspaces`` says which folder may.
     """
     choosing = {("project",): Key(str), ("workspaces", "*"): Key(str)}
-    return dict(_declared(Settings, ())) | choosing
+    keys = dict(_declared(Settings, ())) | choosing
+    for section, path in plugin_sections():
+        keys |= dict(_declared(section, path))
+    return keys
+
+
+@cache
+def plugin_sections() -> tuple[tuple[type[Record], KeyPath], ...]:
+    """Return the sections that plugins declare, each with its path."""
+    from memtier_plugin.core import plugins  # it needs the settings
+
+    declared = plugins.find_settings()
+    return tuple((section, tuple(path.split("."))) for section, path in declared.items())
+
+
+def missing_package(path: KeyPath, value: Any = None) -> str | None:
+    """Return the package that is missing and knows a key, or a value of it that ours does not."""
+    names = {".".join(path[:depth]) for depth in range(1, len(path) + 1)}
+    known = {".".join(key[:depth]) for key in all_keys() for depth in range(1, len(key) + 1)}
+    wanted = {name for name in names if name not in known}
+    if isinstance(value, str):
+        wanted.add(f"{'.'.join(path)}: {value}")
+    return next((package for package, keys in _ELSEWHERE.items() if wanted & keys), None)
 
 
 def key_pattern(path: KeyPath) -> KeyPath:

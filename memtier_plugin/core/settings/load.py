@@ -19,8 +19,22 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
-from memtier_plugin.core.settings.keys import USER_NAMED_SECTIONS, KeyPath, all_keys, key_pattern
-from memtier_plugin.core.settings.schema import AgentRights, Endpoint, ModelPrice, Settings, Within
+from memtier_plugin.core.settings.keys import (
+    USER_NAMED_SECTIONS,
+    KeyPath,
+    all_keys,
+    key_pattern,
+    missing_package,
+    plugin_sections,
+)
+from memtier_plugin.core.settings.schema import (
+    NO_KEYS,
+    AgentRights,
+    Endpoint,
+    ModelPrice,
+    Settings,
+    Within,
+)
 from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text
 
 if TYPE_CHECKING:
@@ -46,6 +60,7 @@ _NOT_KEYS: Final = frozenset(
         *fault_injection.VARIABLES,
     }
 )
+_UNSERVED: Final = "unserved"  # heads the paths of keys that need a package
 _WORKSPACE_KEYS: Final = (
     ("project",),
     ("language",),
@@ -75,7 +90,11 @@ def load_settings(
         SettingsError: naming the file and line, the key and the remedy.
         UnsafePath: a file in the home is a symlink or not the user's.
     """
-    return _fill_section(Settings(), _merge_layers(home, project, workspace, overrides, env), ())
+    layer = _merge_layers(home, project, workspace, overrides, env)
+    unserved = tuple(f"{path[1]} ({s.source})" for path, s in layer.items() if path[0] == _UNSERVED)
+    filled = [_fill_section(kind(), layer, path) for kind, path in plugin_sections()]
+    chosen = {type(section): section for section in filled if section != type(section)()}
+    return replace(_fill_section(Settings(), layer, ()), plugins=chosen, unserved=unserved)
 
 
 def setting_sources(
@@ -87,12 +106,15 @@ def setting_sources(
 ) -> dict[str, SourcedValue]:
     """Return every dotted key with its value and the place that set it."""
     merged = _merge_layers(home, project, workspace, overrides, env)
-    return {".".join(path): sourced for path, sourced in merged.items()}
+    return {".".join(path): s for path, s in merged.items() if path[0] != _UNSERVED}
 
 
 def flatten_settings(settings: Settings) -> dict[str, Any]:
     """Return every value by its dotted key; `load_settings` takes them back as overrides."""
-    return {".".join(path): value for path, value in _leaves(settings, ())}
+    values = {".".join(path): value for path, value in _leaves(settings, ())}
+    for section, path in plugin_sections():
+        values |= {".".join(key): value for key, value in _leaves(settings.of(section), path)}
+    return values
 
 
 def resolve_project(home: Path, workspace: Path | None) -> str:
@@ -161,6 +183,8 @@ def _is_section(path: KeyPath, source: str) -> bool:
         return False
     if any(key[: len(pattern)] == pattern for key in keys):
         return True
+    if missing_package(path):
+        return False
     name = ".".join(path)[:80]
     names = [".".join(key) for key in keys]
     same_end = [".".join(key) for key in keys if key[-1] == path[-1]]
@@ -172,9 +196,9 @@ def _hint(name: str, names: Iterable[str], best: list[str] | None = None) -> str
     return f"did you mean {near[0]!r}?" if near else "`memtier config show` lists the keys"
 
 
-def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> SourcedValue:
-    """Check one value against what its key takes and what its source may set."""
-    name, key = ".".join(path), all_keys()[key_pattern(path)]
+def _set(layer: _Layer, path: KeyPath, value: Any, source: str, kind: _Kind) -> None:
+    """Add a value to a layer, after checks of what its key takes and what its source may set."""
+    name, key = ".".join(path), all_keys().get(key_pattern(path))
     if kind == "workspace":
         # It comes with somebody's repository: it must not redirect, reveal or switch off.
         if not any(path[: len(allowed)] == allowed for allowed in _WORKSPACE_KEYS):
@@ -184,7 +208,7 @@ def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> SourcedValue:
                 "set it in the home's config.yaml or project.yaml"
             )
         if path[:2] == ("retrieval", "weights"):
-            key = key._replace(limits=_WORKSPACE_WEIGHTS)
+            key = key and key._replace(limits=_WORKSPACE_WEIGHTS)
     elif path[0] == "project" or (path[0] == "workspaces" and kind != "user"):
         file = "a workspace's .memtier.yaml" if path[0] == "project" else "the home's config.yaml"
         raise SettingsError(f"{source}: {name!r} can be set only in {file}")
@@ -195,8 +219,12 @@ def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> SourcedValue:
         raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
     if isinstance(value, str):  # any other may be large beyond reading: aliases of aliases
         value = _RENAMED.get((name, value), value)
+    if (key is None or not key.takes(value)) and missing_package(path, value):
+        layer[_UNSERVED, name] = SourcedValue(value, source)
+        return
+    assert key  # `_is_section` has refused a key that nobody knows
     try:
-        return SourcedValue(key.accept(value), source)
+        layer[path] = SourcedValue(key.accept(value), source)
     except ValueError as error:
         raise SettingsError(f"{source}: {name} is {_shorten(value)}; {error}") from None
 
@@ -260,7 +288,7 @@ def _file_layer(file: YamlFile, kind: _Kind) -> _Layer:
             if _is_section(here, source):
                 walk(child, here)
             else:
-                layer[here] = _set(here, file.value(child), source, kind)
+                _set(layer, here, file.value(child), source, kind)
 
     walk(file.root, ())
     return layer
@@ -288,13 +316,14 @@ def _environment_layer(env: Mapping[str, str]) -> _Layer:
     for name, text in sorted(env.items()):
         if not name.startswith("MEMTIER_") or name in _NOT_KEYS:
             continue
-        if name not in names:
+        path = names.get(name) or tuple(name.removeprefix("MEMTIER_").lower().split("__"))
+        if name not in names and not missing_package(path):
             raise SettingsError(f"environment {name}: unknown key; {_hint(name[:80], names)}")
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
             value = text
-        layer[names[name]] = _set(names[name], value, f"environment {name}", "environment")
+        _set(layer, path, value, f"environment {name}", "environment")
     return layer
 
 
@@ -303,7 +332,7 @@ def _call_layer(overrides: Mapping[str, Any], prefix: KeyPath) -> _Layer:
     for name, value in overrides.items():
         here = (*prefix, *_split(str(name), prefix))
         if not _is_section(here, "call"):
-            layer[here] = _set(here, value, "call", "call")
+            _set(layer, here, value, "call", "call")
         elif isinstance(value, Mapping):
             layer |= _call_layer(value, here)
         else:
@@ -355,6 +384,8 @@ def _named(section: str, layer: _Layer, path: KeyPath) -> AgentRights | Endpoint
 def _leaves(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     names = section if isinstance(section, Mapping) else [f.name for f in fields(section)]
     for name in names:
+        if not path and name in NO_KEYS:
+            continue
         value = section[name] if isinstance(section, Mapping) else getattr(section, name)
         if is_dataclass(value) or isinstance(value, Mapping):
             yield from _leaves(value, (*path, name))

@@ -6,11 +6,13 @@ This is the only list of keys; `keys.py` reads it, and `load.py` checks configur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, NamedTuple
+from dataclasses import replace
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar, cast
 
 from memtier_plugin.core.results import Depth, FloorLevel
 from memtier_plugin.core.structs import Record
 
+Section = TypeVar("Section", bound=Record)
 Language = Literal[
     "none", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto",
     "estonian", "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish",
@@ -19,6 +21,9 @@ Language = Literal[
 ]  # fmt: skip
 NOWHERE: Final = "none"  # placeholder: no server configured
 ENDPOINT_PREFIX: Final = "endpoint:"  # of a model's name: "endpoint:NAME/MODEL"
+
+
+NO_KEYS: Final = ("plugins", "unserved")  # fields of `Settings` that nobody sets
 
 
 class Within(NamedTuple):
@@ -110,61 +115,11 @@ class Embedding(Record, frozen=True, kw_only=True):
         return self.model.startswith(ENDPOINT_PREFIX)
 
 
-class PaperWeights(Record, frozen=True, kw_only=True):
-    """The weights of the published score (MemTier eq. 2)."""
-
-    semantic: Annotated[float, Within(0, 100)] = 0.0
-    bm25: Annotated[float, Within(0, 100)] = 0.35
-    decay: Annotated[float, Within(0, 100)] = 0.25
-    cw: Annotated[float, Within(0, 100)] = 0.25
-    tier: Annotated[float, Within(0, 100)] = 0.15
-
-
-class Paper(Record, frozen=True, kw_only=True):
-    """The `paper` profile's own size, variants and weights."""
-
-    k: Annotated[int, Within(1, 1000)] = 4
-    token_budget: Annotated[int, Within(16, 100_000)] = 300
-    scope: Literal["sessions", "none"] = "sessions"
-    stage_one: Literal["bm25", "dense", "rrf"] = "bm25"
-    normalise: Literal["raw", "log1p", "minmax", "zscore"] = "raw"
-    weights: PaperWeights = PaperWeights()
-
-
-class Rrf(Record, frozen=True, kw_only=True):
-    """The `rrf` profile's own size, and its salience guard (True Memory, stages 8 and 9)."""
-
-    k: Annotated[int, Within(1, 1000)] = 10
-    token_budget: Annotated[int, Within(16, 100_000)] = 600
-    guard: bool = True
-
-
-class Rerank(Record, frozen=True, kw_only=True):
-    """The model that reads the query and what was found together."""
-
-    model: str = "none"
-
-    @property
-    def is_on(self) -> bool:
-        """Whether a model is configured."""
-        return self.model != "none"
-
-
 class Attribution(Record, frozen=True, kw_only=True):
     """Sharing of a run's reward among the injected items (MemTier, section 3.3, eq. 1)."""
 
     alpha: Annotated[float, Within(0, 1)] = 0.1
-    proxy: Literal["jaccard", "overlap", "logprob"] = "jaccard"
-    model: str = "none"
-
-
-class Causes(Record, frozen=True, kw_only=True):
-    """Lines that are left out by chance, to measure what they do, and what follows from it."""
-
-    withhold: Annotated[float, Within(0, 0.5)] = 0.0
-    weigh: bool = False
-    propose: bool = False
-    retire_after: Annotated[int, Within(5, 100_000)] = 30
+    proxy: Literal["jaccard", "overlap"] = "jaccard"
 
 
 class Trust(Record, frozen=True, kw_only=True):
@@ -233,8 +188,6 @@ class Consolidation(Record, frozen=True, kw_only=True):
     session_cap: Annotated[int, Within(1, 100_000)] = 40
     probes: Annotated[int, Within(0, 1_000)] = 24
     model: str = "none"
-    second_look: bool = False
-    tools: bool = False
     batch_tokens: Annotated[int, Within(100, 1_000_000)] = 4000
     max_calls_per_day: Annotated[int, Within(0, 1_000_000)] = 200
     max_tokens_per_day: Annotated[int, Within(0, 1_000_000_000)] = 2_000_000
@@ -256,33 +209,6 @@ class Summaries(Record, frozen=True, kw_only=True):
     long: bool = False
     idle_hours: Annotated[float, Within(0.01, 8_760)] = 6.0
     working: bool = True
-
-
-class Priority(Record, frozen=True, kw_only=True):
-    """The rating of entries, and the sizes of the tiers that follow from it (HMO)."""
-
-    enabled: bool = False
-    model: str = "none"
-    sessions: Annotated[int, Within(0, 100)] = 3
-    cache: Annotated[int, Within(0, 1_000)] = 20
-    buffer: Annotated[int, Within(0, 10_000)] = 200
-    drift: Annotated[float, Within(0, 2)] = 0.15
-    importance_share: Annotated[float, Within(0, 1)] = 0.5
-
-
-class PeopleSettings(Record, frozen=True, kw_only=True):
-    """Whether profiles of people are written, and recalled by questions about somebody."""
-
-    profiles: bool = False
-
-
-GateMode = Literal["off", "tag", "index"]
-
-
-class Gate(Record, frozen=True, kw_only=True):
-    """Whether the encoding gate judges entries, and leaves those it rejects out of the index."""
-
-    mode: GateMode = "off"
 
 
 class RegressionSettings(Record, frozen=True, kw_only=True):
@@ -322,11 +248,9 @@ class Ask(Record, frozen=True, kw_only=True):
 
     model: str = "none"
     mode: Literal["pages", "tools"] = "pages"
-    planner: str = "model"
     rounds: Annotated[int, Within(1, 10)] = 3
     pages: Annotated[int, Within(1, 100)] = 5
     write_back: bool = True
-    hypothetical: bool = False
 
 
 class ModelPrice(Record, frozen=True, kw_only=True):
@@ -370,16 +294,16 @@ class Endpoint(Record, frozen=True, kw_only=True):
 
 
 class Settings(Record, frozen=True, kw_only=True):
-    """All settings, with MemTier's defaults."""
+    """All settings, with MemTier's defaults.
+
+    ``plugins`` are the sections of installed plugins, ``unserved`` the keys that were set and need
+    a package that is not installed, each with the place that set it.
+    """
 
     language: Language = "english"
     retrieval: Retrieval = Retrieval()
     embedding: Embedding = Embedding()
-    paper: Paper = Paper()
-    rrf: Rrf = Rrf()
-    rerank: Rerank = Rerank()
     attribution: Attribution = Attribution()
-    causes: Causes = Causes()
     trust: Trust = Trust()
     ledger: Ledger = Ledger()
     journal: Journal = Journal()
@@ -390,9 +314,6 @@ class Settings(Record, frozen=True, kw_only=True):
     consolidation: Consolidation = Consolidation()
     host_model: HostModel = HostModel()
     summaries: Summaries = Summaries()
-    priority: Priority = Priority()
-    people: PeopleSettings = PeopleSettings()
-    gate: Gate = Gate()
     regression: RegressionSettings = RegressionSettings()
     facts: Facts = Facts()
     ask: Ask = Ask()
@@ -401,3 +322,13 @@ class Settings(Record, frozen=True, kw_only=True):
     agents: Mapping[str, AgentRights] = {}
     endpoints: Mapping[str, Endpoint] = {}
     prices: Mapping[str, ModelPrice] = {}
+    plugins: Mapping[type[Record], Record] = {}
+    unserved: tuple[str, ...] = ()
+
+    def of(self, section: type[Section]) -> Section:
+        """Return a section that a plugin declares, with its defaults where nothing was set."""
+        return cast("Section", self.plugins.get(section)) or section()
+
+    def having(self, section: Record) -> Settings:
+        """Return the settings with another section of a plugin."""
+        return replace(self, plugins={**self.plugins, type(section): section})

@@ -180,6 +180,16 @@ def m007_times(connection: apsw.Connection) -> None:
     connection.execute("CREATE INDEX items_time ON items(scope, observed) WHERE indexed")
 
 
+def m008_words_only(connection: apsw.Connection) -> None:
+    """Keep of an item only whether it is found by its words alone; plugins know why."""
+    for statement in (
+        "ALTER TABLE states ADD COLUMN words_only INTEGER NOT NULL DEFAULT 0",
+        "UPDATE states SET words_only = gate IS 'left_out'",
+        "ALTER TABLE states DROP COLUMN gate",
+    ):
+        connection.execute(statement)
+
+
 _LOST: Final = ("no such table", "no such column")  # what a statement of ours needs
 
 MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
@@ -190,6 +200,7 @@ MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
     m005_priorities,
     m006_gate,
     m007_times,
+    m008_words_only,
 )
 
 

@@ -277,20 +277,6 @@ class ItemReader(RecordReader):
         """Return the current state of each of these items."""
         return read_states(self._db, ids)
 
-    def gate_backlog(self, verdicts: Collection[str], limit: int) -> list[tuple[str, str]]:
-        """Return the oldest entries with one of these verdicts of the gate, or none ("").
-
-        Only what a user or an assistant said is judged.
-        """
-        rows = self._db.execute(
-            """SELECT items.id, coalesce(gate, '') FROM items LEFT JOIN states ON item = items.id
-               WHERE tier = 'episodic' AND indexed AND role IN ('user', 'assistant')
-                 AND coalesce(gate, '') IN (SELECT value FROM json_each(?))
-               ORDER BY observed, items.id LIMIT ?""",
-            (json.dumps(list(verdicts)), limit),
-        )
-        return [(str(identity), str(verdict)) for identity, verdict in rows]
-
     def sources(self, fact: str) -> list[Source]:
         """Return a fact's sources, its own first, then those of later promotions."""
         rows = self._db.execute(

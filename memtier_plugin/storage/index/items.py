@@ -25,8 +25,7 @@ from memtier_plugin.core.records import (
 )
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.providers.embedding.vectors import quantise
-from memtier_plugin.storage.index.event_tables import IndexSources, PluginTables
-from memtier_plugin.storage.index.postings import IndexedText, Postings
+from memtier_plugin.storage.index.postings import IndexedText, IndexSources, PluginTables, Postings
 from memtier_plugin.storage.index.records import Stored, read_states, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
 from memtier_plugin.storage.ledger.jsonl import LedgerLine
@@ -349,7 +348,7 @@ class IndexItems:
                     state.reviewed,
                     state.reverted,
                     state.private,
-                    state.gate,
+                    state.words_only,
                 ),
             )
         return (state.withdrawn, state.private) != (before.withdrawn, before.private)
@@ -360,11 +359,12 @@ class IndexItems:
             (identity,),
         ).fetchall():
             show = state.is_retrievable(bool(retrievable))
-            if tier == "episodic" and (state.gate == "left_out") != bool(words_only):
+            if tier == "episodic" and state.words_only != bool(words_only):
                 self.set_indexed(int(row), False, batch)
                 indexed = False
-                change = (state.gate == "left_out", row)
-                self._db.execute("UPDATE items SET words_only = ? WHERE row = ?", change)
+                self._db.execute(
+                    "UPDATE items SET words_only = ? WHERE row = ?", (state.words_only, row)
+                )
             if state.private and tier == "episodic" and self._make_private(int(row), batch):
                 indexed = False
             if show and tier != "episodic":
@@ -482,8 +482,8 @@ def embedding_texts(item: Entry | Fact) -> tuple[str, ...]:
 
 
 def pieces_to_embed(stored: Stored) -> tuple[str, ...]:
-    """Return the same of a stored item; none where the gate left it out."""
-    return () if stored.state.gate == "left_out" else embedding_texts(stored.item)
+    """Return the same of a stored item; none where it is found by its words alone."""
+    return () if stored.state.words_only else embedding_texts(stored.item)
 
 
 def embed_texts(embedder: Embedder, texts: Mapping[int, Sequence[str]]) -> dict[int, list[bytes]]:

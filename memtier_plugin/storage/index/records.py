@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ from memtier_plugin.core.records import (
     decode_event,
     decode_fact,
 )
-from memtier_plugin.core.structs import parse_json
+from memtier_plugin.core.structs import parse_json, replace_fields
 from memtier_plugin.storage.state import State, is_offer, settle_offers
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class RecordReader:
         stored, untouched = {}, State()
         for row, tier, data, owner, path, line, *state in self._db.execute(
             f"""SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
-                       superseded_by, valid_to, reviewed, reverted, private, gate
+                       superseded_by, valid_to, reviewed, reverted, private, states.words_only
                 FROM items JOIN files ON files.id = file LEFT JOIN states ON item = items.id
                 WHERE {condition} ORDER BY row""",  # noqa: S608
             (values,),
@@ -76,7 +76,9 @@ class RecordReader:
                 decode = _kept_entry if len(data) <= _KEPT_BYTES else decode_entry
                 item = decode(data, owner=owner)
                 if (item.promoted, item.cognitive_weight) != (current.promoted, current.weight):
-                    item = replace(item, promoted=current.promoted, cognitive_weight=current.weight)
+                    item = replace_fields(
+                        item, promoted=current.promoted, cognitive_weight=current.weight
+                    )
             else:
                 item = decode_fact(data, tier=tier)
             stored[int(row)] = Stored(item, int(row), str(path), int(line), current)
@@ -123,7 +125,7 @@ def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
     keys = to_utf8_all(ids)
     rows = connection.execute(
         """SELECT item, weight, promoted, forgotten, superseded_by, valid_to, reviewed, reverted,
-                  private, gate
+                  private, words_only
            FROM states WHERE item IN (SELECT value FROM json_each(?))""",
         (json.dumps(keys),),
     )
@@ -132,7 +134,7 @@ def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
 
 
 def _state(row: Sequence[Any]) -> State:
-    weight, promoted, forgotten, by, until, reviewed, reverted, private, gate = row
+    weight, promoted, forgotten, by, until, reviewed, reverted, private, words_only = row
     return State(
         float(weight),
         bool(promoted),
@@ -142,7 +144,7 @@ def _state(row: Sequence[Any]) -> State:
         reviewed,
         bool(reverted),
         bool(private),
-        gate,
+        bool(words_only),
     )
 
 

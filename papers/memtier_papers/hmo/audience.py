@@ -20,6 +20,7 @@ from memtier_papers.hmo.headers import priority_of
 from memtier_papers.hmo.importance import rate_by_rules
 from memtier_papers.hmo.persona import OwnWords, Persona, build_persona, persona_of
 from memtier_papers.hmo.rater import ChatRater
+from memtier_papers.hmo.settings import Priority
 from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core.errors import (
     CapReached,
@@ -108,7 +109,7 @@ class AudiencePass:
         self._sender = sender
         self._work = work
         self._known = known
-        self._settings = actor.store.settings.priority
+        self._settings = actor.store.settings.of(Priority)
 
     def run(self, due: Due) -> list[JournalEvent]:
         """Return the events of what changed."""

@@ -16,6 +16,7 @@ from typing import Final
 from memtier_papers.hmo.audience import AudiencePass, Due, KnownPersona, Pass, PriorityReport
 from memtier_papers.hmo.events import PersonaEvent, PrioritiseEvent
 from memtier_papers.hmo.persona import OwnWords
+from memtier_papers.hmo.settings import Priority
 from memtier_papers.hmo.tables import PriorityReader
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import new_id
@@ -44,7 +45,7 @@ class Prioritiser:
             LedgerError: another process does the same, or nothing could be written.
             IndexProblem: the index cannot be read.
         """
-        if self._store.paused or not self._store.settings.priority.enabled:
+        if self._store.paused or not self._store.settings.of(Priority).enabled:
             return PriorityReport()
         work = Pass(new_id(), self._actor.clock(), self._own_words)
         with self._store.exclusive("priority", 0.0), self._store.session():

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from memtier_papers.hmo.settings import Priority
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import IndexTables, JobSpec, hookimpl
 from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.structs import Record
 
 if TYPE_CHECKING:
     from memtier_papers.hmo.job import Prioritiser
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
     from memtier_plugin.retrieval.search import Ranker
 
 _log = logging.getLogger("memtier")
+
+
+@hookimpl
+def memtier_settings() -> Mapping[type[Record], str]:
+    """Return the settings of priorities."""
+    return {Priority: "priority"}
 
 
 @hookimpl
@@ -46,7 +54,7 @@ def memtier_explain(
 
     priorities = reader.plugin_tables(PriorityReader)
     sender = RecallEvent.of(recall).sender or ""
-    share = settings.priority.importance_share
+    share = settings.of(Priority).importance_share
     return {
         "priorities": describe_priorities(priorities, [*items], recall.agent_id, sender, now, share)
     }
@@ -73,7 +81,7 @@ def memtier_status(
     recalls: Sequence[JournalEvent], reader: Any, settings: Settings
 ) -> Mapping[str, Any]:
     """Return how many entries were rated, and how many are in cache and buffer."""
-    if not settings.priority.enabled:
+    if not settings.of(Priority).enabled:
         return {}
     from memtier_papers.hmo.tables import PriorityReader
 
@@ -89,9 +97,9 @@ def prioritiser_of(memory: MemTier) -> Prioritiser:
 
 
 def _group_of(settings: Settings) -> str | None:
-    if not settings.priority.enabled:
+    if not settings.of(Priority).enabled:
         return None
-    return "local" if settings.priority.model == "none" else "endpoint"
+    return "local" if settings.of(Priority).model == "none" else "endpoint"
 
 
 def _prioritise(memory: MemTier, run: Any) -> None:

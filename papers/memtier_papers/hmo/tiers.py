@@ -15,6 +15,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from memtier_papers.hmo.formula import BUFFER, CACHE, MAX_RECENT
+from memtier_papers.hmo.settings import Priority
 from memtier_papers.hmo.tables import PriorityReader
 from memtier_plugin.core.results import Evidence, Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
@@ -38,7 +39,7 @@ def tier_rows(
     """Yield each tier with the rows of it and those before it; None stands for all."""
     priorities = reader.plugin_tables(PriorityReader)
     rows = {
-        *priorities.recent_rows(scopes, settings.priority.sessions, MAX_RECENT),
+        *priorities.recent_rows(scopes, settings.of(Priority).sessions, MAX_RECENT),
         *priorities.tier_rows(scopes, CACHE),
     }
     yield "cache", frozenset(rows)

@@ -24,6 +24,7 @@ from memtier_papers.mem_t.planning import (
     take_apart,
     words_of,
 )
+from memtier_papers.mem_t.settings import Planner
 from memtier_papers.mem_t.tool_calls import FINISH, render_call
 from memtier_papers.mem_t.tool_loop import ModelPolicy, Policy
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
@@ -158,7 +159,7 @@ def choose_planner(
     search: StoreSearch, model: AnsweringModel
 ) -> tuple[Policy, tuple[str, ...], str]:
     """Return the policy that `ask.planner` names, a note on it, and why it is another one."""
-    name = search.store.settings.ask.planner
+    name = search.store.settings.of(Planner).planner
     if name == BY_MODEL:
         return ModelPolicy(model), (), ""
     if name == BY_RULES:

@@ -21,6 +21,7 @@ from memtier_papers.mem_t.planner import (
     Weights,
     read_policy,
 )
+from memtier_papers.mem_t.settings import Planner
 from memtier_papers.mem_t.tool_loop import Policy, retrieve
 from memtier_plugin.answering.store_search import StoreSearch
 from memtier_plugin.core.errors import SettingsError
@@ -52,7 +53,7 @@ def check_planner(actor: Actor, weights: Weights, progress: Progress = no_progre
     """
     gate, at = RegressionGate(actor), actor.clock()
     questions = gate.questions(at)
-    name, incumbent = _incumbent(actor.store.settings.ask.planner)
+    name, incumbent = _incumbent(actor.store.settings.of(Planner).planner)
     before = _measure(actor, questions, at, incumbent, "before", progress)
     after = _measure(
         actor, questions, at, lambda search: TrainedPlanner(weights, search), "after", progress

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from memtier_papers.mem_t.settings import Formation, Planner
 from memtier_plugin.core.hookspecs import AskMode, ModelPass, SearchedAnswer, hookimpl
+from memtier_plugin.core.structs import Record
 
 if TYPE_CHECKING:
     from memtier_plugin.answering.llm import AnsweringModel
     from memtier_plugin.answering.store_search import StoreSearch
     from memtier_plugin.core.settings.schema import Settings
+
+
+@hookimpl
+def memtier_settings() -> Mapping[type[Record], str]:
+    """Return the settings of formation and of the planner."""
+    return {Formation: "consolidation", Planner: "ask"}
 
 
 @hookimpl
@@ -23,7 +31,7 @@ def memtier_ask_modes() -> Mapping[str, AskMode]:
 @hookimpl
 def memtier_model_pass(settings: Settings) -> ModelPass | None:
     """Ask by tool calls where `consolidation.tools` is on, and twice by `second_look`."""
-    chosen = settings.consolidation
+    chosen = settings.of(Formation)
     if not (chosen.tools or chosen.second_look):
         return None
     from memtier_papers.mem_t.formation import ToolEvolution, ToolExtractor

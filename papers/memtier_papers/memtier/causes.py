@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from memtier_papers.memtier.settings import CauseSettings
 from memtier_papers.memtier.trials import UpliftReport, report_uplift
 from memtier_papers.memtier.uplift import Uplift
-from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.events import UpliftEvent
+from memtier_plugin.core.structs import check_methods
 from memtier_plugin.storage.actor import Actor
 
 _DIGITS: Final = 4
@@ -20,6 +21,11 @@ class Causes:
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
+
+    @property
+    def withhold(self) -> float:
+        """The share of runs that go without a line (`causes.withhold`)."""
+        return self._store.settings.of(CauseSettings).withhold
 
     def uplift(self, agent: str | None = None) -> UpliftReport:
         """Return what showing a line changes in the reward of runs, by line and by kind.
@@ -44,7 +50,7 @@ class Causes:
             LedgerError, IndexProblem: it was not written.
         """
         wanted: dict[str, Uplift] = {}
-        if self._store.settings.causes.weigh:
+        if self._store.settings.of(CauseSettings).weigh:
             wanted = {line.id: line.uplift for line in self.uplift().lines}
         else:
             self._store.catch_up_all()
@@ -57,7 +63,7 @@ class Causes:
         for item in wanted.keys() | bounds.keys():
             bound = _bound(item, wanted.get(item))
             before = bounds.get(item, UpliftEvent(items=(item,)))
-            expired = self._store.settings.causes.weigh and _is_unknown(wanted.get(item))
+            expired = self._store.settings.of(CauseSettings).weigh and _is_unknown(wanted.get(item))
             if not expired and (bound.low, bound.high) != (before.low, before.high):
                 events.append(bound)
         if events:

@@ -14,6 +14,7 @@ from typing import Final
 
 from memtier_papers.memtier.logprob import leave_one_out
 from memtier_papers.memtier.scoring import score_within_budget
+from memtier_papers.memtier.settings import ModelAttribution
 from memtier_plugin.core.errors import ContextTooLong, EndpointRefused, SettingsError
 from memtier_plugin.core.events import OutcomeEvent, RecallEvent
 from memtier_plugin.core.records import Entry, EventPayload, JournalEvent
@@ -82,7 +83,7 @@ class LogprobCreditor:
             EndpointError: the model is away, or gives no log-probabilities.
             LedgerError, IndexProblem: the credits were not written.
         """
-        if self._store.paused or self._store.settings.attribution.proxy != PROXY:
+        if self._store.paused or self._store.settings.of(ModelAttribution).proxy != PROXY:
             return AttributionReport()
         scored = skipped = 0
         with self._store.exclusive(PURPOSE, 0.0):
@@ -100,7 +101,7 @@ class LogprobCreditor:
     def _model(self) -> ChatModel:
         budget = ChatBudget(self._store, self._actor.agent, self._actor.clock)
         key = "attribution.model"
-        model = budget.chat_model(self._store.settings.attribution.model, key=key)
+        model = budget.chat_model(self._store.settings.of(ModelAttribution).model, key=key)
         if model is None:
             raise SettingsError("attribution.proxy is logprob, and attribution.model is none")
         return model

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from memtier_papers.memtier.settings import CauseSettings, ModelAttribution, Paper
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import JobSpec, hookimpl
 from memtier_plugin.core.records import EventPayload, JournalEvent
-from memtier_plugin.core.settings.schema import Causes as CauseSettings
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.structs import Record
 
 if TYPE_CHECKING:
     from memtier_papers.learn_log import LearnLog
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from memtier_plugin.retrieval.search import Ranker
 
 _log = logging.getLogger("memtier")
+
+
+@hookimpl
+def memtier_settings() -> Mapping[type[Record], str]:
+    """Return the settings of the profile `paper`, of causes, and of log-probabilities."""
+    return {Paper: "paper", CauseSettings: "causes", ModelAttribution: "attribution"}
 
 
 @hookimpl
@@ -37,7 +44,7 @@ def memtier_ranker(profile: str) -> Ranker | None:
 @hookimpl
 def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | None:
     """Fill a block without a line where the lottery says so."""
-    if not actor.store.settings.causes.withhold:
+    if not actor.store.settings.of(CauseSettings).withhold:
         return None
     from memtier_papers.memtier.withholding import pack_without_a_line
 
@@ -60,11 +67,11 @@ def memtier_status(
 ) -> Mapping[str, Any]:
     """Return how many of the newest recalls might have withheld a line, and how many did."""
     lotteries = [recall.withheld for recall in map(RecallEvent.of, recalls) if recall.withheld]
-    if not lotteries and not settings.causes.withhold:
+    if not lotteries and not settings.of(CauseSettings).withhold:
         return {}
     return {
         "causes": {
-            "withhold": settings.causes.withhold,
+            "withhold": settings.of(CauseSettings).withhold,
             "recalls": len(lotteries),
             "withheld": sum(lottery.item is not None for lottery in lotteries),
         }
@@ -88,7 +95,7 @@ def memtier_jobs() -> Sequence[JobSpec]:
     return [
         JobSpec(
             "attribution",
-            lambda settings: "endpoint" if settings.attribution.proxy == "logprob" else None,
+            _when_scored,
             _attribute,
         ),
         JobSpec("causes", _when_causes, lambda memory, _run: follow_causes(memory)),
@@ -149,12 +156,16 @@ def follow_causes(memory: MemTier) -> None:
         return
     if bounded := causes_of(memory).bound_weights():
         _log.info("project %r: %d weights follow their uplift", memory.project, bounded)
-    if memory.settings.causes.propose:
+    if memory.settings.of(CauseSettings).propose:
         retirement_of(memory).propose()
 
 
+def _when_scored(settings: Settings) -> str | None:
+    return "endpoint" if settings.of(ModelAttribution).proxy == "logprob" else None
+
+
 def _when_causes(settings: Settings) -> str | None:
-    return "daily" if settings.causes != CauseSettings() else None
+    return "daily" if settings.of(CauseSettings) != CauseSettings() else None
 
 
 def _attribute(memory: MemTier, run: Any) -> None:

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Final
 
 from memtier_papers.memtier.search import PaperSearch
-from memtier_plugin.core.settings.schema import Paper, Settings
+from memtier_papers.memtier.settings import Paper
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS
 from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 
@@ -22,11 +23,11 @@ class PaperRanker(Ranker):
 
     def size(self, settings: Settings) -> Paper:
         """Return the paper's k and token budget."""
-        return settings.paper
+        return settings.of(Paper)
 
     def weights(self, settings: Settings, model: str | None) -> dict[str, float]:
         """Return all weights of eq. 2, as the paper lists them."""
-        return asdict(settings.paper.weights)
+        return asdict(settings.of(Paper).weights)
 
     def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
         """Rank facts and the entries of the sessions that they choose."""
@@ -51,9 +52,9 @@ class PaperRanker(Ranker):
         """Yield what needs an embedding model, where there is none."""
         if embeds:
             return
-        if settings.paper.stage_one != "bm25":
+        if settings.of(Paper).stage_one != "bm25":
             yield "no embedding model for Stage 1"
-        elif settings.paper.weights.semantic:
+        elif settings.of(Paper).weights.semantic:
             yield "no embedding model for the semantic signal"
 
 

@@ -12,10 +12,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from memtier_papers.memtier.settings import CauseSettings
 from memtier_papers.memtier.trials import report_uplift
-from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.records import Fact
+from memtier_plugin.core.structs import check_methods
 from memtier_plugin.facts.filters import is_essential
 from memtier_plugin.facts.forgetting import propose_forget
 from memtier_plugin.retrieval.standing import is_standing
@@ -64,7 +65,7 @@ class Retirement:
                 for line in report_uplift(reader).lines
                 if line.uplift.verdict == "harms"
             }
-            least = self._store.settings.causes.retire_after
+            least = self._store.settings.of(CauseSettings).retire_after
             unused = {
                 item: Candidate(item, "unused", runs)
                 for item, runs in _never_used(reader).items()
@@ -86,7 +87,7 @@ class Retirement:
         Raises:
             LedgerError, IndexProblem: not all was proposed.
         """
-        candidates, least = self.candidates(), self._store.settings.causes.retire_after
+        candidates, least = self.candidates(), self._store.settings.of(CauseSettings).retire_after
         waiting: list[str] = []
         for reason, why in _WHY.items():
             items = [each.item for each in candidates if each.reason == reason]

@@ -14,6 +14,7 @@ from typing import Final
 
 from memtier_papers.memtier import scorer
 from memtier_papers.memtier.scorer import Document, Scored
+from memtier_papers.memtier.settings import Paper
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.signals import DAY_SECONDS
@@ -76,7 +77,7 @@ class PaperSearch:
         self._check()
         rows = reader.visible_rows(self._scopes)
         scope: tuple[str, ...] = ()
-        if self._settings.paper.scope == "sessions":
+        if self._settings.of(Paper).scope == "sessions":
             visible = {str(candidate.session) for candidate in reader.candidates(rows)}
             scope = self._select_sessions(facts, fact_scores, visible, similarity)
         if scope:
@@ -87,7 +88,7 @@ class PaperSearch:
         pool += [pair for pair in zip(facts, fact_scores, strict=True) if pair[1] > 0]
         row_of = reader.rows_of(document.id for document, _ in pool)
         cosines: Mapping[int, float] = {}
-        if self._settings.paper.weights.semantic and similarity is not None:
+        if self._settings.of(Paper).weights.semantic and similarity is not None:
             cosines = similarity([*row_of.values()])
             self._vectors += len(cosines)
         scored = self._score(pool, scope, {id: cosines.get(row, 0.0) for id, row in row_of.items()})
@@ -105,9 +106,9 @@ class PaperSearch:
     ) -> list[Scored]:
         """Return the documents of the pool, scored by eq. 2, best first."""
         settings = self._settings
-        weights = asdict(settings.paper.weights)
+        weights = asdict(settings.of(Paper).weights)
         # Over all candidates, so that a monotonic scale cannot reorder what BM25 alone ranks.
-        scaled = scorer.normalise_scores([score for _, score in pool], settings.paper.normalise)
+        scaled = scorer.normalise_scores([score for _, score in pool], settings.of(Paper).normalise)
         return scorer.order_scored(
             [
                 scorer.score_document(
@@ -132,7 +133,7 @@ class PaperSearch:
         similarity: Similarity | None,
     ) -> tuple[str, ...]:
         """Return the sessions that the facts choose: by words, by vectors, or by both ranks."""
-        how, limit = self._settings.paper.stage_one, self._settings.retrieval.sessions
+        how, limit = self._settings.of(Paper).stage_one, self._settings.retrieval.sessions
         if how == "bm25" or similarity is None:
             return scorer.select_sessions(facts, scores, visible, limit)
         rows = self._reader.rows_of(fact.id for fact in facts)

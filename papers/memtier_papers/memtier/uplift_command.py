@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 
 from memtier_papers.memtier.causes import Causes
 from memtier_papers.memtier.retirement import Retirement
+from memtier_papers.memtier.settings import CauseSettings
 from memtier_papers.memtier.trials import LineUplift
 from memtier_papers.memtier.uplift import LEAST_RUNS, Uplift
 from memtier_plugin.cli.completion import complete_items
@@ -35,7 +36,7 @@ def uplift(scope: Scope, ids: tuple[str, ...], kind: str | None, limit: int, pro
         wanted = {memory.knowledge.person.full_id(each) for each in ids}
         report = Causes(memory.actor).uplift()
         proposed = Retirement(memory.actor).propose() if propose else ()
-        withhold = memory.settings.causes.withhold
+        withhold = memory.settings.of(CauseSettings).withhold
     lines = [
         line
         for line in report.lines

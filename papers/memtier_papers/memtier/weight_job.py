@@ -15,6 +15,7 @@ import numpy as np
 
 from memtier_papers.learn_log import LearnLog
 from memtier_papers.memtier.fit import Example
+from memtier_papers.memtier.settings import Paper
 from memtier_papers.memtier.traps import circular_reward
 from memtier_papers.memtier.weights import LEARNERS, Problem, Trained, train, why_too_little
 from memtier_plugin.core.errors import Unsupported
@@ -83,7 +84,7 @@ def weights_of(profile: str, settings: Settings, model: str | None = None) -> di
         model: the embedder whose vectors are compared, None where none are.
     """
     if profile == "paper":
-        weights = asdict(settings.paper.weights)
+        weights = asdict(settings.of(Paper).weights)
         return {name: value for name, value in weights.items() if name != "semantic"}
     return asdict(ranking_weights(settings.retrieval.weights, model))
 
@@ -129,7 +130,7 @@ class WeightLearner:
         return {
             "retrieval.profile": self.profile,
             "embedding.model": settings.embedding.model,
-            "paper.normalise": settings.paper.normalise,
+            "paper.normalise": settings.of(Paper).normalise,
             "language": settings.language,
         }
 
@@ -221,9 +222,9 @@ class WeightLearner:
 
     def _with(self, weights: Mapping[str, float]) -> Settings:
         if self.profile == "paper":
-            paper = self._settings.paper
+            paper = self._settings.of(Paper)
             changed = replace(paper, weights=replace(paper.weights, **weights))
-            return replace(self._settings, paper=changed)
+            return self._settings.having(changed)
         retrieval = self._settings.retrieval
         given = replace(retrieval.weights, **weights)
         return replace(self._settings, retrieval=replace(retrieval, weights=given))

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from memtier_papers.memtier.settings import CauseSettings
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import INJECTING, JournalEvent, Withholding
 from memtier_plugin.core.results import Hit
@@ -35,7 +36,7 @@ def pack_without_a_line(
 
     Only a recall for the prompt of a named run takes part; for others the answer is None.
     """
-    share, request = actor.store.settings.causes.withhold, plan.query.request
+    share, request = actor.store.settings.of(CauseSettings).withhold, plan.query.request
     if not share or not request.run_id or request.purpose not in INJECTING:
         return None
     injected, block = plan.block.fill(recall_id)

@@ -16,6 +16,7 @@ from heapq import nlargest
 from typing import Final
 
 from memtier_papers.memtier.scorer import RRF_CONSTANT, fuse_ranks
+from memtier_papers.true_memory.settings import Rrf
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.query import (
@@ -119,7 +120,7 @@ class FusedSearch:
         overview; only a mere acknowledgement (.02) does.  What somebody says whom the query names
         is exempt.
         """
-        guards = self._settings.rrf.guard and not asks_overview(query.text)
+        guards = self._settings.of(Rrf).guard and not asks_overview(query.text)
         limit, openings = self._settings.retrieval.candidates, set[str]()
         for start in range(0, len(scored), limit):
             batch = scored[start : start + limit]

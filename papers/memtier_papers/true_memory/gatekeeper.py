@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from memtier_papers.true_memory import gate
-from memtier_plugin.core.events import GateEvent, Verdict
+from memtier_papers.true_memory.settings import Gate, GateMode
+from memtier_papers.true_memory.verdicts import GateEvent, Verdict, VerdictReader
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.records import Entry
-from memtier_plugin.core.settings.schema import GateMode
 from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
@@ -60,14 +60,15 @@ class Gatekeeper:
             IndexProblem: the index cannot be read.
         """
         judged = rejected = 0
-        mode = self._store.settings.gate.mode
+        mode = self._store.settings.of(Gate).mode
         if self._store.paused or mode == "off":
             return GateReport()
         with self._store.exclusive("gate", 0.0):
             while judged < limit and not stop():
                 self._store.catch_up_all()
                 with self._store.session() as reader:
-                    due = reader.gate_backlog(_DUE[mode], min(BATCH, limit - judged))
+                    waiting = reader.plugin_tables(VerdictReader)
+                    due = waiting.backlog(_DUE[mode], min(BATCH, limit - judged))
                     if not due:
                         return GateReport(judged, rejected)
                     verdicts = [self._judge(mode, identity, verdict) for identity, verdict in due]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from memtier_papers.true_memory.settings import MadeUpAnswers
 from memtier_plugin.core.errors import BadAnswer, CapReached, EndpointError, SettingsError
 from memtier_plugin.core.records import FOR_PROMPTS
 from memtier_plugin.core.results import RecallRequest, Step
@@ -45,9 +46,9 @@ class HypothesisWriter:
 
     def applies(self, request: RecallRequest) -> bool:
         """Return whether a recall gets one: it is configured, and no prompt waits for it."""
-        ask = self.actor.store.settings.ask
-        off = not ask.hypothetical or ask.model == "none" or self.actor.store.embedder is None
-        return not off and request.purpose not in FOR_PROMPTS
+        settings, embedder = self.actor.store.settings, self.actor.store.embedder
+        is_on = settings.of(MadeUpAnswers).hypothetical and settings.ask.model != "none"
+        return is_on and embedder is not None and request.purpose not in FOR_PROMPTS
 
     def write(self, text: str, viewer: Viewer, until: float | None) -> Expansion:
         """Return the vector of a made-up answer to a question.

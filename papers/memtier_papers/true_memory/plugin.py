@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memtier_plugin.core.hookspecs import JobSpec, OverviewKind, hookimpl
+from memtier_papers.true_memory.settings import Gate, MadeUpAnswers, PeopleSettings, Rerank, Rrf
+from memtier_plugin.core.hookspecs import IndexTables, JobSpec, OverviewKind, hookimpl
+from memtier_plugin.core.records import EventPayload
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.structs import Record
 
 if TYPE_CHECKING:
     from memtier_plugin.retrieval.candidates import Expansion
@@ -15,9 +18,37 @@ if TYPE_CHECKING:
 
 
 @hookimpl
+def memtier_settings() -> Mapping[type[Record], str]:
+    """Return the settings of what this paper has."""
+    return {
+        Rrf: "rrf",
+        Rerank: "rerank",
+        PeopleSettings: "people",
+        Gate: "gate",
+        MadeUpAnswers: "ask",
+    }
+
+
+@hookimpl
 def memtier_jobs() -> Sequence[JobSpec]:
     """Return the job `gate`, due where `gate.mode` is on."""
     return [JobSpec("gate", _group_of, _judge)]
+
+
+@hookimpl
+def memtier_event_kinds() -> Sequence[type[EventPayload]]:
+    """Return the verdicts of the gate."""
+    from memtier_papers.true_memory.verdicts import GateEvent
+
+    return [GateEvent]
+
+
+@hookimpl
+def memtier_index_tables() -> Sequence[IndexTables]:
+    """Return the table of the gate's verdicts."""
+    from memtier_papers.true_memory.verdicts import TABLES
+
+    return [TABLES]
 
 
 @hookimpl
@@ -45,7 +76,7 @@ def memtier_expand(
     actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
 ) -> Expansion | None:
     """Return a made-up answer, where `ask.hypothetical` is on."""
-    if not actor.store.settings.ask.hypothetical:
+    if not actor.store.settings.of(MadeUpAnswers).hypothetical:
         return None
     from memtier_papers.true_memory.hypothetical import HypothesisWriter
 
@@ -62,7 +93,7 @@ def memtier_rerank(
     redact: Callable[[str], str],
 ) -> Sequence[Hit] | None:
     """Order hits by the model of `rerank.model`, where there is one."""
-    if not settings.rerank.is_on:
+    if not settings.of(Rerank).is_on:
         return None
     from memtier_papers.true_memory.reranking import rerank
 
@@ -78,7 +109,7 @@ def memtier_order_pages(
     redact: Callable[[str], str],
 ) -> Sequence[Any] | None:
     """Order the pages that `ask` reads by the model of `rerank.model`, where there is one."""
-    if not settings.rerank.is_on:
+    if not settings.of(Rerank).is_on:
         return None
     from memtier_papers.true_memory.reranking import PAGE_SECONDS, order_pages
 
@@ -88,7 +119,7 @@ def memtier_order_pages(
 @hookimpl
 def memtier_warm_up(settings: Settings) -> None:
     """Load the model of `rerank.model`, or open its client."""
-    if settings.rerank.is_on:
+    if settings.of(Rerank).is_on:
         from memtier_papers.true_memory.reranking import warm_up
 
         warm_up(settings)
@@ -97,7 +128,7 @@ def memtier_warm_up(settings: Settings) -> None:
 @hookimpl
 def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
     """Return the profiles of people, where `people.profiles` is on."""
-    if not settings.people.profiles:
+    if not settings.of(PeopleSettings).profiles:
         return []
     from memtier_papers.true_memory.profiles import RELATION, PeopleReader
 
@@ -107,7 +138,7 @@ def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
 @hookimpl
 def memtier_find_overviews(query: Any, search: Any) -> Mapping[int, str]:
     """Return the profiles of the people that a question names, where `people.profiles` is on."""
-    if not search.settings.people.profiles:
+    if not search.settings.of(PeopleSettings).profiles:
         return {}
     from memtier_papers.true_memory.profile_search import find_profiles
 
@@ -133,7 +164,7 @@ def memtier_profiles(store: Any, name: str | None) -> Sequence[Any]:
 
 
 def _group_of(settings: Settings) -> str | None:
-    return None if settings.gate.mode == "off" else "local"
+    return None if settings.of(Gate).mode == "off" else "local"
 
 
 def _judge(memory: Any, run: Any) -> None:

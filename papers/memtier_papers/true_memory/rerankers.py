@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from memtier_papers.true_memory.settings import Rerank
 from memtier_plugin.core.errors import (
     EmbeddingUnavailable,
     EndpointError,
@@ -227,7 +228,7 @@ def configured_reranker(settings: Settings) -> Reranker | None:
         SettingsError: no such endpoint is configured, the folder has no cross-encoder, or ONNX
             Runtime is not installed.
     """
-    rerank = settings.rerank
+    rerank = settings.of(Rerank)
     return find_reranker(rerank.model, settings.endpoints) if rerank.is_on else None
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from memtier_papers.true_memory.settings import Rerank
 from memtier_plugin.core.errors import RerankUnavailable, SettingsError
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
@@ -85,7 +86,7 @@ def warm_up(settings: Settings) -> None:
 
 
 def _reranker(settings: Settings) -> Reranker | None:
-    if not settings.rerank.is_on:
+    if not settings.of(Rerank).is_on:
         return None
     from memtier_papers.true_memory.rerankers import configured_reranker
 
