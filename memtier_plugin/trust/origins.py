@@ -19,6 +19,7 @@ from memtier_plugin.trust.escaping import decode
 # words that were written after reading such text.
 
 ORIGINS: Final[Sequence[Origin]] = ("user", "assistant", "tool", "external", "system")  # to weak
+_FOREIGN: Final = frozenset(ORIGINS[ORIGINS.index("assistant") + 1 :])
 MAX_DAILY_CREDIT: Final = (
     0.3  # what one item's weight may gain, or lose, in a day through one agent
 )
@@ -76,7 +77,7 @@ def weakest_origin(origins: Iterable[Origin]) -> Origin:
 
 def is_foreign(origin: Origin) -> bool:
     """Return whether an origin is weaker than the assistant's."""
-    return ORIGINS.index(origin) > ORIGINS.index("assistant")
+    return origin in _FOREIGN
 
 
 def is_doubtful(item: Entry | Fact) -> bool:
@@ -86,7 +87,7 @@ def is_doubtful(item: Entry | Fact) -> bool:
     """
     if isinstance(item, Fact):
         return item.status == "active" and is_foreign(item.origin)
-    return item.tainted or is_foreign(item.origin)
+    return item.tainted or item.origin in _FOREIGN
 
 
 def reads_like_order(text: str) -> bool:
