@@ -139,7 +139,7 @@ def recall(
     signals: bool,
     inject_preview: bool,
 ) -> None:
-    """Recall the lines that matter for QUERY, each with its source."""
+    """Recall the lines relevant to QUERY, each with its source."""
     query = " ".join(words)
     request = RecallRequest(
         at=parse_optional_time(at), k=k, token_budget=budget, depth=depth, purpose="preview"
@@ -283,7 +283,7 @@ def ask(
     no_write_back: bool,
     steps: bool,
 ) -> None:
-    """Answer QUESTION from what is remembered, with the lines it rests on."""
+    """Answer QUESTION from memory, and cite the lines used."""
     write_back = False if no_write_back else None
     agents = [scope.agent] if sender is None else find_agents(scope, sender)
     for number, agent in enumerate(agents, 1):

@@ -60,7 +60,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--all", "everything", is_flag=True, help="Every project of the home.")
 @click.pass_context
 def daemon(ctx: click.Context, once: bool, interval: float | None, everything: bool) -> None:
-    """Run the background jobs: entries become facts."""
+    """Run the background jobs that turn entries into facts."""
     scope = scope_of(ctx)
     arguments = ["--home", str(scope.path), *(["--once"] if once else [])]
     arguments += ["--all"] if everything else ["--project", scope.project_name]
@@ -100,7 +100,7 @@ def serve(
     key: Path | None,
     claimed: tuple[int, int] | None,
 ) -> None:
-    """Answer JSON-RPC of hosts, as the one resident of a home."""
+    """Answer hosts' JSON-RPC as the resident process of a home."""
     scope = scope_of(ctx)
     home = scope.path.absolute()
     if stop:
@@ -304,7 +304,7 @@ def report_view(document: views.Document) -> RenderableType:
 )
 @click.pass_context
 def embed(ctx: click.Context, estimate: bool, yes: bool, afresh: bool) -> None:
-    """Make the missing vectors of embedding.model now."""
+    """Compute the missing vectors of embedding.model now."""
     scope: Scope = ctx.obj
     with scope.open() as memory:
         state = read_embedding_state(memory.store)

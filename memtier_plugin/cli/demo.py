@@ -113,7 +113,7 @@ SESSIONS: Final = (
 @click.command(cls=CliCommand)
 @click.pass_obj
 def demo(scope: Scope) -> None:
-    """Demonstrate MemTier on a small conversation, in ./memtier-demo."""
+    """Demonstrate MemTier on a small conversation."""
     document = run(Path(scope.home or "memtier-demo"), make_console(stderr=scope.as_json))
     if scope.as_json:
         scope.show(document)

@@ -113,7 +113,7 @@ _SHOWN = 20  # questions that got worse
 )
 @click.pass_context
 def gate(ctx: click.Context, against: str | None) -> None:
-    """Tell whether a change makes answers worse; exit 1 if it does."""
+    """Test whether a change makes answers worse; exit 1 if so."""
     scope: Scope = ctx.obj
     with scope.open() as memory, progress_bar() as report:
         memory.catch_up()

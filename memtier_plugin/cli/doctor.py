@@ -96,7 +96,7 @@ def doctor_view(document: Document) -> RenderableType:
 @click.command("self-check", cls=CliCommand, example="--json")
 @click.pass_context
 def self_check(ctx: click.Context) -> None:
-    """Check this installation, in a temporary home; exit 1 on an error."""
+    """Check this installation in a temporary home; 1 on an error."""
     with make_console(stderr=True).status("trying what is installed"):
         findings = [asdict(finding) for finding in check_installation()]
     ok = not any(finding["level"] == "error" for finding in findings)
@@ -111,7 +111,7 @@ def self_check(ctx: click.Context) -> None:
 @click.command(cls=CliCommand, example="--project shop")
 @click.pass_obj
 def status(scope: Scope) -> None:
-    """Show what is stored, which hooks last ran, what is degraded."""
+    """Show what is stored, the last hook calls, and any problems."""
     with scope.open() as memory:
         report = memory.status()
     report["degraded"] += describe_silent_hosts(scope.path, datetime.now(UTC))

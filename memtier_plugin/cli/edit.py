@@ -52,7 +52,7 @@ _SIGNS: Final = {"forget": ("-", "red"), "reword": ("~", "cyan"), "add": ("+", "
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def edit(scope: Scope, target: str, dry_run: bool, yes: bool) -> None:
-    """Edit facts, or a day of the log, as a text in $EDITOR."""
+    """Edit facts, or a day of the log, as text in $EDITOR."""
     if not (dry_run or yes) and (scope.as_json or not sys.stdin.isatty()):
         raise click.UsageError("--dry-run lists what would change, --yes changes it")
     with scope.open() as memory:

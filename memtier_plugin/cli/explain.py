@@ -47,7 +47,7 @@ Curves = Mapping[str, Sequence[float]]
 )
 @click.pass_obj
 def explain(scope: Scope, item_id: str, why: str | None) -> None:
-    """Explain the hits of a recall, or what became of one line."""
+    """Explain the hits of a recall, or the history of a line."""
     with scope.open(everybody=True) as memory:
         try:
             document = memory.explain(item_id, why)

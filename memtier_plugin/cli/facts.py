@@ -279,7 +279,7 @@ def timeline_view(timeline: Timeline) -> RenderableType:
 @written_option
 @click.pass_obj
 def diff(scope: Scope, since: str, until: str | None, written: bool) -> None:
-    """Show what changed between two moments (2d, 2026-03-14)."""
+    """Show what changed between two times (2d, 2026-03-14)."""
     start, end = parse_span(since, until)
     with scope.open() as memory:
         difference = memory.history.diff(start, end, written=written)

@@ -91,7 +91,7 @@ def _build_selection(scope: Scope, memory: MemTier, options: dict[str, Any]) -> 
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def forget(scope: Scope, /, dry_run: bool, yes: bool, **options: Any) -> None:
-    """Hide lines everywhere: by id, words, session, sender, time."""
+    """Hide lines by id, words, session, sender or time."""
     with scope.open() as memory:
         selection = _build_selection(scope, memory, options)
         if not selection:
@@ -122,7 +122,7 @@ def forget(scope: Scope, /, dry_run: bool, yes: bool, **options: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="Only show what would be brought back.")
 @click.pass_obj
 def unforget(scope: Scope, /, ids: Sequence[str], dry_run: bool) -> None:
-    """Bring back what `forget` hid, and the facts hidden with it; without IDS, list it."""
+    """Restore what `forget` hid; without IDS, list it."""
     with scope.open() as memory:
         if not ids:
             memory.store.catch_up_all()
@@ -159,7 +159,7 @@ def purge(
     yes: bool,
     **options: Any,
 ) -> None:
-    """Erase lines, or a text, from every file; with a receipt."""
+    """Erase lines, or a text, from every file, with a receipt."""
     scope = scope_of(ctx)
     words = sys.stdin.read().strip("\r\n") if text_stdin else words
     with scope.open() as memory, progress_bar() as report:

@@ -50,7 +50,7 @@ def install(
     service: bool,
     no_canary: bool,
 ) -> None:
-    """Make HOST use MemTier, and prove it by a turn; without HOST, list the hosts here."""
+    """Connect HOST to MemTier and test it; without HOST, list hosts."""
     scope: Scope = ctx.obj
     if service and (host or use_host_model is not None):
         raise click.UsageError("give a host or --service, not both")

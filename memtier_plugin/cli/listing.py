@@ -26,7 +26,7 @@ from memtier_plugin.storage.protocol import ProjectFolder
 @click.command(cls=CliCommand)
 @click.pass_obj
 def projects(scope: Scope) -> None:
-    """List the projects of the home, and which one is this folder's."""
+    """List the projects of the home, marking this folder's."""
     current = scope.project_name
     rows = [
         _describe_project(ProjectFolder.of(scope.path, name), name, current)
@@ -54,7 +54,7 @@ def _describe_project(folder: ProjectFolder, name: str, current: str) -> dict[st
 @limit_option(20, "How many.")
 @click.pass_obj
 def sessions(scope: Scope, limit: int) -> None:
-    """List the sessions of the project, the last that spoke first."""
+    """List the project's sessions, most recently active first."""
     spans = _read_spans(scope)
     rows = [
         {**span._asdict(), "first": to_iso(span.first), "last": to_iso(span.last)}
@@ -66,7 +66,7 @@ def sessions(scope: Scope, limit: int) -> None:
 @click.command(cls=CliCommand)
 @click.pass_obj
 def agents(scope: Scope) -> None:
-    """List the agents of the project, the last that spoke first."""
+    """List the project's agents, most recently active first."""
     spans = _read_spans(scope)
     names = dict.fromkeys(span.agent for span in spans)
     rows = [_describe_agent(name, [span for span in spans if span.agent == name]) for name in names]
@@ -138,7 +138,7 @@ def _span_view(rows: Iterable[Document], keys: Sequence[str], nothing: str) -> T
 
 @click.group(cls=CliGroup, example="list")
 def people() -> None:
-    """List the people who spoke, and say which senders are one."""
+    """List the people who spoke, and merge their senders."""
 
 
 @people.command("list")

@@ -56,7 +56,7 @@ from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_l
 )
 @click.pass_obj
 def log(scope: Scope, date: str | None, written: bool, session: str | None, follow: bool) -> None:
-    """Read the daily log: who said what, and what happened to it."""
+    """Read the daily log: who said what, and what became of it."""
     with scope.open() as memory:
         newest = None if session else find_newest_day(memory, scope.agent, written=written)
         day = _day(date) or newest
@@ -173,7 +173,7 @@ def _entry_cells(entry: Document) -> Sequence[RenderableType]:
 )
 @click.pass_obj
 def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
-    """Write messages (JSON or JSON Lines; - for stdin) to the log."""
+    """Record messages (JSON or JSON Lines; - for stdin)."""
     given = _read_messages(file)
     _check_messages(given)
     messages = [message for _, message in given]
@@ -234,7 +234,7 @@ def _read_lines(name: str, content: str) -> Iterator[tuple[str, Any]]:
 @click.argument("text")
 @click.pass_obj
 def remember(scope: Scope, text: str) -> None:
-    """Store a fact that all agents of the project recall."""
+    """Store a fact for all agents of the project."""
     with scope.open(create=True) as memory:
         fact = memory.remember(text)
     scope.show({"fact": fact.id, "text": fact.text})
@@ -244,7 +244,7 @@ def remember(scope: Scope, text: str) -> None:
 @click.argument("session", shell_complete=complete_sessions)
 @click.pass_obj
 def private(scope: Scope, session: str) -> None:
-    """Keep a session to its agent for good: no facts, nothing shared."""
+    """Keep a session private to its agent, for good."""
     with scope.open() as memory:
         entries = memory.make_private(session)
     scope.show({"session": session, "agent": memory.agent_id, "private": len(entries)})

@@ -19,7 +19,7 @@ from memtier_plugin.telemetry.prometheus import JournalMetrics
 @click.command(cls=CliCommand)
 @click.pass_obj
 def metrics(scope: Scope) -> None:
-    """Print the project's metrics for Prometheus: recalls, tokens, silence, credits, costs."""
+    """Print the project's metrics in Prometheus' text format."""
     with scope.open() as memory:
         text = JournalMetrics(memory.store).render()
     if scope.as_json:
@@ -35,7 +35,7 @@ def metrics(scope: Scope) -> None:
 @click.option("--since", metavar="TIME", help="Only turns from then on: 7d, 2026-03-14 [all].")
 @click.pass_obj
 def bill(scope: Scope, since: str | None) -> None:
-    """Show what the memory costs in prompts, and what all of it in every prompt would."""
+    """Compare what memory costs with a full system prompt."""
     start = parse_time(since, datetime.now(UTC)) if since else None
     with scope.open() as memory:
         document = read_bill(memory.store, start).to_json()

@@ -64,7 +64,7 @@ def review(
     edited: tuple[tuple[str, str], ...],
     why: str,
 ) -> None:
-    """Decide on what waits: facts, forgets and contradictions."""
+    """Review pending facts, forgets and contradictions."""
     with scope.open() as memory:
         person = memory.knowledge.person
         decided: list[ReviewOutcome] = []

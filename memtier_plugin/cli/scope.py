@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memtier_plugin.cli.commands import COMMON_OPTIONS
 from memtier_plugin.cli.completion import Completer, complete_agents, complete_projects
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.paths import encode_file_name, resolve_home
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,6 +38,8 @@ class Scope:
     @property
     def path(self) -> Path:
         """The home in use."""
+        from memtier_plugin.core.paths import resolve_home
+
         return resolve_home(self.home)
 
     @property
@@ -48,6 +50,7 @@ class Scope:
         """
         if self._named_project:
             return self._named_project
+        from memtier_plugin.core.paths import encode_file_name
         from memtier_plugin.core.settings.load import bound_project
 
         folders = self.folder_project
@@ -134,22 +137,9 @@ def _option(
 
 
 def common_options() -> list[click.Parameter]:
+    completers = {"--project": complete_projects, "--agent": complete_agents}
     return [
-        _option("--home", "PATH", "The folder of all data [MEMTIER_HOME, ~/.memtier]."),
-        _option(
-            "--project",
-            "NAME",
-            "The project [MEMTIER_PROJECT, this folder's, that of the hosts].",
-            complete_projects,
-        ),
-        _option(
-            "--agent",
-            "NAME",
-            "Whose memory [main; of searches: all].",
-            complete_agents,
-        ),
-        _option("--json", None, "Print one JSON document."),
-        _option("--no-pager", None, "Do not page long output [PAGER]."),
+        _option(flag, metavar, text, completers.get(flag)) for flag, metavar, text in COMMON_OPTIONS
     ]
 
 
@@ -232,7 +222,7 @@ def example_of(command: click.Command, words: str) -> str:
     """Return the example of a command: its own, or that of the plugin that adds it."""
     if example := getattr(command, "example", ""):
         return f"memtier {words} {example}"
-    from memtier_plugin.core.plugins import find_commands
+    from memtier_plugin.cli.commands import find_commands
 
     given = {
         name: each for spec in find_commands().values() for name, each in spec.examples.items()

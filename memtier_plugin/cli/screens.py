@@ -26,7 +26,7 @@ from memtier_plugin.server.access import Grant, Tokens
 @click.command(cls=CliCommand)
 @click.pass_obj
 def tui(scope: Scope) -> None:
-    """Review what waits and read the log, on a full screen."""
+    """Review pending items and read the log, full screen."""
     if find_spec("textual") is None:
         raise Unsupported("`memtier tui` needs Textual: pip install 'memtier[tui]'")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -52,7 +52,7 @@ def tui(scope: Scope) -> None:
 @click.option("--open", "opened", is_flag=True, help="Open the browser.")
 @click.pass_obj
 def web(scope: Scope, port: int, opened: bool) -> None:
-    """Show the memory in a browser: log, facts, review, recalls, health."""
+    """Browse the memory: log, facts, review, recalls, health."""
     require_web("`memtier web`")
     from memtier_plugin.web.app import serve
 
@@ -132,7 +132,7 @@ _MOST_DAYS: Final = 36_525  # a century: beyond, a date may be none
 
 @click.group(cls=CliGroup, example="list")
 def token() -> None:
-    """Let clients of `memtier serve --tcp` in, each to its own projects."""
+    """Manage tokens that admit clients of `memtier serve --tcp`."""
 
 
 @token.command(cls=CliCommand, example="shop --name web-frontend")

@@ -33,7 +33,7 @@ from memtier_plugin.transfer.bootstrap import join_by_snapshot, write_snapshot
 
 @click.group(cls=CliGroup, example="status")
 def shared() -> None:
-    """Share the project's ledgers among machines, by a server."""
+    """Share the project's ledgers among machines, via a server."""
 
 
 def _url_option() -> OptionDecorator:

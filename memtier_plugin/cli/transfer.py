@@ -55,7 +55,7 @@ _MAX_LEFT_OUT: Final = 20  # rows of what was left out
 )
 @click.pass_obj
 def import_(scope: Scope, file: Path, form: str | None, dry_run: bool, minutes: float) -> None:
-    """Read conversations or memories of FILE (or a folder, or ZIP) into the log."""
+    """Import conversations or memories from FILE, folder or ZIP."""
     limit = TimeLimit(minutes)
     form = form or detect_format(file)
     left_out: list[dict[str, str]] = []
@@ -200,7 +200,7 @@ def import_view(document: views.Document) -> RenderableType:
 def export(
     scope: Scope, form: str | None, session: str | None, output: Path | None, html: Path | None
 ) -> None:
-    """Export the memory of the project, or with --agent of one agent."""
+    """Export the project's memory, or one agent's with --agent."""
     if html and (output or session or scope.agent):
         raise click.UsageError("--html writes the whole project to its FILE")
     if form is None:
@@ -261,7 +261,7 @@ def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
 @click.argument("dest", default=".", type=click.Path(path_type=Path))
 @click.pass_obj
 def backup(scope: Scope, dest: Path) -> None:
-    """Back up the project into one archive, DEST, while others write."""
+    """Back up the project into an archive, DEST, while it is used."""
     with scope.open() as memory, progress_bar() as report:
         now = datetime.now(UTC)
         archive = archives.write_backup(
@@ -278,7 +278,7 @@ def backup(scope: Scope, dest: Path) -> None:
 @click.option("--dry-run", is_flag=True, help="Only verify the archive.")
 @click.pass_obj
 def restore(scope: Scope, archive: Path, dry_run: bool) -> None:
-    """Restore an archive as a new project; existing ones stay."""
+    """Restore an archive as a new project."""
     with progress_bar() as report:
         if dry_run:
             manifest = archives.verify_backup(archive, partial(report, "verifying"))

@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pluggy
 
 from memtier_plugin.core import hookspecs
-from memtier_plugin.core.entry_points import COMMANDS_GROUP, find_entry_points, load_entry_point
+from memtier_plugin.core.entry_points import find_entry_points, load_entry_point
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
     AskMode,
-    CommandSpec,
     Embedder,
     IndexTables,
     JobSpec,
@@ -261,15 +260,6 @@ def rerank_hits(
     return hits if answer is None else cast("Sequence[Hit]", answer)
 
 
-def find_commands() -> dict[str, CommandSpec]:
-    """Return the commands that plugins add to `memtier`, by name."""
-    with _lock:
-        _with_third_parties()
-        hook = _with_third_parties(COMMANDS_GROUP).hook.memtier_commands
-    answers = hook()
-    return {name: spec for answer in answers for name, spec in answer.items()}
-
-
 def find_jobs() -> list[JobSpec]:
     """Return the background jobs that plugins add."""
     return [job for answer in _extensions().hook.memtier_jobs() for job in answer]
@@ -313,21 +303,15 @@ def _with_shipped(modules: tuple[str, ...]) -> pluggy.PluginManager:
 
 
 @functools.cache
-def _with_third_parties(group: str = ENTRY_POINT_GROUP) -> pluggy.PluginManager:
-    """Return the manager once the installed plugins of a group of entry points are registered."""
-    manager = _empty_manager()
-    for name, reference in find_entry_points(group).items():
+def _with_third_parties() -> pluggy.PluginManager:
+    """Return the manager once the installed plugins are registered."""
+    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
+    manager.add_hookspecs(hookspecs)
+    for name, reference in find_entry_points(ENTRY_POINT_GROUP).items():
         try:
             _register(manager, name, load_entry_point(reference))
         except Exception as error:  # a foreign module, it may raise anything
             record_failure(name, "load", error)
-    return manager
-
-
-@functools.cache
-def _empty_manager() -> pluggy.PluginManager:
-    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
-    manager.add_hookspecs(hookspecs)
     return manager
 
 
@@ -429,13 +413,6 @@ def _check_embedder(answer: Any, _given: Mapping[str, Any]) -> Embedder:
     return answer
 
 
-def _check_commands(answer: Any, _given: Mapping[str, Any]) -> dict[str, CommandSpec]:
-    commands = {str(name): spec for name, spec in dict(answer).items()}
-    if not all(isinstance(spec, CommandSpec) for spec in commands.values()):
-        raise TypeError("a command is not a CommandSpec (module, help, section, examples)")
-    return commands
-
-
 def _check_jobs(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[JobSpec]:
     jobs = list(answer)
     if not all(isinstance(job, JobSpec) for job in jobs):
@@ -450,7 +427,6 @@ def _check_model_pass(answer: Any, _given: Mapping[str, Any]) -> ModelPass:
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
-    "memtier_commands": _check_commands,
     "memtier_embedder": _check_embedder,
     "memtier_redact": _check_spans,
     "memtier_signals": _check_signals,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.cli.main import COMMANDS
+from memtier_plugin.cli.commands import COMMANDS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.text.dates.spans import read_typed_time
 from tests.builders import say
