@@ -89,7 +89,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "hook": ("hook", "Pass an event of AGENT (JSON on stdin) to the memory."),
             "mcp": ("screens", "Serve the memory to clients of the Model Context Protocol."),
             "reindex": ("settings", "Rebuild the index from the ledgers."),
-            "serve": ("background", "Answer hosts' JSON-RPC as the resident process of a home."),
+            "serve": ("serve", "Answer hosts' JSON-RPC as the resident process of a home."),
             "shared": ("shared", "Share the project's ledgers among machines, via a server."),
             "token": ("screens", "Manage tokens that admit clients of `memtier serve --tcp`."),
         },

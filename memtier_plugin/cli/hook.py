@@ -1,4 +1,4 @@
-"""`memtier hook`: pass one event of a coding agent on, for the agent's own hooks."""
+"""`memtier hook`: pass one event of a coding agent to the memory, for the agent's hooks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def hook(scope: Scope, agent_host: str) -> None:
     try:
         event = read_event(sys.stdin.buffer.read().decode("utf-8", "replace"))
         answer = hooks.pass_event(event)
-    except (MemTierError, OSError) as error:  # the agent goes on without a memory
+    except (MemTierError, OSError) as error:  # the agent continues without memory
         click.echo(f"memtier: {error}", err=True)
         if hooks.is_prompt:
-            answer = {"systemMessage": f"MemTier: this prompt goes without its memory: {error}"}
-    click.echo(json.dumps(answer))  # some agents take nothing but JSON
+            answer = {"systemMessage": f"MemTier: no memory for this prompt: {error}"}
+    click.echo(json.dumps(answer))  # some agents accept only JSON
     hooks.finish(printed=sys.stdout is not None)

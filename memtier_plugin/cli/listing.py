@@ -1,4 +1,4 @@
-"""`memtier projects`, `sessions`, `agents` and `people`: list what there is."""
+"""`memtier projects`, `sessions`, `agents` and `people`: list what is stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memtier_plugin.facts.people import THE_USER
 from memtier_plugin.storage.index.item_reader import SessionSpan
 from memtier_plugin.storage.protocol import ProjectFolder
 
-# -- `memtier projects`, `sessions` and `agents`: list what there is, and when it last spoke
+# -- `memtier projects`, `sessions` and `agents`: list them with their last activity
 
 
 @click.command(cls=CliCommand)
@@ -36,7 +36,7 @@ def projects(scope: Scope) -> None:
 
 
 def _describe_project(folder: ProjectFolder, name: str, current: str) -> dict[str, Any]:
-    """Return what the files of a project tell; no index is opened for it."""
+    """Describe a project from its files, without opening its index."""
     files = [path for path in folder.path.glob("*/**/*.jsonl") if path.name[0] != "."]
     sizes = [path.stat() for path in files]
     written = max((size.st_mtime for size in sizes), default=None)
@@ -124,7 +124,7 @@ def agents_view(document: Document) -> RenderableType:
 
 
 def _span_view(rows: Iterable[Document], keys: Sequence[str], nothing: str) -> Table | Text:
-    """Render the values of these keys, and when the first and the last line was said."""
+    """Render the values of these keys, and the times of the first and last line."""
     cells = (
         (*(row[key] for key in keys), format_time(row["first"]), format_time(row["last"]))
         for row in rows
@@ -133,7 +133,7 @@ def _span_view(rows: Iterable[Document], keys: Sequence[str], nothing: str) -> T
     return table_view(names, cells, right=["sessions", "lines"], nothing=nothing)
 
 
-# -- `memtier people`: list the people of a project, and say which senders are one person
+# -- `memtier people`: list the people of a project, and merge their senders
 
 
 @click.group(cls=CliGroup, example="list")
@@ -144,7 +144,7 @@ def people() -> None:
 @people.command("list")
 @click.pass_obj
 def people_list(scope: Scope) -> None:
-    """List everybody who spoke, by the id of the sender."""
+    """List everyone who spoke, by sender id."""
     with scope.open() as memory:
         document = {"people": [person.to_json() for person in memory.people.everybody()]}
     scope.show(document, people_view)
@@ -154,7 +154,7 @@ def people_list(scope: Scope) -> None:
 @click.argument("name", required=False, metavar="[PERSON]")
 @click.pass_obj
 def people_show(scope: Scope, name: str | None) -> None:
-    """Show what is known of a person, or of everybody: with counts, sources and times."""
+    """Show what is known about a person, or everyone, with counts, sources and times."""
     with scope.open() as memory:
         everybody = memory.people.profiles(name)
         document = {"profiles": [profile.to_json() for profile in everybody]}
@@ -165,7 +165,7 @@ def people_show(scope: Scope, name: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="PERSON PERSON...")
 @click.pass_obj
 def people_link(scope: Scope, names: tuple[str, ...]) -> None:
-    """Say that these senders (ids or names of `memtier people list`) are one person."""
+    """Merge senders (ids or names from `memtier people list`) into one person."""
     with scope.open() as memory:
         ids = memory.people.link(names)
     scope.show({"linked": [person or THE_USER for person in ids]}, _linked_view)
@@ -175,7 +175,7 @@ def people_link(scope: Scope, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="PERSON...")
 @click.pass_obj
 def people_unlink(scope: Scope, names: tuple[str, ...]) -> None:
-    """Say that these senders are not whom they were linked with."""
+    """Undo the merging of these senders."""
     with scope.open() as memory:
         ids = memory.people.unlink(names)
     scope.show({"unlinked": [person or THE_USER for person in ids]}, _linked_view)
@@ -194,11 +194,11 @@ def people_view(document: Document) -> RenderableType:
             safe_text(person["lines"]),
             safe_text(person["facts"]),
         )
-    return table if table.row_count else safe_text("Nobody spoke yet.", "dim")
+    return table if table.row_count else safe_text("Nobody has spoken yet.", "dim")
 
 
 def profiles_view(document: Document) -> RenderableType:
-    """Render profiles, each with its attributes and the newest line that each rests on."""
+    """Render profiles, each attribute with its newest source line."""
     parts: list[RenderableType] = []
     for profile in document["profiles"]:
         days = f"{profile['first'][:10]} to {profile['last'][:10]}"

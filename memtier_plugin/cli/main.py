@@ -18,7 +18,7 @@ from memtier_plugin.core.entry_points import CommandSpec
 
 # -- Groups of commands whose modules are imported when a command is called
 
-# Commands of MemTier's other packages, by the package.
+# Commands of MemTier's other packages, and the package to install.
 ELSEWHERE: Final = {
     "bench": "memtier-bench",
     "learn": "memtier-bench",
@@ -29,13 +29,13 @@ ELSEWHERE: Final = {
 class LazyGroup(CliGroup):
     """A group that imports a command's module when the command is needed.
 
-    The command is the module's attribute of the same name (``import_`` for `import`,
-    ``self_check`` for `self-check`).
+    The command is the module's attribute of that name (``import_`` for `import`, ``self_check`` for
+    `self-check`).
 
     Args:
-        sections: the commands by heading, in the order in which help lists them.
-        added: returns the commands of plugins; called for a list of all commands, or a name that
-            is in no section.
+        sections: the commands by heading, in help's order.
+        added: returns the commands of plugins; called to list all commands, or for a name in no
+            section.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LazyGroup(CliGroup):
         return sorted({**self._added(), **self._lazy})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None where there is no such command."""
+        """Import a command; return None for an unknown name."""
         name = self._aliases.get(cmd_name, cmd_name)
         lazy = self._lazy.get(name) or self._added().get(name)
         if lazy is None:
@@ -67,7 +67,7 @@ class LazyGroup(CliGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from their lines of help, importing none of them."""
+        """List the commands without importing them."""
         for title, names in self._sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, spec.help) for name, spec in names.items()])
@@ -106,12 +106,12 @@ class MainGroup(LazyGroup):
 
 # -- The `memtier` command: documents on stdout, everything else on stderr, exit 1 on an error
 
-# What people call; `status` and `doctor` say it themselves, the others serve programs.
+# Commands for people; `status` and `doctor` report silent hosts themselves.
 _SAY_IT: Final = ("status", "doctor", "metrics")
 _FOR_PEOPLE: Final = {*COMMANDS["Every day"], *COMMANDS["Look closer"], "search"}.difference(
     _SAY_IT
 )
-ALIASES: Final = {"search": "recall"}  # by the name that the hosts' commands and tools have
+ALIASES: Final = {"search": "recall"}  # the name in hosts' commands and tools
 
 
 @click.group(
@@ -130,9 +130,7 @@ def main(ctx: click.Context) -> None:
     scope_of(ctx)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # for terminals that cannot show a character
+            stream.reconfigure(errors="backslashreplace")  # for characters the terminal cannot show
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
     elif ctx.invoked_subcommand in _FOR_PEOPLE:
@@ -140,12 +138,12 @@ def main(ctx: click.Context) -> None:
 
 
 def _warn_of_silent_hosts(ctx: click.Context) -> None:
-    """Say which host no longer calls MemTier: that host cannot."""
+    """Warn about hosts that no longer call MemTier, as they cannot."""
     from datetime import UTC, datetime
 
     from memtier_plugin.core.errors import MemTierError
     from memtier_plugin.hosts.presence import describe_silent_hosts
 
-    with suppress(MemTierError, OSError):  # the command itself reports what ails the home
+    with suppress(MemTierError, OSError):  # the command itself reports problems of the home
         for line in describe_silent_hosts(scope_of(ctx).path, datetime.now(UTC)):
             click.echo(f"memtier: {line}", err=True)

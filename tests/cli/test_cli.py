@@ -333,7 +333,7 @@ def test_piped_output_is_not_folded(run: Run) -> None:
 def test_recall_says_that_a_prompt_would_get_nothing(run_recorded: Run) -> None:
     """`recall` judges as for a prompt: where that would have no block, it says so and why."""
     shown = run_recorded("recall", "thanks!", "--inject-preview").stdout
-    assert "a prompt would get nothing: the prompt is small talk" in shown
+    assert "nothing would be injected: the prompt is small talk" in shown
     assert "<memtier-memory" not in shown
 
 
@@ -379,7 +379,7 @@ def test_forget(run_recorded: Run) -> None:
     assert "no entry or fact" in run_recorded("forget", "ZZZZZZ", code=1).stderr
     assert "too short" in run_recorded("forget", entry[-1:], code=1).stderr
     assert "--session" in run_recorded("forget", code=2).stderr
-    assert "1 would be brought back" in run_recorded("unforget", entry, "--dry-run").stdout
+    assert "1 would be restored" in run_recorded("unforget", entry, "--dry-run").stdout
     assert document(run_recorded("unforget", entry[-8:], "--json"))["ids"] == [entry]
     assert entry in run_recorded("recall", "ferry", "--json").stdout.split('"hits"')[1]
     assert "not forgotten" in run_recorded("unforget", entry, code=1).stderr
