@@ -22,7 +22,7 @@ def agent_end(event: RunEvent, context: RunContext) -> None:
 
 
 def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
-    failure = None if event.success else "the host calls the run failed"
+    failure = None if event.success else "the host reported the run as failed"
     memory.end_run(
         event.messages,
         session_id=context.session_id or "default",

@@ -8,13 +8,13 @@ from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.results import PromptAddition, PromptEvent, RunContext, Shown
 from memtier_plugin.facts import forgetting
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval import recall as _recall  # noqa: F401 the deadline has no time for it
+from memtier_plugin.retrieval import recall as _recall  # noqa: F401 loaded before the deadline starts
 from memtier_plugin.trust.escaping import add_first_line, add_line, remove_blocks
 
 from .guard import run_guarded
 from .tools import begin_run
 
-# Share of the time left that the recall gets; the rest is for packing and returning.
+# Share of the remaining time for the recall; the rest is for packing and returning.
 _RECALL_SHARE = 0.9
 _REMINDER = (
     "(MemTier: {} of the facts noted here await the user's review. Mention once, in one line at the"
@@ -65,10 +65,10 @@ def _recall_block(
 
 
 def _with_reminder(memory: MemTier, context: RunContext, block: str) -> str:
-    """Return a block with the day's reminder of what waits for review, if one is due.
+    """Return a block with the day's reminder of pending reviews, if due.
 
-    It stands in the block, so that it is not taken for a part of the message; a prompt that needs
-    no memory gets none.
+    It is inside the block, so that it is not mistaken for part of the message; prompts without a
+    block get none.
     """
     if not memory.settings.hooks.review_reminder or context.parent:
         return block
@@ -78,6 +78,6 @@ def _with_reminder(memory: MemTier, context: RunContext, block: str) -> str:
 
 
 def _query_text(event: PromptEvent) -> str:
-    """Return the prompt, or the user's last message where a host leaves the prompt empty."""
+    """Return the prompt, or the user's last message if a host leaves the prompt empty."""
     contents = (message.content for message in reversed(event.messages) if message.role == "user")
     return event.prompt or next(contents, "")

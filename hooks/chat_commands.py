@@ -1,7 +1,7 @@
-"""Answer `/memtier ...` that a person types in a host's chat.
+"""Answer `/memtier ...` commands typed in a host's chat.
 
-These commands decide in a person's name, so they are no tools: a model cannot call them. In a chat
-only what rests on this agent's lines of this sender is shown and decided; `memtier review` on the
+These commands decide for a person, so they are not tools: a model cannot call them. A chat shows
+and decides only items based on this agent's lines from this sender; `memtier review` on the
 machine shows everything.
 """
 
@@ -19,8 +19,8 @@ from memtier_plugin.pool import memory_pool
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.trust.escaping import escape_line
 
-_SHOWN: Final = 5  # things that one answer lists
-_MAX_CHARS: Final = 300  # characters of a fact's text in a chat
+_SHOWN: Final = 5  # items listed in an answer
+_MAX_CHARS: Final = 300  # characters of a fact shown in a chat
 _USAGE: Final = "/memtier review, /memtier review accept ID, reject ID, or edit ID NEW WORDING"
 
 
@@ -29,7 +29,7 @@ def answer_command(text: str, context: RunContext) -> str:
     name, *words = text.split() or ["status"]
     command = COMMANDS.get(name.casefold())
     if command is None:
-        return f"There is no command {name!r}; there are {', '.join(COMMANDS)}."
+        return f"Unknown command {name!r}; use {', '.join(COMMANDS)}."
     try:
         with memory_pool.use(context) as memory:
             return command(memory, words, context)
@@ -38,7 +38,7 @@ def answer_command(text: str, context: RunContext) -> str:
 
 
 def _status(memory: MemTier, _words: Sequence[str], context: RunContext) -> str:
-    """Return one line: last stored and recalled, what waits, and what is degraded."""
+    """Return one line: last store and recall, pending reviews, and problems."""
     report = memory.status()
     hooks = report["hooks"].get(context.agent_id, {})
 
@@ -60,7 +60,7 @@ def _status(memory: MemTier, _words: Sequence[str], context: RunContext) -> str:
 
 
 def _review(memory: MemTier, words: Sequence[str], context: RunContext) -> str:
-    """List what waits, or accept, reject or edit one of it."""
+    """List pending items, or accept, reject or edit one."""
     knowledge = memory.knowledge.of_sender(context.sender)
     queue = knowledge.review_queue(Audience(context.agent_id, context.sender))
     if not words:
@@ -84,17 +84,17 @@ def _review(memory: MemTier, words: Sequence[str], context: RunContext) -> str:
 
 
 def _private(memory: MemTier, _words: Sequence[str], context: RunContext) -> str:
-    """Keep this session, and what is yet to be said in it, to its agent."""
+    """Make this session private, including what follows."""
     if not context.session_id:
-        return "MemTier: the host does not say which session this is."
+        return "MemTier: the host does not identify this session."
     count = len(memory.make_private(context.session_id, sender=context.sender))
-    return f"This session stays private: {count} lines, and what is said from now on."
+    return f"This session is now private: {count} lines, and everything that follows."
 
 
 def _find(queue: Sequence[ReviewItem], end: str) -> ReviewItem:
     matches = [item for item in queue if item.id.endswith(end.upper())]
     if len(matches) != 1 or len(end) < SHORT_ID_CHARS:
-        raise NotFound(f"nothing that waits here has the id {end!r}; /memtier review lists it")
+        raise NotFound(f"no pending item has the id {end!r}; see /memtier review")
     return matches[0]
 
 

@@ -1,7 +1,7 @@
-"""Find how Codex' commands ended: its hooks do not say, the file of the session does.
+"""Find the exit codes of Codex' commands, which only its session file has.
 
-Each finished command is a line there, with its exit code; what the model got is another, whose head
-names the code.  A call that has neither is left as it came: nobody knows how it ended.
+A finished command is a line with its exit code; the model's result is another, whose head names the
+code.  A call with neither is left unchanged.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from memtier_plugin.core.formats import parse_json_text
 
-_MAX_BYTES: Final = 16_000_000  # of the file's end that are read
+_MAX_BYTES: Final = 16_000_000  # bytes read from the file's end
 _HEAD: Final = re.compile(r"(?:[^\n]*\n){0,4}?Process exited with code (\d{1,3})\n")
 
 
 def add_exit_codes(events: Sequence[dict[str, Any]], transcript: str) -> None:
-    """Give each call of a tool the ``exit_code`` that a session's file has for it."""
+    """Add to each tool call the ``exit_code`` from the session file."""
     calls = {str(event.get("tool_use_id")): event for event in events if event.get("tool_name")}
     with suppress(OSError):
         for call, code in _read_codes(Path(transcript)) if calls and transcript else ():

@@ -1,8 +1,8 @@
-"""Translate the events of coding agents, as `coding_agents` delivers them, into MemTier's records.
+"""Translate events of coding agents, delivered by `coding_agents`, into MemTier's records.
 
-Their fields are those of the agents' public documentation: one object an event, with
-``hook_event_name``, ``session_id`` and ``cwd``.  What a hook added to a prompt they keep in the
-conversation until it is compacted.
+Fields follow the agents' public documentation: an object per event, with ``hook_event_name``,
+``session_id`` and ``cwd``.  A hook's addition to a prompt stays in the conversation until it is
+compacted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memtier_plugin.trust.origins import brings_external_text
 from .payloads import Compactions, local_tools, text_or_none, user_words
 from .resident_connection import Payload
 
-# Tools of the agents whose results are the machine's or the user's, beside those of all hosts.
+# The agents' tools whose results come from the machine or the user, besides those of all hosts.
 _LOCAL: Final = (
     *("multiedit", "notebookedit", "notebookread", "todowrite", "askuserquestion", "exitplanmode"),
     *("bashoutput", "killshell", "taskcreate", "taskupdate", "tasklist", "taskget"),
@@ -32,15 +32,15 @@ _LOCAL: Final = (
 )
 _RUNNERS: Final = {"run_shell_command": "run_command", "exec_command": "exec"}
 _OWN_SERVER: Final = re.compile(r"mcp_+(?:plugin_memtier_)?memtier_+(?=memory_)")
-# Agents that report a call that failed by an event of its own; of others the result has to tell.
+# Agents with an event for failed calls; for others the result shows it.
 _REPORTS_FAILURES: Final = ("claude-code",)
 _EXIT_CODE: Final = re.compile(r"(?i)\b(?:exit|status)\s+code:?\s+(\d{1,3})\b")
-# What Gemini CLI writes below the output of a command that ended: a code unless it was 0.
+# Gemini CLI's footer below a finished command's output: an exit code unless 0.
 _GEMINI_END: Final = re.compile(
     r"\n(?:Exit Code: (\d{1,3})\n)?(Signal: \w+\n)?(?:Background PIDs: [\d, ]+\n)?"
     r"Process Group PGID: \d+\s*(?:</untrusted_context>)?\s*\Z"
 )
-_FORGETTING: Final = ("clear", "compact")  # sources of a session whose conversation begins anew
+_FORGETTING: Final = ("clear", "compact")  # sources of a session with a new conversation
 
 
 class CodingAgentTranslator:
@@ -58,10 +58,10 @@ class CodingAgentTranslator:
         base: RunContext,
         now: datetime | None = None,
     ) -> HookCall | None:
-        """Return the hook to call for one of the agent's, or None where there is nothing to do.
+        """Return the hook to call for an agent's event, or None for nothing.
 
         Raises:
-            MessageError: the payload holds something that is not a message.
+            MessageError: the payload contains something that is not a message.
         """
         run = self.context(context, base)
         session = run.session_id or ""
@@ -81,7 +81,7 @@ class CodingAgentTranslator:
         if name not in ("turn_end", "subagent_end", "unfinished_turn", "compaction"):
             return None
         finished = name in ("turn_end", "subagent_end")
-        # Whoever breaks off a turn judges none of its tools.
+        # An interrupted turn says nothing about its tools.
         kept = [e for e in events if finished or name == "compaction" or "tool_name" not in e]
         spoken = parse_messages(_messages(kept, self._host, (*local_tools(run), *_LOCAL)))
         hook = "before_compaction" if name == "compaction" else "agent_end"
@@ -90,7 +90,7 @@ class CodingAgentTranslator:
         return HookCall(hook, run, RunEvent(messages=spoken))
 
     def context(self, context: Payload, base: RunContext) -> RunContext:
-        """Return the run context: agent, session and run; a sub-agent has a ledger of its own."""
+        """Return the run context: agent, session and run; a sub-agent has its own ledger."""
         session = text_or_none(context.get("session_id"))
         sub = text_or_none(context.get("subagent"))
         return replace(
@@ -104,7 +104,7 @@ class CodingAgentTranslator:
 
 
 def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Iterator[Payload]:
-    """Yield the messages of a turn in the order of its events, which identifies each."""
+    """Yield the messages of a turn in event order, by which they are identified."""
     for number, event in enumerate(events):
         kind = EVENTS[host].get(str(event.get("hook_event_name")))
         if event.get("tool_name"):
@@ -121,7 +121,7 @@ def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Ite
 def _tool_messages(
     event: Payload, host: str, local: Sequence[str], number: int
 ) -> Iterator[Payload]:
-    key = str(event.get("tool_use_id") or f"call-{number}")  # Gemini gives its calls no id
+    key = str(event.get("tool_use_id") or f"call-{number}")  # Gemini's calls have no id
     name = _OWN_SERVER.sub("", str(event["tool_name"]))
     given = event.get("tool_input") or {}
     arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
@@ -134,14 +134,14 @@ def _tool_messages(
         "role": "tool",
         "name": name,
         "tool_call_id": key,
-        "content": result or "(no output)",  # what says nothing is no line, and has no outcome
+        "content": result or "(no output)",  # an empty result is neither a line nor an outcome
         "origin": "external" if external else "tool",
         **_outcome(event, host),
     }
 
 
 def _result_text(event: Payload) -> str:
-    """Return what a tool brought, as text: of a command its output, of other objects their JSON."""
+    """Return a tool's result as text: a command's output, or other objects as JSON."""
     if error := event.get("error"):
         return str(error)
     response = event.get("tool_response")
@@ -159,14 +159,14 @@ def _result_text(event: Payload) -> str:
 
 
 def _outcome(event: Payload, host: str) -> dict[str, Any]:
-    """Return how a call fared: its exit code, else whether the agent calls it failed.
+    """Return a call's outcome: its exit code, else whether the agent reports failure.
 
-    Nothing where the agent does not say: the result is judged then.
+    Empty if the agent does not say; the result is judged then.
     """
     response = event.get("tool_response")
     fields = response if isinstance(response, Mapping) else {}
     if event.get("is_interrupt") or fields.get("interrupted") is True:
-        return {}  # by the user: that says nothing of the tool
+        return {}  # by the user, which says nothing about the tool
     for code in (event.get("exit_code"), fields.get("exit_code"), fields.get("exitCode")):
         if isinstance(code, int) and not isinstance(code, bool):
             return {"exit_code": code}

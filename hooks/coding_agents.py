@@ -1,8 +1,7 @@
-"""Pass the events of a coding agent on to the resident: a short process for each of its hooks.
+"""Pass a coding agent's events to the resident, with a short process per hook call.
 
-A turn is many events: a prompt, calls of tools, the end.  They are kept in a file of the session,
-as they came, until the turn is over and is delivered as one run; `coding_agent_payloads` translates
-it in the resident.
+A turn is many events: a prompt, tool calls, the end.  They are appended to a session file until the
+turn is over and delivered as one run, which `coding_agent_payloads` translates in the resident.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ from .resident_connection import Payload
 
 PROMPT_SECONDS: Final = 5.0
 END_SECONDS: Final = 20.0
-MAX_RESULT_CHARS: Final = 64_000  # characters of a tool's result that are kept
-ABANDONED_SECONDS: Final = 24 * 3600.0  # after which the turn of a session that died is delivered
+MAX_RESULT_CHARS: Final = 64_000  # characters kept of a tool's result
+ABANDONED_SECONDS: Final = 24 * 3600.0  # after which a dead session's turn is delivered
 _SCOPE: Final = ("session_id", "agent_id", "prompt_id", "turn_id", "cwd")  # which turn it is
-_UNPROVEN: Final = {"PreCompress": "auto"}  # Gemini CLI says so whether it compresses or not
-# Of a block only its fence has angle brackets, and Gemini CLI writes those as HTML has them.
+_UNPROVEN: Final = {"PreCompress": "auto"}  # Gemini CLI reports it whether or not it compresses
+# Only a block's fence has angle brackets, which Gemini CLI HTML-escapes.
 _SQUARE: Final = {ord("<"): "[", ord(">"): "]"}
 
 
 class TurnFile:
-    """The events of a session's turn at hand, in a file of the home's queue."""
+    """The events of a session's current turn, in a file of the home's queue."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def of(cls, home: Path, host: str, session: str) -> TurnFile:
-        """Return a session's turn, which may have no events yet."""
+        """Return a session's turn, possibly without events."""
         return cls(home / "queue" / "turns" / host / f"{encode_file_name(session)}.jsonl")
 
     def begin(self, payload: Payload) -> str:
-        """Begin a turn with its prompt; return the id of its run."""
-        names = ("agent_id", "prompt_id", "turn_id")  # a sub-agent works in the prompt of another
+        """Begin a turn with its prompt; return its run's id."""
+        names = ("agent_id", "prompt_id", "turn_id")  # a sub-agent works within another's prompt
         run = next((str(payload[n]) for n in names if payload.get(n)), uuid.uuid4().hex)
         folder = self.path.parent
         make_private_folder(folder.parents[2], "queue", "turns", folder.name)
@@ -57,8 +56,8 @@ class TurnFile:
         return run
 
     def add(self, payload: Payload) -> None:
-        """Add an event; several processes may do so at once."""
-        if not self.path.exists():  # the session began without us
+        """Append an event; safe for concurrent processes."""
+        if not self.path.exists():  # the session began before MemTier was installed
             self.begin({name: payload[name] for name in _SCOPE if name in payload})
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self.path, flags)
@@ -68,7 +67,7 @@ class TurnFile:
             os.close(fd)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the events so far; a line that was cut off is left out."""
+        """Return the events so far, skipping a truncated line."""
         events = []
         with suppress(OSError):
             for line in self.path.read_bytes().splitlines():
@@ -78,7 +77,7 @@ class TurnFile:
         return events
 
     def remove(self) -> None:
-        """Forget the events, once they are delivered."""
+        """Delete the delivered events."""
         self.path.unlink(missing_ok=True)
 
 
@@ -93,20 +92,20 @@ class AgentHooks:
         self._unacknowledged: tuple[Payload, Payload] | None = None  # the last request, its answer
 
     def pass_event(self, payload: Payload) -> dict[str, Any]:
-        """Pass an event on; return what the agent's hook prints, often nothing.
+        """Pass on an event; return the hook's output, often empty.
 
         Raises:
-            MemTierError, OSError: nothing could be recalled or kept.
+            MemTierError, OSError: recall or storage failed.
         """
         name = str(payload.get("hook_event_name") or "")
         kind = EVENTS[self._host].get(name)
         session = str(payload.get("session_id") or "")
         if kind is None or not session:
             return {}
-        if sub := str(payload.get("agent_id") or ""):  # a sub-agent's, whose turn is its own
+        if sub := str(payload.get("agent_id") or ""):  # a sub-agent's event, with its own turn
             session = f"{session}.{sub}"
             if kind not in ("tool", "subagent_end") or not payload.get("agent_type"):
-                return {}  # of the host's own, which sums up for it
+                return {}  # the host's own summarising call
         turn = TurnFile.of(self._client.home, self._host, session)
         self.is_prompt = kind == "prompt"
         if self.is_prompt:
@@ -152,9 +151,9 @@ class AgentHooks:
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
 
     def finish(self, *, printed: bool = True) -> None:
-        """Say that the agent has the last answer, if it could be printed.
+        """Acknowledge the last answer, if it was printed.
 
-        Where no prompt waits, a resident that did not answer is looked after.
+        If no prompt is waiting, check on a resident that did not answer.
         """
         if printed and self._unacknowledged:
             self._client.acknowledge(*self._unacknowledged)
@@ -172,7 +171,7 @@ class AgentHooks:
         self._client.deliver(self._request(kind, events, run), seconds)
 
     def _deliver_unfinished(self, turn: TurnFile, seconds: float = END_SECONDS) -> None:
-        """Deliver a turn that was broken off, and forget it; one that ended is delivered."""
+        """Deliver an unfinished turn and delete it; finished ones are already delivered."""
         events = turn.events()
         kinds = EVENTS[self._host]
         if events and kinds.get(str(events[-1].get("hook_event_name"))) != "turn_end":
@@ -205,22 +204,22 @@ class AgentHooks:
 
 
 def read_event(text: str) -> dict[str, Any]:
-    """Return the event that a hook gets on stdin.
+    """Return a hook's event from stdin.
 
     Raises:
-        MemTierError: it is no JSON object.
+        MemTierError: it is not a JSON object.
     """
     try:
         payload = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MemTierError(f"the event is no JSON: {error}") from None
+        raise MemTierError(f"the event is not JSON: {error}") from None
     if not isinstance(payload, dict):
-        raise MemTierError("the event is no object")
+        raise MemTierError("the event is not an object")
     return payload
 
 
 def _shorten(payload: Payload) -> dict[str, Any]:
-    """Return an event whose longest texts are cut: a result may be megabytes."""
+    """Return an event with its longest texts truncated, as results may be megabytes."""
     return {name: _cut(value) for name, value in payload.items()}
 
 

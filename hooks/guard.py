@@ -1,7 +1,7 @@
-"""Run hooks for a host: no exception reaches it, and every deadline is kept.
+"""Run hooks for a host, keeping exceptions from it and meeting every deadline.
 
-A hook's work runs in a worker thread. When its deadline passes, the host continues without an
-answer, status and log report it, and the worker finishes, so that a late write still happens.
+A hook runs in a worker thread. If its deadline passes, the host continues without an answer, status
+and log report it, and the worker still finishes its writes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HookName = Literal[
     "before_prompt_build", "agent_end", "session_start", "session_end", "before_compaction"
 ]
 
-EXIT_TIMEOUT: Final = 5.0  # seconds an ending process gives to late writes
+EXIT_TIMEOUT: Final = 5.0  # seconds for late writes when a process ends
 
 
 class DeadlinePassed(MemTierError):
@@ -47,11 +47,11 @@ def run_guarded(
 ) -> T | None:
     """Run a hook's work on the context's memory; return its answer, or None if it failed.
 
-    The prompt's hook is not queued: it must not wait for an earlier run's late write.
+    The prompt's hook is not queued, so that it never waits for an earlier run's late write.
 
     Args:
-        work: gets the memory and its deadline, in ``time.monotonic()`` seconds.
-        answered: gets an answer that came in time, before the next hook that is queued.
+        work: called with the memory and its deadline, in ``time.monotonic()`` seconds.
+        answered: called with an answer in time, before the next queued hook.
     """
     started = time.monotonic()
     queue = replace(context, run_id=None, sender=None, parent=None)
@@ -65,22 +65,22 @@ def run_guarded(
             _run_work(hook, context, work, answers, late, (started, started + seconds))
 
         future = workers.submit(job, line)
-        if hook == "agent_end":  # it may wait for other runs, while the next turn begins
+        if hook == "agent_end":  # it may wait for other runs while the next turn begins
             with suppress(TooManyJobs):
                 workers.submit(lambda: _note_begun(hook, context))
         if wait([future], started + seconds - time.monotonic()).done:
             future.result()
         if answers:
-            answer = answers[0]  # in time, even if noting it still waits for a lock
+            answer = answers[0]  # in time, even if recording it still waits for a lock
             if answered and answer is not None:
                 workers.submit(lambda: _use(context, answered, answer), queue)
             return answer
         late.set()
-        # Not "error": the clause below unbinds its name, which a job that runs after it would miss.
+        # Not "error": the clause below unbinds that name, which a later job would miss.
         missed = DeadlinePassed(f"not done after {seconds:g} s; it continues in the background")
         workers.submit(lambda: _note_late(hook, context, missed, round(1000 * seconds)))
         raise missed
-    except Exception as error:  # foreign code and hosts: nothing may break the host
+    except Exception as error:  # foreign code: nothing may break the host
         record_failure("memtier", hook, error)
         return None
 
@@ -95,7 +95,7 @@ def _run_work(
 ) -> None:
     started, until = span
 
-    def ms() -> int:  # how long the host waited; it never waits past the deadline
+    def ms() -> int:  # the host's wait, never past the deadline
         return round(1000 * (min(time.monotonic(), until) - started))
 
     with memory_pool.use(context) as memory:
@@ -109,7 +109,7 @@ def _run_work(
         answers.append(answer)
         if not memory.paused and (
             answer is None or not late.is_set()
-        ):  # a late answer reached nobody
+        ):  # a late answer was not used
             _note_outcome(memory, hook, context, ms())
 
 
@@ -131,7 +131,7 @@ def _note_late(hook: HookName, context: RunContext, error: Exception, ms: int) -
 def _note_outcome(
     memory: MemTier, hook: HookName, context: RunContext, ms: int, error: Exception | None = None
 ) -> None:
-    """Record a hook's outcome for `status`; an unwritable home does not cost the answer."""
+    """Record a hook's outcome for `status`; an unwritable home does not lose the answer."""
     text = f"{type(error).__name__}: {error}" if error else None
     try:
         memory.note_hook(context.agent_id, hook, ok=error is None, error=text, ms=ms)

@@ -1,4 +1,4 @@
-"""`hermes memtier status|search|log|doctor|review`: MemTier's own command for Hermes' project."""
+"""`hermes memtier status|search|log|doctor|review`: run `memtier` for Hermes' project."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def memtier_command(args: Any) -> None:
     try:
         sys.exit(subprocess.run(command, check=False).returncode)
     except OSError as error:
-        remedy = f"put it on the path, or name it as `command` in {config_path()}"
+        remedy = f"put it on the path, or set `command` in {config_path()}"
         sys.exit(f"memtier: cannot start {command[0]}: {error.strerror}; {remedy}")

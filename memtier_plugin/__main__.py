@@ -1,5 +1,24 @@
-"""``python -m memtier_plugin`` is the command line."""
+"""The command line, as `memtier` and as ``python -m memtier_plugin``."""
 
-from memtier_plugin.cli.main import main
+from __future__ import annotations
 
-main(prog_name="memtier")
+import sys
+
+from memtier_plugin import __version__
+from memtier_plugin.cli.commands import find_commands, render_help
+
+
+def run() -> None:
+    """Run the command line; help and version are shown without importing click."""
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        sys.stdout.write(render_help(find_commands()) + "\n")
+    elif sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"memtier {__version__}\n")
+    else:
+        from memtier_plugin.cli.main import main
+
+        main(prog_name="memtier")
+
+
+if __name__ == "__main__":
+    run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from memtier_plugin.core.hookspecs import CommandSpec, hookimpl
+from memtier_plugin.core.entry_points import CommandSpec
 
 # Of each command, what stands behind `memtier` and its words.
 EXAMPLES: Final = {
@@ -45,7 +45,6 @@ EXAMPLES: Final = {
 }
 
 
-@hookimpl
 def memtier_commands() -> Mapping[str, CommandSpec]:
     """Return `memtier bench` and `memtier learn`."""
     section = "Set up and measure"

@@ -35,13 +35,13 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.views.journal import describe_depth
 
-# -- Whose memory a command reads for the person at the machine, and where else an answer may be
+# -- Which agents a command searches for the person at the machine, and which other projects
 
 _MOST_PROJECTS: Final = 8  # that are searched where this one has nothing; the newest first
 
 
 def find_agents(scope: Scope, sender: str) -> list[str]:
-    """Return the agents that a person spoke to, the last one first; with --agent only that."""
+    """Return the agents a person spoke to, most recent first; only one with --agent."""
     if scope.agent is not None:
         return [scope.agent]
     with scope.open() as memory:
@@ -55,7 +55,7 @@ def find_agents(scope: Scope, sender: str) -> list[str]:
 
 
 def describe_reach(scope: Scope, memory: MemTier, query: str, *, empty: bool) -> dict[str, Any]:
-    """Return whose lines were searched and, where nothing was found, who has some that fit."""
+    """Describe which agents were searched and, if nothing was found, which others match."""
     with memory.store.session() as reader:
         everybody = memory.actor.everybody
         agents = sorted(reader.all_sessions()) if everybody else [memory.agent_id]
@@ -66,7 +66,7 @@ def describe_reach(scope: Scope, memory: MemTier, query: str, *, empty: bool) ->
 
 
 def _find_elsewhere(scope: Scope, searched: str | None, query: str) -> Iterator[dict[str, Any]]:
-    """Yield the projects whose agents have something; nothing is journalled in them."""
+    """Yield other projects with matching lines; nothing is journalled in them."""
     top = scope.path / "projects"
 
     def written(name: str) -> float:
@@ -77,7 +77,7 @@ def _find_elsewhere(scope: Scope, searched: str | None, query: str) -> Iterator[
     others = [name for name in list_projects(scope.path) if name != searched]
     for name in sorted(others, key=written, reverse=True)[:_MOST_PROJECTS]:
         with (
-            suppress(MemTierError, OSError),  # another project's faults are not shown here
+            suppress(MemTierError, OSError),  # do not report another project's errors here
             MemTier.open(scope.path, name, create=False, everybody=True) as other,
         ):
             request = RecallRequest(purpose="preview")
@@ -93,14 +93,14 @@ def _agents_of(hits: tuple[Hit, ...]) -> Iterator[str]:
 
 
 def reach_view(document: Document) -> Iterator[Text]:
-    """Yield the lines on whose memory was searched, and on where something is."""
+    """Render which agents were searched, and where else something was found."""
     reach = document["reach"]
-    if not reach["named"] and reach["agents"] != ["main"]:  # who says nothing means that one
+    if not reach["named"] and reach["agents"] != ["main"]:  # the default agent
         searched = f"Searched: what {', '.join(reach['agents'])} recorded in {reach['project']}."
         nothing = f"Nothing was recorded in {reach['project']} yet."
         yield safe_text(searched if reach["agents"] else nothing, "dim")
     for other in reach["elsewhere"]:
-        has = f"{other['project']} has something on it, of {', '.join(other['agents'])}"
+        has = f"{other['project']} has matching lines from {', '.join(other['agents'])}"
         same = other["project"] == reach["project"]
         how = "without --agent" if same else f"memtier --project {other['project']} ..."
         yield safe_text(f"{has}: {how}", "yellow")
@@ -111,21 +111,27 @@ def reach_view(document: Document) -> Iterator[Text]:
 
 @click.command(cls=CliCommand, example='"Where does Ines live?" --k 4')
 @click.argument("words", metavar="QUERY", nargs=-1, required=True)
-@click.option("--k", type=click.IntRange(1), help="How many lines may be injected.")
+@click.option("--k", type=click.IntRange(1), help="The most lines to inject.")
 @click.option(
-    "--budget", type=click.IntRange(1), metavar="TOKENS", help="How many tokens, at most."
+    "--budget", type=click.IntRange(1), metavar="TOKENS", help="The most tokens to inject."
 )
-@click.option("--at", metavar="TIME", help="The current time to assume, as 2026-03-14T09:00 (UTC).")
-@click.option("--as-of", metavar="TIME", help="Recall as of this time, from what was said by then.")
+@click.option(
+    "--at", metavar="TIME", help="Assume this current time, such as 2026-03-14T09:00 (UTC)."
+)
+@click.option(
+    "--as-of", metavar="TIME", help="Recall as of this time, using only what was said by then."
+)
 @written_option
 @click.option(
     "--depth",
     type=click.Choice(["mixed", "facts", "raw", "auto"]),
-    help="Facts, the raw log, or both; auto decides by the question [retrieval.depth].",
+    help="Search facts, the raw log, or both; auto lets the question decide [retrieval.depth].",
 )
 @limit_option(10, "How many hits to show.")
 @click.option("--explain", "signals", is_flag=True, help="Show the signals behind each score.")
-@click.option("--inject-preview", is_flag=True, help="Show the block as a prompt would get it.")
+@click.option(
+    "--inject-preview", is_flag=True, help="Show the block exactly as it would be injected."
+)
 @click.pass_obj
 def recall(
     scope: Scope,
@@ -140,7 +146,7 @@ def recall(
     signals: bool,
     inject_preview: bool,
 ) -> None:
-    """Recall the lines that matter for QUERY, each with its source."""
+    """Recall the lines relevant to QUERY, each with its source."""
     query = " ".join(words)
     request = RecallRequest(
         at=parse_optional_time(at), k=k, token_budget=budget, depth=depth, purpose="preview"
@@ -172,7 +178,7 @@ def recall(
             f"\nIn {withhold:.0%} of the runs a prompt goes without one line: memtier uplift"
         )
     if inject_preview and not scope.as_json:
-        click.echo(f"\n{result.text}", nl=False)  # as a prompt gets it: no view folds or styles it
+        click.echo(f"\n{result.text}", nl=False)  # exactly as injected: no view wraps or styles it
 
 
 def _withheld_share(memory: MemTier) -> float:
@@ -233,20 +239,20 @@ def _hit_document(hit: Hit) -> dict[str, Any]:
 
 
 def recall_view(document: Document) -> RenderableType:
-    """Render ranked hits with their ledger locations, and mark those that would be injected."""
+    """Render ranked hits with their ledger locations, marking those that would be injected."""
     hits = document["hits"]
     parts: list[RenderableType] = []
     times = Counter(" ".join(hit["text"].split()).casefold() for hit in hits)
     for hit in hits:
         again = times.pop(" ".join(hit["text"].split()).casefold(), 0) - 1
         if again < 0:
-            continue  # the same words again, as a fact or of another day
+            continue  # the same text, as a fact or from another day
         mark = Text("▸" if hit["injected"] else " ", "green")
         head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
         shown = hit | {"id": short_id(hit["id"])}
         source = " · ".join(str(shown[name]) for name in ("tier", "date", "who", "id", "place"))
         parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
-        more = f" · {again} more with these words" if again else ""
+        more = f" · {again} more with the same text" if again else ""
         parts.append(indented(source + more, "cyan"))
         if hit["note"]:
             parts.append(indented(hit["note"], "yellow"))
@@ -262,7 +268,7 @@ def recall_view(document: Document) -> RenderableType:
         )
     )
     if document["silent"]:
-        parts.append(safe_text(f"a prompt would get nothing: {document['silent']}", "yellow"))
+        parts.append(safe_text(f"nothing would be injected: {document['silent']}", "yellow"))
     parts += reach_view(document)
     if document["route"]:
         parts.append(
@@ -271,16 +277,22 @@ def recall_view(document: Document) -> RenderableType:
     return Lines(*parts)
 
 
-# -- `memtier ask`: a question, its answer, and the ledger lines that it rests on
+# -- `memtier ask`: a question, its answer, and the ledger lines it cites
 
 
 @click.command(cls=CliCommand, example='"Which port does the staging proxy use?"')
 @click.argument("question")
-@click.option("--sender", metavar="NAME", help="On a shared channel, whose entries may be seen.")
-@click.option("--at", metavar="TIME", help="The current time to assume, as 2026-03-14T09:00 (UTC).")
-@click.option("--session", metavar="ID", help="Whose last subject a pronoun may mean.")
-@click.option("--no-write-back", is_flag=True, help="Keep none of the findings as facts.")
-@click.option("--steps", is_flag=True, help="Show the tokens and milliseconds of each step.")
+@click.option(
+    "--sender", metavar="NAME", help="On a shared channel, the person whose entries may be used."
+)
+@click.option(
+    "--at", metavar="TIME", help="Assume this current time, such as 2026-03-14T09:00 (UTC)."
+)
+@click.option(
+    "--session", metavar="ID", help="The session whose last subject a pronoun may refer to."
+)
+@click.option("--no-write-back", is_flag=True, help="Do not store findings as facts.")
+@click.option("--steps", is_flag=True, help="Show each step's tokens and duration.")
 @click.pass_obj
 def ask(
     scope: Scope,
@@ -291,7 +303,7 @@ def ask(
     no_write_back: bool,
     steps: bool,
 ) -> None:
-    """Answer QUESTION from what is remembered, with the lines it rests on."""
+    """Answer QUESTION from memory, and cite the lines used."""
     write_back = False if no_write_back else None
     agents = [scope.agent] if sender is None else find_agents(scope, sender)
     for number, agent in enumerate(agents, 1):
@@ -312,7 +324,7 @@ def ask(
 
 
 def answer_view(document: views.Document) -> RenderableType:
-    """Return an answer the way a person reads it."""
+    """Render an answer with its cited lines."""
     parts: list[RenderableType] = [Text(views.escape_controls(document["answer"]))]
     if document["citations"]:
         parts.append(Text("\nSources", style="bold"))
@@ -337,15 +349,15 @@ def answer_view(document: views.Document) -> RenderableType:
 
 
 def _describe_answer(document: views.Document) -> str:
-    """Print how it was answered, and why a configured model was not used."""
+    """Describe how the question was answered, and why a configured model was not used."""
     route = {"S": "from the facts", "R": "from the log"}[document["route"]["action"]]
     if document["by"] == "extractive":
         problem = views.escape_controls(document["problem"])
         if document["answered"]:
             why = problem or "no model is configured (ask.model)"
-            how = f"The lines that fit, verbatim: {why}."
+            how = f"The matching lines, verbatim: {why}."
         else:
-            why = problem or "nothing that was found fits the question"
+            why = problem or "nothing found answers the question"
             how = f"{why[0].upper()}{why[1:]}."
     else:
         rounds = f", {document['rounds']} rounds" if document["rounds"] else ""

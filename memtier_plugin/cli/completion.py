@@ -1,8 +1,7 @@
-"""What a shell completes: projects, agents, sessions and the short ids of items and recalls.
+"""Shell completion of projects, agents, sessions and the short ids of items and recalls.
 
-Click calls these in the process that the shell starts at each press of the key; the context's
-object is the `Scope` that every group puts there (`CliGroup.make_context`).  What cannot be
-read completes to nothing: a message would stand in the middle of the user's command line.
+Click calls these completers; the context's object is the `Scope` (`CliGroup.make_context`). On an
+error they return nothing, because a message would appear in the user's command line.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 
     from memtier_plugin.storage.readers import Reader
 
-    Values = Iterable[tuple[str, str]]  # a value, and what it stands for
+    Values = Iterable[tuple[str, str]]  # value and description
 
 Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
-_MOST_IDS: Final = 200  # the newest ones: nobody looks through more
-_HELP_CHARS: Final = 60  # of an item's text that are shown beside its id
+_MOST_IDS: Final = 200  # the newest ones
+_HELP_CHARS: Final = 60  # of an item's text shown beside its id
 
 
 def complete_projects(
@@ -41,7 +40,7 @@ def complete_projects(
 
 
 def _from_reader(values: Callable[[Reader], Values]) -> Completer:
-    """Return a completer of what the index of the project has."""
+    """Return a completer that reads the project's index."""
 
     def complete(
         ctx: click.Context, param: click.Parameter, incomplete: str
@@ -61,7 +60,7 @@ def _agents(reader: Reader) -> Values:
 
 def _sessions(reader: Reader) -> Values:
     for span in reader.session_spans():
-        yield span.session, f"{span.entries} lines of {span.agent}"
+        yield span.session, f"{span.entries} lines by {span.agent}"
 
 
 def _items(reader: Reader) -> Values:

@@ -1,7 +1,7 @@
 """`memtier demo`: demonstrate MemTier in five steps that check their own claims.
 
-Everything runs as in a host, through the hooks, in a home that is kept for inspection. The
-conversation was written for this project. Its clock is fixed, so that scores are reproducible.
+Everything runs through the hooks, as in a host, in a home that is kept for inspection. The clock is
+fixed, so that scores are reproducible.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from memtier_plugin.core.records import Entry, Message, ToolCall
 from memtier_plugin.core.results import Hit, PromptEvent, RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 
-_WIDTH: Final = 100  # columns of a heading, at most
+_WIDTH: Final = 100  # columns of a heading
 PROJECT: Final = "harbor"
 MARKER: Final = ".memtier-demo"
 CONFIGURATION: Final = "retrieval:\n  k: 6  # lines per prompt, at most\n"
 MONDAY: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 ASKED_AT: Final = MONDAY + timedelta(days=2)
-PROMOTION_TIMEOUT: Final = 30.0  # seconds the scheduler gets to promote a fact
+PROMOTION_TIMEOUT: Final = 30.0  # seconds for the scheduler to promote a fact
 
-# Two similar pieces of advice; only trying them shows which one works.
+# Two similar pieces of advice, only one of which works.
 DRAIN: Final = "To restart the tide service, drain it with pierctl first."
 FLUSH: Final = "To restart the tide service, flush it with dockctl first."
 # The command the agent runs when it follows the advice, and its answer.
@@ -50,7 +50,9 @@ TRIALS: Final = {
 RESTART: Final = "restart the tide service"
 PORT_FACT: Final = "The health check listens on port 8443."
 PASSWORD: Final = "kittiwake-4711"
-CONFIDED: Final = "We decided to close the pier in Lagos."  # a fact, but for the words before it
+CONFIDED: Final = (
+    "We decided to close the pier in Lagos."  # would be a fact if it were not told in confidence
+)
 PRIVATE: Final = f"Between us: {CONFIDED}"
 
 # Session, agent, minutes after Monday 9:00, and who said what.  Both pieces of
@@ -113,7 +115,7 @@ SESSIONS: Final = (
 @click.command(cls=CliCommand)
 @click.pass_obj
 def demo(scope: Scope) -> None:
-    """Demonstrate MemTier on a small conversation, in ./memtier-demo."""
+    """Demonstrate MemTier on a small conversation."""
     document = run(Path(scope.home or "memtier-demo"), make_console(stderr=scope.as_json))
     if scope.as_json:
         scope.show(document)
@@ -153,7 +155,7 @@ def run(home: Path, out: Console) -> Mapping[str, Any]:
     """Run the demo in a new home and return its ids and files.
 
     Raises:
-        MemTierError: the folder is not the demo's, or one of the demo's claims does not hold.
+        MemTierError: the folder is not the demo's, or a claim does not hold.
     """
     began = time.monotonic()
     stage = Stage(_prepare_home(home), out)

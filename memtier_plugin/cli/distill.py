@@ -1,4 +1,4 @@
-"""`memtier distill` and `memtier gate`: make an embedding model, and compare before and after."""
+"""`memtier distill` and `memtier gate`: make an embedding model, compare answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from memtier_plugin.storage.home_files import register_export
 from memtier_plugin.text.speech import collect_shared_words
 from memtier_plugin.transfer.archive import restore_backup
 
-# -- `memtier distill`: make an embedding model of one's own from a sentence encoder
+# -- `memtier distill`: distil an embedding model from a sentence encoder
 
 
 @click.command(
@@ -44,7 +44,7 @@ from memtier_plugin.transfer.archive import restore_backup
     type=click.Choice(["project", "none"]),
     default="none",
     show_default=True,
-    help="Add the words that the project's sessions and people share.",
+    help="Add words used in several of the project's sessions or by several people.",
 )
 @click.option(
     "--dims",
@@ -59,7 +59,7 @@ def distill(scope: Scope, teacher: str, folder: Path, vocabulary: str, dims: int
     folder = folder.expanduser().resolve()
     if folder.is_relative_to(scope.path.resolve()):
         raise SettingsError(
-            f"{folder} lies in the home, where a purge rewrites files; name a folder outside"
+            f"{folder} is inside the home, where a purge rewrites files; choose a folder outside"
         )
     started = time.monotonic()
     settings_file = scope.path / "config.yaml"
@@ -86,7 +86,7 @@ def distill(scope: Scope, teacher: str, folder: Path, vocabulary: str, dims: int
 
 
 def _project_words(memory: MemTier) -> list[str]:
-    """Return the words that the project shares, but for agents whose words stay their own."""
+    """Return the words shared in the project, excluding agents that keep theirs private."""
     agents = memory.settings.agents
     private = {name for name, rights in agents.items() if rights.promote != "all"}
     return collect_shared_words(
@@ -94,14 +94,14 @@ def _project_words(memory: MemTier) -> list[str]:
     )
 
 
-# -- `memtier gate`: ask the project's own questions before and after a change
+# -- `memtier gate`: ask the project's questions before and after a change
 
 _SHOWN = 20  # questions that got worse
 
 
 @click.command(
     cls=CliCommand,
-    epilog="SETTINGS is a YAML file with keys of a project.yaml: would they make answers worse? "
+    epilog="SETTINGS is a YAML file with keys of a project.yaml: would it make answers worse? "
     "BACKUP is an archive of `memtier backup`, VERSION one that ran here: did answers get worse "
     "since?",
     example="--against candidate.yaml",
@@ -109,11 +109,11 @@ _SHOWN = 20  # questions that got worse
 @click.option(
     "--against",
     metavar="SETTINGS|BACKUP|VERSION",
-    help="What to compare with [the version that ran here before].",
+    help="The version to compare with [the previous one here].",
 )
 @click.pass_context
 def gate(ctx: click.Context, against: str | None) -> None:
-    """Tell whether a change makes answers worse; exit 1 if it does."""
+    """Test whether a change makes answers worse; exit 1 if so."""
     scope: Scope = ctx.obj
     with scope.open() as memory, progress_bar() as report:
         memory.catch_up()
@@ -140,7 +140,7 @@ def _check_settings(scope: Scope, memory: MemTier, path: Path, report: Progress)
     candidate = load_settings(memory.home, memory.project, Path.cwd(), overrides)
     if not _changes_index(memory.settings, candidate):
         return memory.regression.check_settings(candidate, path.name, report)
-    with _copied(scope, memory, None, candidate) as other:  # whose index is made by them
+    with _copied(scope, memory, None, candidate) as other:  # whose index depends on them
         return memory.regression.check_other(other.actor, path.name, report, later=True)
 
 
@@ -152,9 +152,9 @@ def _changes_index(now: Settings, candidate: Settings) -> bool:
 def _copied(
     scope: Scope, memory: MemTier, archive: Path | None, settings: Settings | None = None
 ) -> Iterator[MemTier]:
-    """Copy the project, or restore an archive, into a home of its own that is deleted afterwards.
+    """Copy the project, or restore an archive, into a temporary home.
 
-    Yields it open, with its own settings unless given.
+    Yield it open, with its own settings unless given.
     """
     with tempfile.TemporaryDirectory(prefix="memtier-gate-") as folder:
         home = make_home(Path(folder) / "home")
@@ -173,7 +173,7 @@ def _copied(
 
 
 def gate_view(document: Document) -> RenderableType:
-    """Render the verdict and the questions that are answered worse."""
+    """Render the verdict and the questions with worse answers."""
     made = f"{document['history']} of this project's history"
     if document["probes"]:
         made += f", {document['probes']} made from what users said, as history is short"

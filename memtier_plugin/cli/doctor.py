@@ -42,15 +42,17 @@ from memtier_plugin.storage.protocol import describe_usage
 
 
 @click.command(cls=CliCommand, example="--fix")
-@click.option("--fix", is_flag=True, help="First make every repair that loses no data.")
-@click.option("--skip-hosts", is_flag=True, help="Do not ask the hosts, which takes seconds.")
+@click.option("--fix", is_flag=True, help="First apply every repair that loses no data.")
+@click.option("--skip-hosts", is_flag=True, help="Skip asking the hosts, which takes seconds.")
 @click.pass_context
 def doctor(ctx: click.Context, fix: bool, skip_hosts: bool) -> None:
     """Check files, index, settings and hosts; exit 1 on an error."""
     scope = scope_of(ctx)
     results, fixed = doctor_hosts.check_hosts(scope.path), []
     if not skip_hosts:
-        with make_console(stderr=True).status("asking the hosts whose the memory tools are"):
+        with make_console(stderr=True).status(
+            "asking the hosts which plugin owns the memory tools"
+        ):
             results += [*doctor_hosts.ask_hosts(), *agent_doctor.try_agents(scope.path)]
     try:
         with scope.open() as memory:
@@ -66,7 +68,7 @@ def doctor(ctx: click.Context, fix: bool, skip_hosts: bool) -> None:
         if not results:
             raise
         results.append(
-            HealthFinding("warn", str(error), str(scope.path), "a host's first turn makes it")
+            HealthFinding("warn", str(error), str(scope.path), "created by a host's first turn")
         )
     findings = [asdict(finding) for finding in results]
     scope.show({"findings": findings, **({"fixed": fixed} if fix else {})}, doctor_view)
@@ -90,14 +92,14 @@ def doctor_view(document: Document) -> RenderableType:
     return Lines(*parts)
 
 
-# -- `memtier self-check`: check this installation, apart from any project
+# -- `memtier self-check`: check this installation, independent of any project
 
 
 @click.command("self-check", cls=CliCommand, example="--json")
 @click.pass_context
 def self_check(ctx: click.Context) -> None:
-    """Check this installation, in a temporary home; exit 1 on an error."""
-    with make_console(stderr=True).status("trying what is installed"):
+    """Check this installation in a temporary home; 1 on an error."""
+    with make_console(stderr=True).status("checking the installation"):
         findings = [asdict(finding) for finding in check_installation()]
     ok = not any(finding["level"] == "error" for finding in findings)
     scope_of(ctx).show({"version": __version__, "ok": ok, "findings": findings}, doctor_view)
@@ -111,7 +113,7 @@ def self_check(ctx: click.Context) -> None:
 @click.command(cls=CliCommand, example="--project shop")
 @click.pass_obj
 def status(scope: Scope) -> None:
-    """Show what is stored, which hooks last ran, what is degraded."""
+    """Show what is stored, the last hook calls, and any problems."""
     with scope.open() as memory:
         report = memory.status()
     report["degraded"] += describe_silent_hosts(scope.path, datetime.now(UTC))
@@ -135,13 +137,13 @@ def status_view(document: Document) -> RenderableType:
         if isinstance(table, Table) or table.plain:
             parts += ["", table]
     for host, count in document.get("prompts", {}).items():
-        line = "{unanswered} of {prompts} prompts got no answer ({share:.1%})".format(**count)
+        line = "{unanswered} of {prompts} prompts got no response ({share:.1%})".format(**count)
         parts.append(safe_text(f"{host}: {line}", "yellow" if count["unanswered"] else "dim"))
     for agent, seen in document.get("agents", {}).items():
         if injected := seen.get("injected"):
             line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"
             counts = f"{line.format(**injected)} in {injected['turns']} turns"
-            counts += f", and {injected['late']} came late" * bool(injected.get("late"))
+            counts += f", and {injected['late']} were late" * bool(injected.get("late"))
             if blocks := injected.get("blocks"):
                 counts += f" ({', '.join(f'{n} {name}' for name, n in sorted(blocks.items()))})"
             parts.append(safe_text(f"{agent}: {counts}", "dim"))
@@ -211,12 +213,12 @@ def _hook_waits(document: Document) -> Iterator[tuple[str, str, Document]]:
 
 
 def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield the rows on the consolidation's backlog, schedule and last report."""
+    """Yield the rows on consolidation: backlog, schedule and last report."""
     state = document.get("consolidation", {})
     served = document.get("background", {}).get("served")
     left = state.get("backlog", {})
     waits = ", ".join(f"{number} for the {name}" for name, number in left.items() if number)
-    by = "a daemon serves the project" if served else "no daemon: the next session starts one"
+    by = "a daemon is running" if served else "no daemon; the next session starts one"
     due = "due now" if state.get("due") else f"next {format_time(state.get('next'))}"
     yield "backlog", f"{waits} (entries)" if waits else "nothing"
     yield "consolidation", f"last {format_time(state.get('last'))}, {due}; {by}"
@@ -241,22 +243,22 @@ def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
 
 
 def _priority_rows(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield the row on rated entries and the tiers that point at some of them."""
+    """Yield the row on rated entries and their tiers."""
     if counts := document.get("priority"):
         tiers = "{cache} by priority in the cache, {buffer} in the buffer".format(**counts)
         yield "priority", f"{counts['rated']} entries rated, {tiers}"
 
 
 def _shared_rows(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield the row on the server by which machines share the project."""
+    """Yield the row on the server that machines share the project through."""
     if shared := document.get("shared"):
         synced = format_time(shared["synced"]) if shared["synced"] else "never"
-        lines = f"{shared['waiting']:,} lines wait for it"
+        lines = f"{shared['waiting']:,} lines not delivered yet"
         yield "shared", f"{shared['project']} at {shared['server']}, synchronised {synced}; {lines}"
 
 
 def _causes_rows(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield the row on lines that are left out to measure what they change."""
+    """Yield the row on lines withheld to measure their effect."""
     if causes := document.get("causes"):
         share = f"one line is left out in {causes['withhold']:.0%} of the runs"
         counts = "{withheld} of the newest {recalls} prompts lacked it".format(**causes)
@@ -264,7 +266,7 @@ def _causes_rows(document: Document) -> Iterator[tuple[str, str]]:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Describe what waits for review: "1 fact, 2 conflicts"."""
+    """Describe pending reviews: "1 fact, 2 conflicts"."""
     return ", ".join(
         f"{number} {kind.removesuffix('s') if number == 1 else kind}"
         for kind, number in counts.items()

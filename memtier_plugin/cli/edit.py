@@ -1,4 +1,4 @@
-"""`memtier edit`: facts or a day as a text, whose changes become events."""
+"""`memtier edit`: edit facts or a day as text; changes become events."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _SIGNS: Final = {"forget": ("-", "red"), "reword": ("~", "cyan"), "add": ("+", "
 
 @click.command(cls=CliCommand, example="facts --dry-run")
 @click.argument("target", metavar="facts|DAY")
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, without changing it.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def edit(scope: Scope, target: str, dry_run: bool, yes: bool) -> None:
-    """Edit facts, or a day of the log, as a text in $EDITOR."""
+    """Edit facts, or a day of the log, as text in $EDITOR."""
     if not (dry_run or yes) and (scope.as_json or not sys.stdin.isatty()):
         raise click.UsageError("--dry-run lists what would change, --yes changes it")
     with scope.open() as memory:
@@ -72,9 +72,9 @@ def edit(scope: Scope, target: str, dry_run: bool, yes: bool) -> None:
 
 
 class _Text:
-    """The file that is edited; it is kept, and the person told where, if it is refused.
+    """The edited file; if it is rejected it is kept, and its path reported.
 
-    It has a folder of its own in the home, for what an editor puts beside it; a purge looks there.
+    It has its own folder in the home, which a purge covers, for the editor's backup files.
     """
 
     def __init__(self, memory: MemTier, target: str, before: str) -> None:
@@ -85,11 +85,11 @@ class _Text:
         write_private_file(self.path, before)
 
     def edit(self) -> str:
-        """Open the editor, and return the text as it was left.
+        """Open the editor and return the edited text.
 
         Raises:
-            click.ClickException: there is no editor, or it failed.
-            MessageError: it is no text any more.
+            click.ClickException: no editor is set, or it failed.
+            MessageError: it is no longer UTF-8 text.
         """
         try:
             click.edit(filename=str(self.path))
@@ -103,12 +103,12 @@ class _Text:
         return bytes(error.object[: error.start]).count(b"\n") + 1
 
     def refuse(self, error: MemTierError) -> MemTierError:
-        """Return an error that also says where the text is."""
+        """Return an error that names the kept file."""
         return type(error)(f"{error}{self._where()}")
 
     @contextmanager
     def kept_unless_done(self) -> Iterator[None]:
-        """Say where the text is if what is done here fails, or the person says no."""
+        """Report the kept file if the block fails or the user declines."""
         try:
             yield
         except MemTierError as error:
@@ -127,10 +127,10 @@ class _Text:
 def _edit_until_understood(
     memory: MemTier, lines: Sequence[EditLine], text: _Text
 ) -> tuple[list[Change], list[Done]]:
-    """Let the person edit, again where the text cannot be understood, and return its changes.
+    """Open the editor until the text can be parsed, and return its changes.
 
     Raises:
-        MessageError, NotFound: the text is refused, and kept.
+        MessageError, NotFound: the text is rejected, and kept.
     """
     while True:
         try:
@@ -147,7 +147,7 @@ def _edit_until_understood(
 
 
 def _lines_of(memory: MemTier, scope: Scope, target: str) -> list[EditLine]:
-    """Return what is to be edited: the facts that hold, by subject, or the entries of a day."""
+    """Return the lines to edit: the active facts by subject, or the entries of a day."""
     if target == "facts":
         views = memory.knowledge.person.facts(shelves=False)
         ordered = sorted(views, key=lambda view: (view.fact.subject.casefold(), view.fact.id))
@@ -155,7 +155,7 @@ def _lines_of(memory: MemTier, scope: Scope, target: str) -> list[EditLine]:
     else:
         lines = list(_entries_of(memory, scope.agent, _day_of(target)))
     if not lines:
-        raise NotFound("there is nothing to edit; `memtier log` and `memtier facts` show what is")
+        raise NotFound("there is nothing to edit; see `memtier log` and `memtier facts`")
     return lines
 
 
@@ -165,7 +165,7 @@ def _day_of(target: str) -> str:
     except click.BadParameter:
         moment = None
     if moment is None:
-        raise click.UsageError(f"{target!r} is neither facts nor a day like 2026-03-14")
+        raise click.UsageError(f"{target!r} is neither `facts` nor a day such as 2026-03-14")
     return to_iso(moment)[:10]
 
 
@@ -180,7 +180,7 @@ def _entries_of(memory: MemTier, agent: str | None, day: str) -> Iterator[EditLi
             line["content"],
             f"session {line['session_id']}  agent {line['agent_id']}",
             f"{line['observed_at'][11:16]} {who}",
-            "" if by_user else "only what a user said can be said in other words",
+            "" if by_user else "only lines said by a user can be reworded",
         )
 
 
@@ -196,7 +196,7 @@ def _document(done: Sequence[Done], *, applied: bool) -> dict[str, Any]:
 
 
 def changes_view(document: Document) -> RenderableType:
-    """Render changes, as they would be or are written."""
+    """Render changes, planned or written."""
     parts: list[RenderableType] = []
     for change in document["changes"]:
         sign, style = _SIGNS[change["what"]]
@@ -206,7 +206,7 @@ def changes_view(document: Document) -> RenderableType:
         if change["what"] == "reword":
             parts.append(safe_text(f"  → {after}"))
         if others := [item for item in change["hidden"] if item != change["id"]]:
-            parts.append(safe_text(f"  and {len(others)} that rest on it alone", "dim"))
+            parts.append(safe_text(f"  and {len(others)} that depend on it alone", "dim"))
     verb = "written" if document["applied"] else "would be written"
     summary = f"{len(document['changes'])} changes {verb}"
     return Lines(*parts, safe_text(summary if parts else "No changes.", "dim"))

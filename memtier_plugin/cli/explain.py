@@ -32,7 +32,7 @@ from memtier_plugin.views.journal import Bar, RankedRow, RecallView, recall_view
 from memtier_plugin.views.reading import read_curves, read_line_history
 
 HIDDEN: Final = "(forgotten, or another agent's)"
-_SHOWN: Final = 20  # recalls and credits of a line, the newest
+_SHOWN: Final = 20  # newest recalls and credits of a line
 
 Curves = Mapping[str, Sequence[float]]
 
@@ -43,11 +43,11 @@ Curves = Mapping[str, Sequence[float]]
     "--why",
     metavar="ID",
     shell_complete=complete_items,
-    help="Show why this entry or fact was left out.",
+    help="Show why this entry or fact was not recalled.",
 )
 @click.pass_obj
 def explain(scope: Scope, item_id: str, why: str | None) -> None:
-    """Explain the hits of a recall, or what became of one line."""
+    """Explain the hits of a recall, or the history of a line."""
     with scope.open(everybody=True) as memory:
         try:
             document = memory.explain(item_id, why)
@@ -76,7 +76,7 @@ def explain_view(document: Document, curves: Curves | None = None) -> Renderable
     if document.get("why"):
         return Lines(head, "", *_left_out_view(document["why"], document["weights"]))
     parts: list[RenderableType] = [head]
-    again = " (the journal has their scores; their signals are computed again)"
+    again = " (scores are from the journal; signals are recomputed)"
     for title, rows in (
         ("injected", recall.injected),
         ("near misses" + again * recall.recomputed, recall.near_misses),
@@ -105,7 +105,7 @@ def _head_view(recall: RecallView) -> RenderableType:
     if recall.silence:
         rows.append(("silent", recall.silence))
     if recall.probability is not None:
-        rows.append(("likely", f"{recall.probability:.2f} that it holds what the prompt needs"))
+        rows.append(("likely", f"{recall.probability:.2f} that it contains what the prompt needs"))
     rows += recall.depth
     if withheld := recall.withheld:
         line = f"{short_id(withheld['item'])} {one_line(withheld['text'] or HIDDEN)}: "
@@ -114,12 +114,16 @@ def _head_view(recall: RecallView) -> RenderableType:
 
 
 def _block_view(recall: RecallView) -> Sequence[RenderableType]:
-    """Render what a prompt got, with what cannot be known of it any more."""
+    """Render the injected block, noting what is no longer known."""
     if not recall.block or not recall.block["text"]:
         return ()
-    fates = {"inject": "the prompt got", "offer": "came late, so that the prompt went without"}
-    got = fates.get(recall.purpose, "a prompt would have got")
-    sure = "" if recall.block["exact"] else f", of {recall.tokens} then: some of it is gone since"
+    fates = {"inject": "the prompt received", "offer": "came too late for the prompt"}
+    got = fates.get(recall.purpose, "a prompt would have received")
+    sure = (
+        ""
+        if recall.block["exact"]
+        else f", of {recall.tokens} then: some of it has since been deleted"
+    )
     title = f"{got} ({recall.block['tokens']} tokens{sure})"
     return "", safe_text(title, "bold"), safe_text(recall.block["text"].rstrip("\n"), "dim")
 
@@ -141,7 +145,7 @@ def _ranked_row_view(row: RankedRow, curve: Sequence[float]) -> Sequence[Rendera
 
 
 def _format_bar(bar: Bar) -> str:
-    """Format what a signal added to a score: weight × signal."""
+    """Format a signal's contribution to a score: weight × signal."""
     if bar.name == "other":
         return f"other {bar.added:+.3f}"
     if bar.weight is None:
@@ -151,7 +155,7 @@ def _format_bar(bar: Bar) -> str:
 
 
 def _format_priority(priority: Document) -> str:
-    """Format the priority of an entry with the parts that it rests on."""
+    """Format the priority of an entry and its parts."""
     parts = "importance {importance}, alignment {alignment:.2f}, {uses} uses"
     return f"{{tier}}: priority {{priority:.3f}} ({parts})".format(**priority)
 
@@ -169,7 +173,7 @@ def _format_contributions(row: Document, counted: Document) -> str:
 
 
 def _left_out_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:
-    """Render why a line was left out, with its scores at recall time and now."""
+    """Render why a line was not recalled, with its scores then and now."""
     parts: list[RenderableType] = [
         safe_text(f"{short_id(why['id'])}: {why['reason']}", "bold"),
         safe_text(why["said"]),
@@ -203,7 +207,7 @@ def _left_out_view(why: Document, counted_then: Document) -> Sequence[Renderable
 
 
 def history_view(history: LineHistory) -> RenderableType:
-    """Render what became of one line: its weight over time, its credits, its recalls."""
+    """Render the history of a line: its weight over time, its credits and recalls."""
     curve = f"  {signed_sparkline(history.curve)}" if draws() and len(history.curve) > 1 else ""
     rows = [
         ("id", history.id),

@@ -62,8 +62,8 @@ def facts() -> None:
 
 @facts.command("list", example="--subject Ines")
 @click.option("--all", "everything", is_flag=True, help="Include inactive facts and summaries.")
-@click.option("--proposed", is_flag=True, help="Only facts that await review.")
-@click.option("--subject", metavar="NAME", help="Only about this one.")
+@click.option("--proposed", is_flag=True, help="Only facts awaiting review.")
+@click.option("--subject", metavar="NAME", help="Only facts about NAME.")
 @click.pass_obj
 def facts_list(scope: Scope, everything: bool, proposed: bool, subject: str | None) -> None:
     """List the facts, newest first."""
@@ -85,10 +85,10 @@ def _is_about(view: FactView, subject: str) -> bool:
 
 @facts.command("search", example='"staging host" --limit 3')
 @click.argument("query")
-@limit_option(10, "How many facts to show.")
+@limit_option(10, "The most facts to show.")
 @click.pass_obj
 def facts_search(scope: Scope, query: str, limit: int) -> None:
-    """Find the facts that QUERY asks for, best first."""
+    """Find facts relevant to QUERY, best first."""
     with scope.open() as memory:
         recall = memory.knowledge.person.search(query, limit)
     hits = [{**_fact_json(hit.item), "score": round(hit.score, 4)} for hit in recall.hits]
@@ -104,7 +104,7 @@ def _fact_json(item: object) -> dict[str, Any]:
 @click.argument("fact_id", shell_complete=complete_facts)
 @click.pass_obj
 def facts_show(scope: Scope, fact_id: str) -> None:
-    """Show one fact and the lines it rests on."""
+    """Show a fact and its source lines."""
     with scope.open() as memory:
         person = memory.knowledge.person
         view = person.fact(person.full_id(fact_id))
@@ -123,7 +123,7 @@ facts.add_command(review)  # an alias of `memtier review`
 @written_option
 @click.pass_obj
 def facts_diff(scope: Scope, since: str, until: str | None, written: bool) -> None:
-    """Show what happened to the facts between two moments (2d, 2026-03-14)."""
+    """Show how the facts changed between two times (2d, 2026-03-14)."""
     start, end = parse_span(since, until)
     with scope.open() as memory:
         changes = memory.knowledge.person.diff(start, end, written=written)
@@ -136,10 +136,10 @@ def facts_diff(scope: Scope, since: str, until: str | None, written: bool) -> No
 
 
 @facts.command("runs", example="--limit 5")
-@limit_option(20, "How many, the newest.")
+@limit_option(20, "The most runs to show, newest first.")
 @click.pass_obj
 def facts_runs(scope: Scope, limit: int) -> None:
-    """List the consolidations, with their figures."""
+    """List the consolidations with their statistics."""
     with scope.open() as memory:
         runs = memory.knowledge.person.runs(limit)
     scope.show({"runs": [run.to_json() for run in reversed(runs)]}, consolidations_view)
@@ -161,7 +161,7 @@ def facts_timeline(scope: Scope, subject: str) -> None:
 
 
 def fact_list_view(document: Document) -> RenderableType:
-    """Render facts, each with its source agents and state."""
+    """Render facts with their source agents and state."""
     rows = (
         (
             format_time(fact["valid_from"] or fact["timestamp"])[:10],
@@ -197,10 +197,10 @@ def fact_view(document: Document) -> RenderableType:
 
 
 def _describe_owner(fact: Document) -> str:
-    """Return whose a fact is: a person's, or the project's, and who said it."""
+    """Return who owns a fact, a person or the project, and who said it."""
     who = fact["person"] or "the user"
     if fact["personal"]:
-        return f"{who}, told to nobody else"
+        return f"{who}, not shared with others"
     return "the project" if fact["person"] is None else f"the project; {who} said it"
 
 
@@ -254,7 +254,7 @@ def consolidations_view(document: Document) -> RenderableType:
 
 
 def timeline_view(timeline: FactTimeline) -> RenderableType:
-    """Render each relation's values over time; superseded ones with their end."""
+    """Render each relation's values over time, with the end of superseded ones."""
     parts: list[RenderableType] = [safe_text(timeline.subject, "bold")]
     for relation in timeline.relations:
         parts += ["", safe_text(relation.name, "cyan")]
@@ -270,7 +270,7 @@ def timeline_view(timeline: FactTimeline) -> RenderableType:
     return Lines(*parts)
 
 
-# -- `memtier diff` and `memtier revert`: compare two moments, and undo a run
+# -- `memtier diff` and `memtier revert`: compare two times, and undo a run
 
 
 @click.command(cls=CliCommand, example="2d 1d")
@@ -279,7 +279,7 @@ def timeline_view(timeline: FactTimeline) -> RenderableType:
 @written_option
 @click.pass_obj
 def diff(scope: Scope, since: str, until: str | None, written: bool) -> None:
-    """Show what changed between two moments (2d, 2026-03-14)."""
+    """Show what changed between two times (2d, 2026-03-14)."""
     start, end = parse_span(since, until)
     with scope.open() as memory:
         difference = memory.history.diff(start, end, written=written)
@@ -287,10 +287,10 @@ def diff(scope: Scope, since: str, until: str | None, written: bool) -> None:
 
 
 @click.command(cls=CliCommand, example="--run rules-1-8a72b8b7 --dry-run")
-@click.option("--run", required=True, metavar="ID", help="The run to take back, of either kind.")
-@click.option("--undo", is_flag=True, help="Bring it back instead.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be undone.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--run", required=True, metavar="ID", help="The run to undo, of either kind.")
+@click.option("--undo", is_flag=True, help="Redo it instead.")
+@click.option("--dry-run", is_flag=True, help="Show what would be undone, without undoing it.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def revert(scope: Scope, run: str, undo: bool, dry_run: bool, yes: bool) -> None:
     """Undo one consolidation or recorded run, keeping later work."""
@@ -352,7 +352,7 @@ def _consolidation_document(
 
 
 def difference_view(document: Document) -> RenderableType:
-    """Render new entries, changed facts and changed weights between two moments."""
+    """Render new entries, changed facts and changed weights between two times."""
     parts: list[RenderableType] = []
     if document["said"]:
         counts = ", ".join(f"{agent} {count}" for agent, count in document["said"].items())
@@ -391,11 +391,11 @@ def revert_view(document: Document) -> RenderableType:
 
 
 def _describe_effect(document: Document) -> str:
-    """Describe in words what undoing a consolidation, or bringing it back, does."""
+    """Describe the effect of undoing or redoing a consolidation."""
     if document["undo"]:
         count = len(document["restored"])
-        verb = "brought back" if document["undone"] else "would be brought back"
-        return f"{count} facts {verb}" if count else "nothing left to bring back"
+        verb = "restored" if document["undone"] else "would be restored"
+        return f"{count} facts {verb}" if count else "nothing left to redo"
     entries = document["entries"]
     verb = "undone" if document["reverted"] else "would be undone"
     tail = f", {entries} entries no longer marked as promoted" if entries else ""
@@ -406,7 +406,7 @@ def _recording_view(document: Document) -> RenderableType:
     done = document["reverted"] or document["undone"]
     names = ("entries", "facts", "credited", "restored")
     counts = {name: len(document[name]) for name in names if document[name]}
-    verb = "brought back" if document["undo"] else "taken back"
+    verb = "restored" if document["undo"] else "taken back"
     head = f"{document['run']} of {document['agent']} {'is' if done else 'would be'} {verb}"
     return safe_text(
         f"{head}: {format_value(counts)}" if counts else f"{document['run']}: nothing left to do"

@@ -33,7 +33,7 @@ from memtier_plugin.lifecycle.purge.files import is_in_progress
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.memory import MemTier
 
-_MOST_HIDDEN: Final = 200  # the newest, of what `unforget` lists
+_MOST_HIDDEN: Final = 200  # newest lines that `unforget` lists
 _COUNTS: Final = (
     "entries",
     "facts",
@@ -51,23 +51,23 @@ _COUNTS: Final = (
 
 _selection_options: Final = combine_options(
     click.argument("ids", nargs=-1, shell_complete=complete_items),
-    click.option("--query", metavar="WORDS", help="Items that contain all of these words."),
+    click.option("--query", metavar="WORDS", help="Lines that contain all of these words."),
     click.option(
         "--session",
         metavar="ID",
         shell_complete=complete_sessions,
-        help="Everything of this session.",
+        help="Lines of this session.",
     ),
-    click.option("--sender", metavar="ID", help="Of this sender."),
-    click.option("--run", metavar="ID", help="Of this run."),
-    click.option("--since", metavar="WHEN", help="Said since a time, or as long ago as 2d."),
-    click.option("--until", metavar="WHEN", help="Said before then."),
-    click.option("--all-of-agent", is_flag=True, help="All that --agent has said and heard."),
+    click.option("--sender", metavar="ID", help="Lines of this sender."),
+    click.option("--run", metavar="ID", help="Lines of this run."),
+    click.option("--since", metavar="WHEN", help="Lines said since a time, such as 2d."),
+    click.option("--until", metavar="WHEN", help="Lines said before a time."),
+    click.option("--all-of-agent", is_flag=True, help="Every line of --agent."),
 )
 
 
 def _build_selection(scope: Scope, memory: MemTier, options: dict[str, Any]) -> Selection:
-    """Build the selection from the options; --agent alone needs --all-of-agent."""
+    """Build the selection from the options; --agent alone requires --all-of-agent."""
     now = datetime.now(UTC)
     person = memory.knowledge.person
     rest = {name: options[name] for name in ("query", "session", "sender", "run")}
@@ -87,11 +87,11 @@ def _build_selection(scope: Scope, memory: MemTier, options: dict[str, Any]) -> 
 
 @click.command(cls=CliCommand, example='--query "old staging host" --dry-run')
 @_selection_options
-@click.option("--dry-run", is_flag=True, help="Only show what would be forgotten.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be forgotten, without hiding it.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def forget(scope: Scope, /, dry_run: bool, yes: bool, **options: Any) -> None:
-    """Hide lines everywhere: by id, words, session, sender, time."""
+    """Hide lines by id, words, session, sender or time."""
     with scope.open() as memory:
         selection = _build_selection(scope, memory, options)
         if not selection:
@@ -119,10 +119,10 @@ def forget(scope: Scope, /, dry_run: bool, yes: bool, **options: Any) -> None:
 
 @click.command(cls=CliCommand, example="5H61N2FJ")
 @click.argument("ids", nargs=-1, shell_complete=complete_forgotten)
-@click.option("--dry-run", is_flag=True, help="Only show what would be brought back.")
+@click.option("--dry-run", is_flag=True, help="Show what would be restored, without restoring it.")
 @click.pass_obj
 def unforget(scope: Scope, /, ids: Sequence[str], dry_run: bool) -> None:
-    """Bring back what `forget` hid, and the facts hidden with it; without IDS, list it."""
+    """Restore what `forget` hid; without IDS, list it."""
     with scope.open() as memory:
         if not ids:
             memory.store.catch_up_all()
@@ -141,12 +141,12 @@ def unforget(scope: Scope, /, ids: Sequence[str], dry_run: bool) -> None:
 @click.option(
     "--text-stdin",
     is_flag=True,
-    help="The same, read from stdin to keep it out of the shell history.",
+    help="Read the text from stdin, to keep it out of the shell history.",
 )
-@click.option("--delete-exports", is_flag=True, help="Delete exported files that hold it.")
-@click.option("--resume", is_flag=True, help="Only complete a purge that was cut off.")
-@click.option("--dry-run", is_flag=True, help="Only list every copy.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--delete-exports", is_flag=True, help="Also delete exported files that contain it.")
+@click.option("--resume", is_flag=True, help="Complete an interrupted purge.")
+@click.option("--dry-run", is_flag=True, help="List every copy, without deleting it.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
 def purge(
     ctx: click.Context,
@@ -159,7 +159,7 @@ def purge(
     yes: bool,
     **options: Any,
 ) -> None:
-    """Erase lines, or a text, from every file; with a receipt."""
+    """Erase lines, or a text, from every file, with a receipt."""
     scope = scope_of(ctx)
     words = sys.stdin.read().strip("\r\n") if text_stdin else words
     with scope.open() as memory, progress_bar() as report:
@@ -169,15 +169,15 @@ def purge(
             scope.show({"whole": not is_in_progress(memory.folder)})
             return
         if not target:
-            raise click.UsageError("name what is to be purged: ids, --text-stdin, --session ID ...")
+            raise click.UsageError("name what to purge: ids, --text-stdin, --session ID ...")
         if not dry_run and not yes:
             plan = memory.purge(target, dry_run=True, delete_exports=delete_exports)
             if text_stdin or scope.as_json or not sys.stdin.isatty():
                 raise click.UsageError(
-                    "a purge cannot be undone: --dry-run lists it, --yes does it"
+                    "a purge cannot be undone: preview it with --dry-run, confirm with --yes"
                 )
             views.make_console(stderr=True).print(receipt_view(plan.to_json()))
-            click.confirm(f"Purge these {plan.copies.found} for good?", abort=True, err=True)
+            click.confirm(f"Permanently purge these {plan.copies.found}?", abort=True, err=True)
         receipt = memory.purge(
             target, dry_run=dry_run, delete_exports=delete_exports, progress=report
         )
@@ -187,7 +187,7 @@ def purge(
 
 
 def forget_view(document: Document) -> RenderableType:
-    """Render the lines that are, or would be, forgotten."""
+    """Render lines that were, or would be, forgotten."""
     rows = [
         (short_id(entry["id"]), entry["speaker"] or entry["role"], one_line(entry["content"]))
         for entry in document["entries"]
@@ -199,7 +199,7 @@ def forget_view(document: Document) -> RenderableType:
 
 
 def hidden_view(document: Document) -> RenderableType:
-    """Render what `forget` hid, each line with the id that brings it back."""
+    """Render forgotten lines, each with the id that restores it."""
     rows = (
         (short_id(item["id"]), item["agent"] or item["tier"], one_line(item["text"]))
         for item in document["forgotten"]
@@ -208,14 +208,14 @@ def hidden_view(document: Document) -> RenderableType:
 
 
 def unforget_view(document: Document) -> RenderableType:
-    """Render the ids that are, or would be, brought back."""
-    verb = "brought back" if document["brought_back"] else "would be brought back"
+    """Render the ids that were, or would be, restored."""
+    verb = "restored" if document["brought_back"] else "would be restored"
     lines = [safe_text(short_id(item)) for item in (*document["ids"], *document["facts"])]
     return Lines(*lines, safe_text(f"{len(lines)} {verb}", "dim"))
 
 
 def receipt_view(document: Document) -> RenderableType:
-    """Render a purge's receipt: copies found, copies left, and copies out of reach."""
+    """Render a purge's receipt: copies found, remaining, and out of reach."""
     copies = document["copies"]
     rows = [(name, format_value(copies[name])) for name in _COUNTS if copies[name]]
     rows += [("agents", format_value(copies["agents"]))] if copies["agents"] else []
@@ -236,15 +236,15 @@ def receipt_view(document: Document) -> RenderableType:
         if not document["clean"]:
             parts.append(
                 safe_text(
-                    "The index is still read by another process: `memtier purge --resume`", "red"
+                    "Another process is still reading the index: `memtier purge --resume`", "red"
                 )
             )
         pending = document.get("pending")
         for machine in pending or ():
             seen = f"last there {machine['seen']}" if machine["seen"] else "never there"
-            parts.append(safe_text(f"Not yet gone from {machine['machine']}, {seen}", "red"))
+            parts.append(safe_text(f"Not yet purged on {machine['machine']}, {seen}", "red"))
         if pending:
-            parts.append(safe_text("  `memtier shared purges` shows when it is", "dim"))
+            parts.append(safe_text("  `memtier shared purges` shows the progress", "dim"))
         elif pending is not None:
             parts.append(safe_text("Every other machine has confirmed.", "green"))
         parts.append(safe_text(f"receipt {document['purge']}", "dim"))

@@ -1,4 +1,4 @@
-"""`memtier hook`: pass one event of a coding agent on, for the agent's own hooks."""
+"""`memtier hook`: pass one event of a coding agent to the memory, for the agent's hooks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from memtier_plugin.hosts.project import EVENTS, launch_command
 @click.argument("agent_host", metavar="AGENT", type=click.Choice([*EVENTS]))
 @click.pass_obj
 def hook(scope: Scope, agent_host: str) -> None:
-    """Pass an event of AGENT (JSON on stdin) on to the memory."""
+    """Pass an event of AGENT (JSON on stdin) to the memory."""
     client = ResidentClient(launch_command(), scope.path)
     hooks = AgentHooks(client, agent_host, scope.project_name)
     answer = {}
     try:
         event = read_event(sys.stdin.buffer.read().decode("utf-8", "replace"))
         answer = hooks.pass_event(event)
-    except (MemTierError, OSError) as error:  # the agent goes on without a memory
+    except (MemTierError, OSError) as error:  # the agent continues without memory
         click.echo(f"memtier: {error}", err=True)
         if hooks.is_prompt:
-            answer = {"systemMessage": f"MemTier: this prompt goes without its memory: {error}"}
-    click.echo(json.dumps(answer))  # some agents take nothing but JSON
+            answer = {"systemMessage": f"MemTier: no memory for this prompt: {error}"}
+    click.echo(json.dumps(answer))  # some agents accept only JSON
     hooks.finish(printed=sys.stdout is not None)

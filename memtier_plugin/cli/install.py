@@ -1,4 +1,4 @@
-"""`memtier install`: install MemTier into a host, and test it with one turn of the host."""
+"""`memtier install`: install MemTier into a host, and test it with one turn."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.hosts import install as installing
 from memtier_plugin.hosts import user_service, yaml_settings
 from memtier_plugin.hosts.config_files import diff_file
-from memtier_plugin.hosts.presence import DEFAULT_PROJECT, find_hosts
-from memtier_plugin.hosts.project import CODING_AGENTS
+from memtier_plugin.hosts.presence import find_hosts
+from memtier_plugin.hosts.project import CODING_AGENTS, DEFAULT_PROJECT
 from memtier_plugin.memory import MemTier
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ _DIFF_COLOURS = {"+": "green", "-": "red"}
 
 @click.command(cls=CliCommand, example="openclaw")
 @click.argument("host", required=False, type=click.Choice([*installing.HOSTS, *CODING_AGENTS]))
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--uninstall", "undo", is_flag=True, help="Take it back; the memory itself stays.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, without changing it.")
+@click.option("--uninstall", "undo", is_flag=True, help="Uninstall; the memory itself is kept.")
 @click.option(
     "--use-host-model/--no-host-model",
     default=None,
-    help="Let MemTier ask the host's own model for facts, or no longer; the caps are shown.",
+    help="Allow MemTier to use the host's model for facts, or not; the caps are shown.",
 )
-@click.option("--service", is_flag=True, help="Instead of a host: start the resident at login.")
-@click.option("--no-canary", is_flag=True, help="Do not run the host to prove that it works.")
+@click.option("--service", is_flag=True, help="Instead of a host, start the resident at login.")
+@click.option("--no-canary", is_flag=True, help="Skip the test turn.")
 @click.pass_context
 def install(
     ctx: click.Context,
@@ -50,12 +50,12 @@ def install(
     service: bool,
     no_canary: bool,
 ) -> None:
-    """Make HOST use MemTier, and prove it by a turn; without HOST, list the hosts here."""
+    """Connect HOST to MemTier and test it; without HOST, list hosts."""
     scope: Scope = ctx.obj
     if service and (host or use_host_model is not None):
-        raise click.UsageError("give a host or --service, not both")
+        raise click.UsageError("name a host or use --service, not both")
     if not (service or host) and (undo or dry_run or use_host_model is not None):
-        raise click.UsageError("name the HOST; `memtier install` alone lists those here")
+        raise click.UsageError("name a HOST; `memtier install` lists those on this machine")
     if service:
         scope.show(_set_up_service(scope.path, dry_run=dry_run, undo=undo), _service_view)
         return
@@ -86,9 +86,9 @@ def install(
     elif not dry_run:
         make_home(scope.path)
         installing.install_host(host, scope.path, project, use_host_model=use_host_model)
-        MemTier.open(scope.path, project).close()  # so that `status` shows it before a turn
+        MemTier.open(scope.path, project).close()  # so that `status` shows it before the first turn
         if not no_canary:
-            with views.make_console(stderr=True).status(f"one turn of {host}, to prove it"):
+            with views.make_console(stderr=True).status(f"testing {host} with one turn"):
                 document["canary"] = asdict(_prove(host, scope.path))
     document["host_model"] = (
         None
@@ -104,7 +104,7 @@ def install(
 
 
 def _set_up_service(home: Path, *, dry_run: bool, undo: bool) -> dict[str, Any]:
-    """Install or remove the user's service; return what was done and what is left to do."""
+    """Install or remove the user's service; return what was done and what remains."""
     service = user_service.describe_service(home)
     left = ""
     if not dry_run:
@@ -121,7 +121,7 @@ def _set_up_service(home: Path, *, dry_run: bool, undo: bool) -> dict[str, Any]:
 
 
 def _service_view(document: views.Document) -> RenderableType:
-    """Render the service's file, and what is left to do."""
+    """Render the service's file, and what remains to be done."""
     if not document["done"]:
         verb = "would remove" if document["removed"] else "would write"
     else:
@@ -135,7 +135,7 @@ def _service_view(document: views.Document) -> RenderableType:
 
 
 def _prove(host: str, home: Path) -> CanaryResult:
-    """Run the canary of a host: each imports what no other command needs."""
+    """Run a host's canary, importing it only here."""
     if host in CODING_AGENTS:
         from memtier_plugin.hosts.agent_canary import run_agent_canary
 
@@ -146,7 +146,7 @@ def _prove(host: str, home: Path) -> CanaryResult:
 
 
 def _describe_consent(home: Path, project: str, use_host_model: bool | None) -> str | None:
-    """Describe what the user consents to where MemTier may ask the host's own model."""
+    """Describe what the user consents to by letting MemTier use the host's model."""
     used = yaml_settings.is_consented(home, project) if use_host_model is None else use_host_model
     if not used:
         return None
@@ -162,25 +162,25 @@ def _describe_consent(home: Path, project: str, use_host_model: bool | None) -> 
 def _next_step(document: Mapping[str, Any], undo: bool, failed: bool) -> str:
     host = document["host"]
     if failed:
-        return f"{host} is set up, and not proven to work: mend that, then run this again"
+        return f"{host} is set up but the test failed: fix that, then run this again"
     if not document["done"]:
-        return "nothing was changed; run it again without --dry-run to apply"
+        return "nothing was changed; run again without --dry-run to apply"
     if undo:
         return f"the memory in {document['home']} is untouched"
     if host == "openclaw":
-        return "a Gateway that runs has to be restarted; then `memtier status` tells how it goes"
+        return "restart a running Gateway, then see `memtier status`"
     if host == "codex":
         return (
             "once, enter /hooks in Codex and trust those of memtier: until then it runs none and "
             "nothing is recorded; `memtier doctor` tells whether it does"
         )
     if host in CODING_AGENTS:
-        return f"the next session of {host} has it; `memtier status` tells how it goes"
-    return "the next `hermes` has it; `memtier status` tells how it goes"
+        return f"the next session of {host} will use it; see `memtier status`"
+    return "the next `hermes` will use it; see `memtier status`"
 
 
 def _hosts_view(document: views.Document) -> RenderableType:
-    """Render the hosts of this machine, each with the command that sets it up."""
+    """Render this machine's hosts, each with its install command."""
     rows = (
         (
             row["host"],
@@ -189,12 +189,12 @@ def _hosts_view(document: views.Document) -> RenderableType:
         )
         for row in document["hosts"]
     )
-    nothing = "No host was found here; `memtier install --help` names them all."
+    nothing = "No host was found; `memtier install --help` lists the supported ones."
     return views.table_view(("host", "seen", "MemTier"), rows, nothing=nothing)
 
 
 def install_view(document: views.Document) -> RenderableType:
-    """Render what follows the diffs: the consent, the canary's result and the next step."""
+    """Render the consent, the canary's result and the next step, shown after the diffs."""
     parts: list[RenderableType] = []
     if not document["changes"]:
         parts.append(views.safe_text("No changes are needed."))
@@ -215,8 +215,8 @@ def install_view(document: views.Document) -> RenderableType:
 
 
 def _print_diffs(changes: Sequence[Mapping[str, Any]], *, diffs: bool) -> None:
-    """Print the changed files; with ``diffs`` as diffs whose lines nothing folds, to be copied."""
-    colour = False if "NO_COLOR" in os.environ else None  # None: if it is a terminal
+    """Print the changed files, or with ``diffs`` their unwrapped diffs."""
+    colour = False if "NO_COLOR" in os.environ else None  # None: only on a terminal
     for change in changes:
         click.secho(
             views.escape_controls(f"{change['path']}: {change['why']}"), bold=True, color=colour

@@ -1,4 +1,4 @@
-"""`memtier projects`, `sessions`, `agents` and `people`: list what there is."""
+"""`memtier projects`, `sessions`, `agents` and `people`: list what is stored."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from memtier_plugin.facts.persons import THE_USER
 from memtier_plugin.storage.index.item_reader import SessionSpan
 from memtier_plugin.storage.protocol import ProjectFolder
 
-# -- `memtier projects`, `sessions` and `agents`: list what there is, and when it last spoke
+# -- `memtier projects`, `sessions` and `agents`: list them with their last activity
 
 
 @click.command(cls=CliCommand)
 @click.pass_obj
 def projects(scope: Scope) -> None:
-    """List the projects of the home, and which one is this folder's."""
+    """List the projects of the home, marking this folder's."""
     current = scope.project_name
     rows = [
         _describe_project(ProjectFolder.of(scope.path, name), name, current)
@@ -36,7 +36,7 @@ def projects(scope: Scope) -> None:
 
 
 def _describe_project(folder: ProjectFolder, name: str, current: str) -> dict[str, Any]:
-    """Return what the files of a project tell; no index is opened for it."""
+    """Describe a project from its files, without opening its index."""
     files = [path for path in folder.path.glob("*/**/*.jsonl") if path.name[0] != "."]
     sizes = [path.stat() for path in files]
     written = max((size.st_mtime for size in sizes), default=None)
@@ -54,7 +54,7 @@ def _describe_project(folder: ProjectFolder, name: str, current: str) -> dict[st
 @limit_option(20, "How many.")
 @click.pass_obj
 def sessions(scope: Scope, limit: int) -> None:
-    """List the sessions of the project, the last that spoke first."""
+    """List the project's sessions, most recently active first."""
     spans = _read_spans(scope)
     rows = [
         {**span._asdict(), "first": to_iso(span.first), "last": to_iso(span.last)}
@@ -66,7 +66,7 @@ def sessions(scope: Scope, limit: int) -> None:
 @click.command(cls=CliCommand)
 @click.pass_obj
 def agents(scope: Scope) -> None:
-    """List the agents of the project, the last that spoke first."""
+    """List the project's agents, most recently active first."""
     spans = _read_spans(scope)
     names = dict.fromkeys(span.agent for span in spans)
     rows = [_describe_agent(name, [span for span in spans if span.agent == name]) for name in names]
@@ -124,7 +124,7 @@ def agents_view(document: Document) -> RenderableType:
 
 
 def _span_view(rows: Iterable[Document], keys: Sequence[str], nothing: str) -> Table | Text:
-    """Render the values of these keys, and when the first and the last line was said."""
+    """Render the values of these keys, and the times of the first and last line."""
     cells = (
         (*(row[key] for key in keys), format_time(row["first"]), format_time(row["last"]))
         for row in rows
@@ -133,18 +133,18 @@ def _span_view(rows: Iterable[Document], keys: Sequence[str], nothing: str) -> T
     return table_view(names, cells, right=["sessions", "lines"], nothing=nothing)
 
 
-# -- `memtier people`: list the people of a project, and say which senders are one person
+# -- `memtier people`: list the people of a project, and merge their senders
 
 
 @click.group(cls=CliGroup, example="list")
 def people() -> None:
-    """List the people who spoke, and say which senders are one."""
+    """List the people who spoke, and merge their senders."""
 
 
 @people.command("list")
 @click.pass_obj
 def people_list(scope: Scope) -> None:
-    """List everybody who spoke, by the id of the sender."""
+    """List everyone who spoke, by sender id."""
     with scope.open() as memory:
         document = {"people": [person.to_json() for person in memory.people.everybody()]}
     scope.show(document, people_view)
@@ -154,7 +154,7 @@ def people_list(scope: Scope) -> None:
 @click.argument("name", required=False, metavar="[PERSON]")
 @click.pass_obj
 def people_show(scope: Scope, name: str | None) -> None:
-    """Show what is known of a person, or of everybody: with counts, sources and times."""
+    """Show what is known about a person, or everyone, with counts, sources and times."""
     with scope.open() as memory:
         everybody = memory.people.profiles(name)
         document = {"profiles": [profile.to_json() for profile in everybody]}
@@ -165,7 +165,7 @@ def people_show(scope: Scope, name: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="PERSON PERSON...")
 @click.pass_obj
 def people_link(scope: Scope, names: tuple[str, ...]) -> None:
-    """Say that these senders (ids or names of `memtier people list`) are one person."""
+    """Merge senders (ids or names from `memtier people list`) into one person."""
     with scope.open() as memory:
         ids = memory.people.link(names)
     scope.show({"linked": [person or THE_USER for person in ids]}, _linked_view)
@@ -175,7 +175,7 @@ def people_link(scope: Scope, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="PERSON...")
 @click.pass_obj
 def people_unlink(scope: Scope, names: tuple[str, ...]) -> None:
-    """Say that these senders are not whom they were linked with."""
+    """Undo the merging of these senders."""
     with scope.open() as memory:
         ids = memory.people.unlink(names)
     scope.show({"unlinked": [person or THE_USER for person in ids]}, _linked_view)
@@ -194,11 +194,11 @@ def people_view(document: Document) -> RenderableType:
             safe_text(person["lines"]),
             safe_text(person["facts"]),
         )
-    return table if table.row_count else safe_text("Nobody spoke yet.", "dim")
+    return table if table.row_count else safe_text("Nobody has spoken yet.", "dim")
 
 
 def profiles_view(document: Document) -> RenderableType:
-    """Render profiles, each with its attributes and the newest line that each rests on."""
+    """Render profiles, each attribute with its newest source line."""
     parts: list[RenderableType] = []
     for profile in document["profiles"]:
         days = f"{profile['first'][:10]} to {profile['last'][:10]}"

@@ -1,4 +1,4 @@
-"""`memtier log`, `record`, `remember` and `private`: show entries, and write some."""
+"""`memtier log`, `record`, `remember` and `private`: show and write entries."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ from memtier_plugin.views.history import sparkline
 from memtier_plugin.views.journal import LogLine, add_headings, summarise
 from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_lines
 
-# -- `memtier log`: show entries, and between them the events of the journal
+# -- `memtier log`: show entries, interleaved with journal events
 
 
 @click.command(cls=CliCommand, example="--date 2026-03-14")
-@click.option("--date", metavar="DAY", help="A day as 2026-03-14, or all [the newest].")
+@click.option("--date", metavar="DAY", help="A day such as 2026-03-14, or all [the newest].")
 @written_option
 @click.option(
     "--session",
     metavar="ID",
     shell_complete=complete_sessions,
-    help="Only this session, of all days.",
+    help="Only this session, on all days.",
 )
 @click.option(
     "--follow",
     is_flag=True,
-    help="Follow new lines as they are written; with --json, one per line.",
+    help="Print new lines as they are written; with --json, one per line.",
 )
 @click.pass_obj
 def log(scope: Scope, date: str | None, written: bool, session: str | None, follow: bool) -> None:
-    """Read the daily log: who said what, and what happened to it."""
+    """Read the daily log: who said what, and what became of it."""
     with scope.open() as memory:
         newest = None if session else find_newest_day(memory, scope.agent, written=written)
         day = _day(date) or newest
@@ -81,7 +81,7 @@ def log(scope: Scope, date: str | None, written: bool, session: str | None, foll
 
 
 def _refuse_unknown(memory: MemTier, session: str) -> None:
-    """Refuse a session that nothing was said in, and name those it may be."""
+    """Reject an unknown session, suggesting similar ones."""
     with memory.store.session() as reader:
         known = dict.fromkeys(span.session for span in reader.session_spans())
     near = get_close_matches(session, known, n=3) or [*known][:3]
@@ -90,7 +90,7 @@ def _refuse_unknown(memory: MemTier, session: str) -> None:
 
 
 def _follow(scope: Scope, stream: Iterator[LogLine], *, written: bool) -> None:
-    """Print lines as they come, until the person ends it."""
+    """Print lines as they arrive, until interrupted."""
     console = views.make_console()
     try:
         for line in stream if scope.as_json else add_headings(stream, written=written):
@@ -99,7 +99,7 @@ def _follow(scope: Scope, stream: Iterator[LogLine], *, written: bool) -> None:
             else:
                 console.print(log_view(line))
     except KeyboardInterrupt:
-        return  # the way to end --follow
+        return  # how --follow ends
 
 
 def _day(text: str | None) -> str | None:
@@ -110,7 +110,7 @@ def _day(text: str | None) -> str | None:
 
 
 def summary_view(lines: Sequence[LogLine]) -> RenderableType:
-    """Render what was shown of the log in figures, and at which hours of the day it was said."""
+    """Render statistics of the shown log, with its distribution over the day."""
     summary = summarise(lines)
     counts = {
         "entries": summary.entries,
@@ -167,13 +167,13 @@ def _entry_cells(entry: Document) -> Sequence[RenderableType]:
 
 @click.command(cls=CliCommand, example="messages.jsonl --session session-17")
 @click.argument("file", type=click.File("r", encoding="utf-8"))
-@click.option("--session", required=True, metavar="ID", help="The session they belong to.")
+@click.option("--session", required=True, metavar="ID", help="The session of the messages.")
 @click.option(
-    "--run", metavar="ID", help="The run's id; recording a run again adds only new messages."
+    "--run", metavar="ID", help="The run's id; recording it again adds only new messages."
 )
 @click.pass_obj
 def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
-    """Write messages (JSON or JSON Lines; - for stdin) to the log."""
+    """Record messages (JSON or JSON Lines; - for stdin)."""
     given = _read_messages(file)
     _check_messages(given)
     messages = [message for _, message in given]
@@ -185,10 +185,10 @@ def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
 
 
 def _check_messages(given: list[tuple[str, Any]]) -> None:
-    """Refuse what would be left out of the log without a word, naming its line.
+    """Reject messages that would be silently dropped, naming the line.
 
     Raises:
-        MessageError: it is no message, or says nothing and calls no tool.
+        MessageError: it is not a message, or has neither content nor tool calls.
     """
     for where, message in given:
         try:
@@ -202,7 +202,7 @@ def _check_messages(given: list[tuple[str, Any]]) -> None:
 def _read_messages(file: IO[str]) -> list[tuple[str, Any]]:
     """Read a list of messages, an object with `messages`, or one message per line.
 
-    Each comes with the name of where it stands.
+    Each is paired with its position.
     """
     try:
         content = file.read()
@@ -234,7 +234,7 @@ def _read_lines(name: str, content: str) -> Iterator[tuple[str, Any]]:
 @click.argument("text")
 @click.pass_obj
 def remember(scope: Scope, text: str) -> None:
-    """Store a fact that all agents of the project recall."""
+    """Store a fact for all agents of the project."""
     with scope.open(create=True) as memory:
         fact = memory.remember(text)
     scope.show({"fact": fact.id, "text": fact.text})
@@ -244,7 +244,7 @@ def remember(scope: Scope, text: str) -> None:
 @click.argument("session", shell_complete=complete_sessions)
 @click.pass_obj
 def private(scope: Scope, session: str) -> None:
-    """Keep a session to its agent for good: no facts, nothing shared."""
+    """Keep a session private to its agent, for good."""
     with scope.open() as memory:
         entries = memory.make_private(session)
     scope.show({"session": session, "agent": memory.agent_id, "private": len(entries)})

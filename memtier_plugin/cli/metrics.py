@@ -1,4 +1,4 @@
-"""`memtier metrics` and `memtier bill`: measurements, and what the memory costs and saves."""
+"""`memtier metrics` and `memtier bill`: metrics, and what the memory costs and saves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memtier_plugin.telemetry.prometheus import JournalMetrics
 @click.command(cls=CliCommand)
 @click.pass_obj
 def metrics(scope: Scope) -> None:
-    """Print the project's metrics for Prometheus: recalls, tokens, silence, credits, costs."""
+    """Print the project's metrics in Prometheus' text format."""
     with scope.open() as memory:
         text = JournalMetrics(memory.store).render()
     if scope.as_json:
@@ -28,14 +28,14 @@ def metrics(scope: Scope) -> None:
         click.echo(text, nl=False)
 
 
-# -- `memtier bill`: what the memory costs in prompts, and what it saves
+# -- `memtier bill`: the cost of memory in prompts, and what it saves
 
 
 @click.command(cls=CliCommand, example="--since 7d")
-@click.option("--since", metavar="TIME", help="Only turns from then on: 7d, 2026-03-14 [all].")
+@click.option("--since", metavar="TIME", help="Only turns since a time: 7d, 2026-03-14 [all].")
 @click.pass_obj
 def bill(scope: Scope, since: str | None) -> None:
-    """Show what the memory costs in prompts, and what all of it in every prompt would."""
+    """Compare what memory costs with a full system prompt."""
     start = parse_time(since, datetime.now(UTC)) if since else None
     with scope.open() as memory:
         document = read_bill(memory.store, start).to_json()
@@ -68,7 +68,7 @@ def bill_view(document: Document) -> RenderableType:
         for model in document["models"]
     ]
     parts += [""] if models else []
-    nothing = "No host has reported what its model took yet."
+    nothing = "No host has reported its model's usage yet."
     parts.append(views.table_view(("model", *counts), models, right=counts, nothing=nothing))
     compared = [
         (name, document[f"{key}_tokens"], _money(document[f"{key}_cost"]))

@@ -1,4 +1,4 @@
-"""`memtier review`: decide on all that waits, one by one or many alike at once."""
+"""`memtier review`: decide on pending items, one by one or in groups."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.facts.review import ReviewItem, ReviewOutcome
 from memtier_plugin.memory import MemTier
 
-_CONTEXT_CHARS: Final = 160  # characters of a source line shown on either side of the quote
-_SHOWN_OF_GROUP: Final = 8  # lines of a group that are shown before it is decided as one
+_CONTEXT_CHARS: Final = 160  # characters shown on either side of a quote
+_SHOWN_OF_GROUP: Final = 8  # lines shown of a group
 _KEYS: Final = {"a": "accept", "r": "reject", "e": "edit", "s": "skip", "q": "quit"}
 _GROUP_KEYS: Final = {"a": "accept all", "r": "reject all", "o": "one by one"} | {
     key: _KEYS[key] for key in "sq"
@@ -37,7 +37,7 @@ _GROUP_KEYS: Final = {"a": "accept all", "r": "reject all", "o": "one by one"} |
     multiple=True,
     metavar="ID",
     shell_complete=complete_facts,
-    help="Accept this one.",
+    help="Accept this item.",
 )
 @click.option(
     "--reject",
@@ -45,7 +45,7 @@ _GROUP_KEYS: Final = {"a": "accept all", "r": "reject all", "o": "one by one"} |
     multiple=True,
     metavar="ID",
     shell_complete=complete_facts,
-    help="Reject this one.",
+    help="Reject this item.",
 )
 @click.option(
     "--edit",
@@ -53,9 +53,9 @@ _GROUP_KEYS: Final = {"a": "accept all", "r": "reject all", "o": "one by one"} |
     multiple=True,
     nargs=2,
     metavar="ID TEXT",
-    help="Put TEXT in the place of this fact.",
+    help="Replace this fact with TEXT.",
 )
-@click.option("--why", default="", metavar="TEXT", help="Why, for those rejected.")
+@click.option("--why", default="", metavar="TEXT", help="The reason for the rejections.")
 @click.pass_obj
 def review(
     scope: Scope,
@@ -64,7 +64,7 @@ def review(
     edited: tuple[tuple[str, str], ...],
     why: str,
 ) -> None:
-    """Decide on what waits: facts, forgets and contradictions."""
+    """Review pending facts, forgets and contradictions."""
     with scope.open() as memory:
         person = memory.knowledge.person
         decided: list[ReviewOutcome] = []
@@ -94,11 +94,11 @@ def _is_held_back(waiting: Iterable[ReviewItem], run: str) -> bool:
 
 
 class _Quit(Exception):
-    """The person ended the review."""
+    """The user quit the review."""
 
 
 class _Dialogue:
-    """Asks a person on a terminal; each decision is written before the next question."""
+    """Asks on the terminal; each decision is written before the next question."""
 
     def __init__(self, memory: MemTier) -> None:
         self._memory = memory
@@ -107,7 +107,7 @@ class _Dialogue:
         self._decided: list[ReviewOutcome] = []
 
     def run(self, waiting: Sequence[ReviewItem]) -> list[ReviewOutcome]:
-        """Ask for a decision on each item or group; return those made."""
+        """Ask for a decision on each item or group; return the decisions."""
         number = 0
         try:
             for group, alike in groupby(waiting, key=lambda item: item.group):
@@ -121,7 +121,7 @@ class _Dialogue:
         return self._decided
 
     def _decide_group(self, group: str, items: Sequence[ReviewItem]) -> bool:
-        """Ask once for a whole group; return False if it is to be asked one by one."""
+        """Ask once for a group; return False to ask one by one."""
         self._out.print(safe_text(f"\n{len(items)} alike: {one_line(group)}", "bold"))
         for item in items[:_SHOWN_OF_GROUP]:
             self._out.print(safe_text(f"  {one_line(item.text)}"))
@@ -147,12 +147,12 @@ class _Dialogue:
             elif key == "e":
                 text = click.prompt("New wording", default=item.text, err=True)
                 self._decided.append(self._memory.edit_fact(item.id, text))
-        except MemTierError as error:  # decided elsewhere in the meantime
+        except MemTierError as error:  # already decided elsewhere
             self._out.print(safe_text(f"  {error}", "red"))
 
 
 def _ask(keys: dict[str, str]) -> str:
-    """Ask for one of these keys; `_Quit` for the key that ends the review."""
+    """Ask for one of these keys; raise `_Quit` for q."""
     labels = ", ".join(f"{key} {meaning}" for key, meaning in keys.items())
     key: str = click.prompt(
         labels,
@@ -211,7 +211,7 @@ def _collapse_spaces(part: str) -> str:
 
 
 def item_view(document: Document) -> RenderableType:
-    """Render what waits: its text, why it waits, what gives way to it, and its source lines."""
+    """Render a pending item: its text, the reason, what it would replace, and its source lines."""
     fact = document["fact"] or {"state": "a line of the log", "origin": ""}
     head = Text.assemble(
         safe_text(one_line(document["text"], 2 * _CONTEXT_CHARS), "bold"),
@@ -222,17 +222,17 @@ def item_view(document: Document) -> RenderableType:
     if why:
         parts.append(safe_text(f"  {why}{origin}", "yellow"))
     parts += [
-        safe_text(f"  if accepted, gives way: {other['text']}  {short_id(other['id'])}")
+        safe_text(f"  replaces if accepted: {other['text']}  {short_id(other['id'])}")
         for other in document["against"]
     ]
     return Lines(*parts, *source_lines(document["sources"]))
 
 
 def review_view(document: Document) -> RenderableType:
-    """Render the decisions made, and what remains, alike things together."""
+    """Render the decisions made and what remains, grouped."""
     parts: list[RenderableType] = []
     for item in document["decided"]:
-        replaced = f", in the place of {', '.join(map(short_id, item['superseded']))}"
+        replaced = f", replacing {', '.join(map(short_id, item['superseded']))}"
         parts.append(
             safe_text(
                 f"{short_id(item['id'])} {item['now']}{replaced if item['superseded'] else ''}"
@@ -250,5 +250,5 @@ def review_view(document: Document) -> RenderableType:
         how = "memtier review on a terminal, or --accept ID, --reject ID, --edit ID TEXT"
         parts += ["", safe_text(f"{count} wait: {how}", "dim")]
     else:
-        parts.append(safe_text("Nothing awaits review: no fact, forget or contradiction.", "dim"))
+        parts.append(safe_text("Nothing awaits review.", "dim"))
     return Lines(*parts)

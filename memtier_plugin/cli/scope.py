@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memtier_plugin.cli.commands import COMMON_OPTIONS
 from memtier_plugin.cli.completion import Completer, complete_agents, complete_projects
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.paths import encode_file_name, resolve_home
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,16 +38,19 @@ class Scope:
     @property
     def path(self) -> Path:
         """The home in use."""
+        from memtier_plugin.core.paths import resolve_home
+
         return resolve_home(self.home)
 
     @property
     def project_name(self) -> str:
-        """The named project, else that of this folder, else the one that the hosts use.
+        """The named project, else this folder's, else the hosts'.
 
-        A folder has a project of its own if it is bound to one, or if one was made for it.
+        A folder has a project if it is bound to one, or one was created for it.
         """
         if self._named_project:
             return self._named_project
+        from memtier_plugin.core.paths import encode_file_name
         from memtier_plugin.core.settings.load import bound_project
 
         folders = self.folder_project
@@ -63,7 +66,7 @@ class Scope:
 
     @property
     def folder_project(self) -> str:
-        """The named project, else MEMTIER_PROJECT, else that of this folder, made or not."""
+        """The named project, else MEMTIER_PROJECT, else this folder's, existing or not."""
         if self._named_project:
             return self._named_project
         from memtier_plugin.core.settings.load import resolve_project
@@ -75,10 +78,10 @@ class Scope:
         return self.project or os.environ.get("MEMTIER_PROJECT")
 
     def open(self, *, create: bool = False, everybody: bool = False) -> MemTier:
-        """Open the memory; only commands that write create one.
+        """Open the memory, creating it only for commands that write.
 
         Args:
-            everybody: without --agent, read what every agent recorded.
+            everybody: without --agent, read every agent's entries.
         """
         from memtier_plugin.memory import MemTier
 
@@ -88,10 +91,10 @@ class Scope:
             project,
             self.agent or "main",
             workspace=Path.cwd(),
-            create=create or project != self.folder_project,  # the hosts' is there from the start
+            create=create or project != self.folder_project,  # the hosts' project always exists
             everybody=everybody and self.agent is None,
         )
-        with suppress(MemTierError):  # another process is completing it; `status` reports it
+        with suppress(MemTierError):  # another process is completing the purge; `status` reports it
             memory.purger.complete(wait=0)
         return memory
 
@@ -100,9 +103,9 @@ class Scope:
         document: Mapping[str, Any],
         view: Callable[[Mapping[str, Any]], RenderableType] | None = None,
     ) -> None:
-        """Print a document, as JSON or rendered by the view [its keys and values]."""
+        """Print a document as JSON, or rendered by the view [keys and values]."""
         if self.as_json:
-            click.echo(json.dumps(document))  # ASCII: no control characters reach the terminal
+            click.echo(json.dumps(document))  # ASCII, so no control characters reach the terminal
             return
         from memtier_plugin.cli import views
         from memtier_plugin.cli.views import print_paged
@@ -134,27 +137,14 @@ def _option(
 
 
 def common_options() -> list[click.Parameter]:
+    completers = {"--project": complete_projects, "--agent": complete_agents}
     return [
-        _option("--home", "PATH", "The folder of all data [MEMTIER_HOME, ~/.memtier]."),
-        _option(
-            "--project",
-            "NAME",
-            "The project [MEMTIER_PROJECT, this folder's, that of the hosts].",
-            complete_projects,
-        ),
-        _option(
-            "--agent",
-            "NAME",
-            "Whose memory [main; of searches: all].",
-            complete_agents,
-        ),
-        _option("--json", None, "Print one JSON document."),
-        _option("--no-pager", None, "Do not page long output [PAGER]."),
+        _option(flag, metavar, text, completers.get(flag)) for flag, metavar, text in COMMON_OPTIONS
     ]
 
 
 def limit_option(default: int, help: str) -> OptionDecorator:
-    """Return the option that bounds how many rows a command shows."""
+    """Return the option that limits the rows shown."""
     return click.option(
         "--limit",
         type=click.IntRange(1),
@@ -166,25 +156,25 @@ def limit_option(default: int, help: str) -> OptionDecorator:
 
 
 def combine_options(*decorators: OptionDecorator) -> OptionDecorator:
-    """Combine options and arguments, listed in the order of the help."""
+    """Combine options and arguments, in the help's order."""
     return lambda command: reduce(lambda done, add: add(done), reversed(decorators), command)
 
 
 class ExampleCommand(click.Command):
-    """A command whose help shows an example: what follows its name on the command line."""
+    """A command whose help shows example arguments."""
 
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.example = example
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example, and then the epilog."""
+        """Write the example, then the epilog."""
         _write_example(ctx, formatter)
         super().format_epilog(ctx, formatter)
 
 
 class CliCommand(ExampleCommand):
-    """A command that takes the common options, before or after its name."""
+    """A command that accepts the common options, before or after its name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -193,7 +183,7 @@ class CliCommand(ExampleCommand):
 
 
 class CliGroup(click.Group):
-    """A group whose commands take the common options; it reports errors and exits with 1."""
+    """A group whose commands accept the common options; errors are reported with exit code 1."""
 
     command_class = CliCommand
     group_class = type
@@ -203,13 +193,13 @@ class CliGroup(click.Group):
         self.example = example
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Return the context, with the common options given so far."""
+        """Return the context with the common options given so far."""
         context = super().make_context(*args, **kwargs)
         scope_of(context)
         return context
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example, and then the epilog."""
+        """Write the example, then the epilog."""
         _write_example(ctx, formatter)
         super().format_epilog(ctx, formatter)
 
@@ -219,7 +209,11 @@ class CliGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # click exits quietly when the pipe is closed
-        except (MemTierError, OSError, OverflowError) as error:  # the last: a date beyond all
+        except (
+            MemTierError,
+            OSError,
+            OverflowError,
+        ) as error:  # OverflowError: a date out of range
             if scope_of(ctx).as_json:
                 click.echo(json.dumps({"error": str(error), "kind": type(error).__name__}))
             from memtier_plugin.cli.views import escape_controls
@@ -229,10 +223,10 @@ class CliGroup(click.Group):
 
 
 def example_of(command: click.Command, words: str) -> str:
-    """Return the example of a command: its own, or that of the plugin that adds it."""
+    """Return a command's example, its own or its plugin's."""
     if example := getattr(command, "example", ""):
         return f"memtier {words} {example}"
-    from memtier_plugin.core.plugins import find_commands
+    from memtier_plugin.cli.commands import find_commands
 
     given = {
         name: each for spec in find_commands().values() for name, each in spec.examples.items()
@@ -249,7 +243,7 @@ def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar on stderr if that is a terminal; yield its update function."""
+    """Show a progress bar on stderr if it is a terminal; yield the update function."""
     from rich.progress import Progress
 
     from memtier_plugin.cli import views

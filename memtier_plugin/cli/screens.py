@@ -1,4 +1,4 @@
-"""`memtier tui`, `web`, `mcp` and `token`: show the memory, or let clients ask it."""
+"""`memtier tui`, `web`, `mcp` and `token`: show the memory, or serve it to clients."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from memtier_plugin.server.access import Grant, Tokens
 @click.command(cls=CliCommand)
 @click.pass_obj
 def tui(scope: Scope) -> None:
-    """Review what waits and read the log, on a full screen."""
+    """Review pending items and read the log, full screen."""
     if find_spec("textual") is None:
         raise Unsupported("`memtier tui` needs Textual: pip install 'memtier[tui]'")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("this is for a terminal; `memtier review` and `memtier log` are not")
+        raise click.UsageError("this needs a terminal; `memtier review` and `memtier log` do not")
     from memtier_plugin.tui.app import MemTierApp
 
     with scope.open(everybody=True) as memory:
@@ -47,12 +47,12 @@ def tui(scope: Scope) -> None:
     metavar="N",
     default=8767,
     show_default=True,
-    help="The port on 127.0.0.1; 0 for any that is free.",
+    help="The port on 127.0.0.1; 0 for any free one.",
 )
 @click.option("--open", "opened", is_flag=True, help="Open the browser.")
 @click.pass_obj
 def web(scope: Scope, port: int, opened: bool) -> None:
-    """Show the memory in a browser: log, facts, review, recalls, health."""
+    """Browse the memory: log, facts, review, recalls, health."""
     require_web("`memtier web`")
     from memtier_plugin.web.app import serve
 
@@ -66,13 +66,13 @@ def web(scope: Scope, port: int, opened: bool) -> None:
 
 
 def require_web(feature: str) -> None:
-    """Refuse without the extra.
+    """Check that the packages of the extra are installed.
 
     Raises:
-        Unsupported: its packages are not installed.
+        Unsupported: they are not.
     """
     if any(find_spec(package) is None for package in ("starlette", "jinja2", "uvicorn")):
-        raise Unsupported(f"{feature} needs some packages: pip install 'memtier[web]'")
+        raise Unsupported(f"{feature} needs extra packages: pip install 'memtier[web]'")
 
 
 # -- `memtier mcp`: serve the project's memory over the Model Context Protocol
@@ -88,7 +88,7 @@ DEFAULT_AGENT = "mcp.main"
     metavar="N",
     default=8766,
     show_default=True,
-    help="The port of --http; 0 for any that is free.",
+    help="The port for --http; 0 for any free one.",
 )
 @click.pass_context
 def mcp(ctx: click.Context, http: bool, port: int) -> None:
@@ -102,7 +102,7 @@ def mcp(ctx: click.Context, http: bool, port: int) -> None:
             "the folder that a client starts this in is no sign of it"
         )
     home = _absolute_home(scope)
-    opening = None if http else Opening.on_stdio()  # before the SDK is loaded
+    opening = None if http else Opening.on_stdio()  # before loading the SDK
     from memtier_plugin.mcp import server
     from memtier_plugin.mcp.server import Binding
 
@@ -117,7 +117,7 @@ def _absolute_home(scope: Scope) -> Path:
     """Return the home, unless it depends on the working directory."""
     named = scope.home or os.environ.get("MEMTIER_HOME")
     if named and not Path(named).expanduser().is_absolute():
-        raise SettingsError(f"the home {named!r} is relative; name it from the root: {scope.path}")
+        raise SettingsError(f"the home {named!r} is relative; use an absolute path: {scope.path}")
     return scope.path
 
 
@@ -125,25 +125,25 @@ def _announce(address: str, token_file: Path) -> None:
     click.echo(f"MemTier's MCP server: {address} (the token is in {token_file})", err=True)
 
 
-# -- `memtier token`: who may ask this home's `memtier serve --tcp`, and for what
+# -- `memtier token`: which clients `memtier serve --tcp` admits, and to what
 
-_MOST_DAYS: Final = 36_525  # a century: beyond, a date may be none
+_MOST_DAYS: Final = 36_525  # a century; later dates may be invalid
 
 
 @click.group(cls=CliGroup, example="list")
 def token() -> None:
-    """Let clients of `memtier serve --tcp` in, each to its own projects."""
+    """Manage tokens that admit clients of `memtier serve --tcp`."""
 
 
 @token.command(cls=CliCommand, example="shop --name web-frontend")
 @click.argument("projects", nargs=-1, metavar="[PROJECT...]")
-@click.option("--name", default="", metavar="NAME", help="What it is for.")
-@click.option("--only-agent", metavar="AGENT", help="It speaks for this agent alone.")
-@click.option("--only-sender", metavar="ID", help="It speaks for this sender alone.")
+@click.option("--name", default="", metavar="NAME", help="A name for the token.")
+@click.option("--only-agent", metavar="AGENT", help="Restrict the token to this agent.")
+@click.option("--only-sender", metavar="ID", help="Restrict the token to this sender.")
 @click.option(
     "--days",
     type=LengthOfTime(min=0, min_open=True, max=_MOST_DAYS),
-    help="When it expires [never].",
+    help="When the token expires [never].",
 )
 @click.pass_obj
 def new(
@@ -154,9 +154,9 @@ def new(
     only_sender: str | None,
     days: float | None,
 ) -> None:
-    """Make a token for projects [this one]; `shop-*` means all that begin so. It is shown once."""
+    """Create a token for projects [this one], shown once; `shop-*` is a prefix."""
     if "" in projects:
-        raise click.UsageError("a project has a name")
+        raise click.UsageError("a project name is empty")
     expires = datetime.now(UTC) + timedelta(days=days) if days else None
     secret, grant = Tokens(scope.path).new(
         projects or (scope.project_name,),
@@ -171,7 +171,7 @@ def new(
 @token.command("list", cls=CliCommand)
 @click.pass_obj
 def list_tokens(scope: Scope) -> None:
-    """List the tokens: what each reaches, never the token itself."""
+    """List the tokens and their scopes, never the tokens themselves."""
     now = datetime.now(UTC)
     grants = Tokens(scope.path).grants()
     scope.show({"tokens": [{**_document(grant), "over": grant.is_over(now)} for grant in grants]})
@@ -181,7 +181,7 @@ def list_tokens(scope: Scope) -> None:
 @click.argument("key", metavar="ID")
 @click.pass_obj
 def revoke(scope: Scope, key: str) -> None:
-    """End a token, by its id or name; clients that use it are refused from their next call on."""
+    """Revoke a token by id or name; its clients are refused from their next call on."""
     scope.show({"revoked": _document(Tokens(scope.path).revoke(key))})
 
 

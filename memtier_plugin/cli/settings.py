@@ -28,7 +28,7 @@ from memtier_plugin.core.settings.load import (
 )
 from memtier_plugin.operations.job_state import read_background
 
-# -- `memtier config`: what is configured, and where it was set
+# -- `memtier config`: the settings, and where each was set
 
 
 @click.group(cls=CliGroup, example="show")
@@ -39,7 +39,7 @@ def config() -> None:
 @config.command("show")
 @click.pass_obj
 def config_show(scope: Scope) -> None:
-    """List every value, and the file and line that set it."""
+    """List every value with the file and line that set it."""
     sources = setting_sources(scope.path, scope.project_name, Path.cwd())
     rows = [{"key": key, "value": v.value, "from": v.source} for key, v in sources.items()]
     scope.show({"project": scope.project_name, "settings": rows}, settings_view)
@@ -54,7 +54,7 @@ def config_check(scope: Scope) -> None:
 
 
 def settings_view(document: Document) -> RenderableType:
-    """Show every key, its value, and where the value came from."""
+    """Render every key with its value and source."""
     rows = []
     for row in document["settings"]:
         style = "dim" if row["from"] == "default" else ""
@@ -75,7 +75,7 @@ def init(scope: Scope) -> None:
     bound = resolve_project(scope.path, folder) == project and scope.project is None
     done = {"home": str(make_home(scope.path)), "project": project}
     if former and former != project:
-        done["was"] = f"{former}, whose memory stays: memtier --project {former}"
+        done["was"] = f"{former}, whose memory is kept: memtier --project {former}"
     elif not bound:
         done |= _adopt_unnamed(scope.path, resolve_project(scope.path, folder), project)
     created = _new_file(scope.path / "config.yaml", "# Your settings; see `memtier config show`.\n")
@@ -89,12 +89,12 @@ def init(scope: Scope) -> None:
 
 
 def _adopt_unnamed(home: Path, unnamed: str, project: str) -> dict[str, str]:
-    """Give what was recorded in a folder before it had a project the project's name.
+    """Rename the folder's unnamed project, if any, to the new name.
 
-    Returns what became of it; nothing, if there was nothing.
+    Return a note for the user, empty if there was none.
 
     Raises:
-        LedgerWriteError: the folder could not be renamed.
+        LedgerWriteError: the folder cannot be renamed.
     """
     source, dest = (home / "projects" / encode_file_name(name) for name in (unnamed, project))
     if unnamed == project or not source.is_dir():

@@ -1,4 +1,4 @@
-"""`memtier shared`: one project on many machines, by a server of PostgreSQL or NATS."""
+"""`memtier shared`: one project on many machines, through PostgreSQL or NATS."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from memtier_plugin.transfer.bootstrap import join_by_snapshot, write_snapshot
 
 @click.group(cls=CliGroup, example="status")
 def shared() -> None:
-    """Share the project's ledgers among machines, by a server."""
+    """Share the project's ledgers among machines, via a server."""
 
 
 def _url_option() -> OptionDecorator:
     return click.option(
         "--url",
         metavar="URL",
-        help="The server, as its owner [ledger.shared]; password: PGPASSWORD or NATS_PASSWORD.",
+        help="The server's URL for its owner [ledger.shared]; PGPASSWORD or NATS_PASSWORD.",
     )
 
 
 def _name_option() -> OptionDecorator:
     return click.option(
-        "--name", metavar="NAME", help="The project's name on the server [its own]."
+        "--name", metavar="NAME", help="The project's name on the server [its name here]."
     )
 
 
@@ -55,7 +55,7 @@ def _name_option() -> OptionDecorator:
 @_url_option()
 @click.pass_obj
 def init(scope: Scope, name: str | None, url: str | None) -> None:
-    """Make the shared ledger's tables in a database, or the project's stream in NATS."""
+    """Create the shared ledger's tables in a database, or its stream in NATS."""
     _prepare(scope, name, url)
 
 
@@ -64,7 +64,7 @@ def init(scope: Scope, name: str | None, url: str | None) -> None:
 @_url_option()
 @click.pass_obj
 def migrate(scope: Scope, name: str | None, url: str | None) -> None:
-    """Bring the shared ledger on the server up to date."""
+    """Migrate the shared ledger on the server to this version."""
     _prepare(scope, name, url)
 
 
@@ -78,8 +78,10 @@ def _prepare(scope: Scope, name: str | None, url: str | None) -> None:
 @click.argument("machine")
 @_name_option()
 @click.option("--only-agent", metavar="AGENT", help="Only this agent's private ledgers.")
-@click.option("--read-only", is_flag=True, help="It may not write.")
-@click.option("--password-env", metavar="VARIABLE", help="Set the password that is in VARIABLE.")
+@click.option("--read-only", is_flag=True, help="Grant read access only.")
+@click.option(
+    "--password-env", metavar="VARIABLE", help="Set the password from the environment VARIABLE."
+)
 @_url_option()
 @click.pass_obj
 def grant(
@@ -91,7 +93,7 @@ def grant(
     password_env: str | None,
     url: str | None,
 ) -> None:
-    """Let MACHINE, a role of the database or a user of NATS, take part in the project."""
+    """Grant MACHINE, a database role or NATS user, access to the project."""
     password = os.environ.get(password_env) if password_env else None
     if password_env and not password:
         raise SettingsError(f"the environment variable {password_env} is empty")
@@ -102,13 +104,13 @@ def grant(
 @shared.command(cls=CliCommand, example="laptop")
 @click.argument("machine")
 @_name_option()
-@click.option("--only-agent", metavar="AGENT", help="Only what it was granted of this agent.")
+@click.option("--only-agent", metavar="AGENT", help="Only the grant for this agent.")
 @_url_option()
 @click.pass_obj
 def revoke(
     scope: Scope, machine: str, name: str | None, only_agent: str | None, url: str | None
 ) -> None:
-    """Take MACHINE's rights in the project away; what it has copied stays on it."""
+    """Revoke MACHINE's access; what it copied stays there."""
     project = name or scope.project_name
     scope.show(engines.revoke(url or _server(scope), machine, project, only_agent))
 
@@ -119,11 +121,11 @@ def revoke(
     "--snapshot",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Begin with what `memtier shared snapshot` wrote on another machine.",
+    help="Start from a snapshot that `memtier shared snapshot` wrote elsewhere.",
 )
 @click.pass_obj
 def join(scope: Scope, name: str | None, snapshot: Path | None) -> None:
-    """Share the project from this machine: deliver what it has, and fetch the others' part."""
+    """Share the project from this machine: deliver its lines, and fetch the others'."""
     url, project = _server(scope), scope.project_name
     folder = ProjectFolder.of(scope.path, project)
     joined = shared_name(folder.path)
@@ -135,7 +137,7 @@ def join(scope: Scope, name: str | None, snapshot: Path | None) -> None:
             ledger.heads()  # before anything changes here
             make_project_folder(scope.path, project)
             with _alone(scope.path, project), progress_bar() as report:
-                remove_abandoned_restores(scope.path)  # of a join that was killed
+                remove_abandoned_restores(scope.path)  # from an interrupted join
                 if snapshot is None:
                     make_shared(folder, name)
                 else:
@@ -145,7 +147,7 @@ def join(scope: Scope, name: str | None, snapshot: Path | None) -> None:
         finally:
             ledger.close()
     elif snapshot is not None:
-        raise SettingsError("this project is shared from here: `memtier shared drain` follows")
+        raise SettingsError("this project is already shared; run `memtier shared drain`")
     _synchronise(scope, **taken)
 
 
@@ -168,11 +170,11 @@ def _alone(home: Path, project: str) -> Iterator[None]:
     "agents",
     metavar="AGENT",
     multiple=True,
-    help="Of the private ledgers only this agent's; may be repeated.",
+    help="Include only this agent's private ledgers; repeatable.",
 )
 @click.pass_obj
 def snapshot(scope: Scope, file: Path, agents: tuple[str, ...]) -> None:
-    """Write this machine's copy and index into FILE, for `join --snapshot` on a new one."""
+    """Write this machine's copy and index to FILE, for `join --snapshot` elsewhere."""
     with scope.open() as memory, progress_bar() as report:
         sharing, step = _sharing(memory.store), partial(report, "copying")
         streams, lines = write_snapshot(
@@ -185,18 +187,20 @@ def snapshot(scope: Scope, file: Path, agents: tuple[str, ...]) -> None:
 @shared.command(cls=CliCommand)
 @click.pass_obj
 def drain(scope: Scope) -> None:
-    """Deliver what waits for the server, and fetch what is new."""
+    """Deliver pending lines to the server, and fetch new ones."""
     _synchronise(scope)
 
 
 @shared.command(cls=CliCommand)
-@click.option("--forget", is_flag=True, help="Remove what this machine has of the project.")
-@click.option("--undelivered", is_flag=True, help="Though lines wait: they stay here alone.")
+@click.option("--forget", is_flag=True, help="Delete this machine's copy of the project.")
+@click.option(
+    "--undelivered", is_flag=True, help="Leave even if lines are pending; they stay here only."
+)
 @click.pass_obj
 def leave(scope: Scope, forget: bool, undelivered: bool) -> None:
-    """Share the project no longer from this machine; its files stay, as a project of its own."""
+    """Stop sharing the project from this machine; its files stay as a local project."""
     if forget and undelivered:
-        raise SettingsError("--forget removes lines that nobody else has: deliver them first")
+        raise SettingsError("--forget would delete lines that nobody else has: deliver them first")
     folder = ProjectFolder.of(scope.path, scope.project_name)
     with _alone(scope.path, scope.project_name):
         away = None
@@ -209,7 +213,7 @@ def leave(scope: Scope, forget: bool, undelivered: bool) -> None:
                 away = str(error)
             waiting = sharing.shared_status()["waiting"]
         if not undelivered and (waiting or away):
-            why = away or "the server took not all of it"
+            why = away or "the server did not accept everything"
             raise LedgerError(
                 f"{waiting} lines wait here for the server ({why}): `memtier shared drain` when it"
                 " answers, or leave with --undelivered, and they stay here alone"
@@ -244,7 +248,7 @@ def _synchronise(scope: Scope, **taken: int) -> None:
 @shared.command(cls=CliCommand)
 @click.pass_obj
 def status(scope: Scope) -> None:
-    """Show how far this machine follows, and which machines a purge has not reached."""
+    """Show this machine's progress, and machines a purge has not reached."""
     with scope.open() as memory:
         sharing = _sharing(memory.store)
         state, heads = sharing.shared_status(), sharing.ledger.heads()
@@ -258,7 +262,7 @@ def status(scope: Scope) -> None:
 @shared.command(cls=CliCommand)
 @click.pass_obj
 def purges(scope: Scope) -> None:
-    """Show which machines each purge has reached, and which it has not."""
+    """Show which machines each purge has reached."""
     with scope.open() as memory:
         _sharing(memory.store).sync()
         scope.show({"purges": memory.purges()}, _purges_view)
@@ -273,7 +277,11 @@ def _purges_view(document: Document) -> RenderableType:
             times = (format_time(state.get(name)) for name in ("at", "seen"))
             table.add_row(*map(safe_text, (*heading, machine, state.get("state", ""), *times)))
             heading = [""] * 3
-    return table if table.row_count else safe_text("Nothing was purged since it is shared.", "dim")
+    return (
+        table
+        if table.row_count
+        else safe_text("Nothing has been purged since sharing began.", "dim")
+    )
 
 
 def _sharing(store: Store) -> Sharing:

@@ -34,7 +34,7 @@ from memtier_plugin.transfer.importers.reading import DEFAULT_MINUTES, SkipCallb
 from memtier_plugin.transfer.importers.transcripts import FORMATS, read_transcript
 
 _EXAMPLES: Final = 3
-_MAX_LEFT_OUT: Final = 20  # rows of what was left out
+_MAX_LEFT_OUT: Final = 20  # rows of skipped items
 
 
 @click.command("import", cls=CliCommand, example="conversations.json --dry-run")
@@ -45,17 +45,17 @@ _MAX_LEFT_OUT: Final = 20  # rows of what was left out
     type=click.Choice([*FORMATS, MEMTIER_FORMAT]),
     help="The format [detected].",
 )
-@click.option("--dry-run", is_flag=True, help="Only count, and show some of it.")
+@click.option("--dry-run", is_flag=True, help="Count and show examples, without importing.")
 @click.option(
     "--minutes",
     type=LengthOfTime(0),
     default=DEFAULT_MINUTES,
     show_default=True,
-    help="Stop after so long, to be gone on with by the same command; 0: no limit.",
+    help="Stop after this time; the same command continues. 0: no limit.",
 )
 @click.pass_obj
 def import_(scope: Scope, file: Path, form: str | None, dry_run: bool, minutes: float) -> None:
-    """Read conversations or memories of FILE (or a folder, or ZIP) into the log."""
+    """Import conversations or memories from FILE, folder or ZIP."""
     limit = TimeLimit(minutes)
     form = form or detect_format(file)
     left_out: list[dict[str, str]] = []
@@ -72,7 +72,7 @@ def import_(scope: Scope, file: Path, form: str | None, dry_run: bool, minutes: 
 
 @contextmanager
 def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
-    """Open the memory; for a dry run of a project that does not exist, a temporary one."""
+    """Open the memory; a dry run of a new project uses a temporary one."""
     if not dry_run or (scope.path / "projects" / encode_file_name(scope.project_name)).is_dir():
         with scope.open(create=not dry_run) as memory:
             yield memory
@@ -86,7 +86,7 @@ def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
 
 @dataclass(frozen=True, slots=True)
 class _Import:
-    """An import: where from, where to, and what it may do."""
+    """An import: its source, target and options."""
 
     scope: Scope
     memory: MemTier
@@ -97,7 +97,7 @@ class _Import:
     limit: TimeLimit
 
     def transcript(self) -> dict[str, Any]:
-        """Check the whole file first, so that a refused one leaves nothing behind; then record."""
+        """Check the file completely, so that a rejected one leaves nothing; then record it."""
         names, origins, examples, total = set[str](), Counter[str](), list[str](), 0
         for session in self.limit.read(read_transcript(self.file, self.form, self.skip)):
             names.add(session.session_id)
@@ -126,7 +126,7 @@ class _Import:
         }
 
     def memtier_export(self) -> dict[str, Any]:
-        """Take over entries and facts as they were exported."""
+        """Import entries and facts exactly as exported."""
         from memtier_plugin.transfer.memtier_export import import_memtier_export
 
         with progress_bar() as report:
@@ -158,7 +158,7 @@ def _report_progress(sessions: Iterable[Session], report: Any, total: int) -> It
 
 
 def import_view(document: views.Document) -> RenderableType:
-    """Render the result of an import, and what was left out with the reasons."""
+    """Render the result of an import, with skipped items and the reasons."""
     lists = ("examples", "why")
     rows = [
         (n.replace("_", " "), views.format_value(v)) for n, v in document.items() if n not in lists
@@ -182,25 +182,28 @@ def import_view(document: views.Document) -> RenderableType:
     "--format",
     "form",
     type=click.Choice(["jsonl", "markdown"]),
-    help="To be imported again, or to be read [as --output ends: .md, else jsonl].",
+    help="jsonl to import again, md to read [by --output's suffix, else jsonl].",
 )
 @click.option(
     "--session", metavar="ID", shell_complete=complete_sessions, help="Only this session."
 )
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="A new file [stdout]."
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to a new file [stdout].",
 )
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The web view of the project, as one new file.",
+    help="Write the project's web view to one new file.",
 )
 @click.pass_obj
 def export(
     scope: Scope, form: str | None, session: str | None, output: Path | None, html: Path | None
 ) -> None:
-    """Export the memory of the project, or with --agent of one agent."""
+    """Export the project's memory, or one agent's with --agent."""
     if html and (output or session or scope.agent):
         raise click.UsageError("--html writes the whole project to its FILE")
     if form is None:
@@ -213,7 +216,7 @@ def export(
                 click.echo(chunk, nl=False)
             return
         refuse_taken(output)
-        # Before it can be seen, and once more with what it holds.
+        # Registered before the file is visible, and again with its contents.
         path = output.resolve()
         home_files.register_export(memory.folder, path, form)
         with progress_bar() as report:
@@ -223,7 +226,7 @@ def export(
 
 
 def _exporter(form: str) -> Callable[[MemTier, str | None, str | None], Iterable[str]]:
-    """Return what yields an export in a format.
+    """Return the exporter of a format.
 
     Raises:
         Unsupported: it needs an extra.
@@ -243,7 +246,7 @@ def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
     except FileExistsError:
-        raise BackupError(f"{path} exists; name another file") from None
+        raise BackupError(f"{path} exists; choose another file") from None
     try:
         with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
             for number, chunk in enumerate(chunks, start=1):
@@ -261,7 +264,7 @@ def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
 @click.argument("dest", default=".", type=click.Path(path_type=Path))
 @click.pass_obj
 def backup(scope: Scope, dest: Path) -> None:
-    """Back up the project into one archive, DEST, while others write."""
+    """Back up the project into an archive, DEST, while it is used."""
     with scope.open() as memory, progress_bar() as report:
         now = datetime.now(UTC)
         archive = archives.write_backup(
@@ -278,7 +281,7 @@ def backup(scope: Scope, dest: Path) -> None:
 @click.option("--dry-run", is_flag=True, help="Only verify the archive.")
 @click.pass_obj
 def restore(scope: Scope, archive: Path, dry_run: bool) -> None:
-    """Restore an archive as a new project; existing ones stay."""
+    """Restore an archive as a new project."""
     with progress_bar() as report:
         if dry_run:
             manifest = archives.verify_backup(archive, partial(report, "verifying"))

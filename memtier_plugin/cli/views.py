@@ -1,4 +1,4 @@
-"""How the terminal shows documents: tables, pages, times, and lists of values."""
+"""Render documents on the terminal: tables, pages, times and lists."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from memtier_plugin.trust.escaping import escape_controls as escape_controls
 
 Document = Mapping[str, Any]
 
-_UNBOUNDED: Final = 100_000  # columns: what is no terminal has no width at which to wrap
+_UNBOUNDED: Final = 100_000  # columns, where output is not a terminal and must not wrap
 LEVEL_MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
 LEVEL_COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
 
-_INDENT: Final = 13  # columns before the text below a ranked line
+_INDENT: Final = 13  # indentation below a ranked line
 _PADDING: Final = re.compile(r"(?<! ) ++(?=\n)")
 
 
@@ -49,16 +49,16 @@ def make_console(*, stderr: bool = False) -> Console:
 
 @dataclass(frozen=True, slots=True)
 class _Unpadded:
-    """A stream that drops the spaces that pad lines to the width of the console."""
+    """A stream that strips the console's trailing spaces."""
 
     out: TextIO
 
     def write(self, text: str) -> int:
-        """Write a text that ends where a line does."""
+        """Write text that ends at the end of a line."""
         return self.out.write(_PADDING.sub("", text))
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else the stream can do."""
+        """Delegate everything else to the stream."""
         return getattr(self.out, name)
 
 
@@ -73,7 +73,7 @@ def indented(text: str, style: str = "") -> RenderableType:
 
 
 def draws() -> bool:
-    """Return whether drawings are shown: they are for eyes, so only on a terminal."""
+    """Return whether to draw charts, only on a terminal."""
     return sys.stdout.isatty()
 
 
@@ -115,9 +115,9 @@ def table_view(
     wide: Iterable[str] = (),
     nothing: str = "",
 ) -> Table | Text:
-    """Render rows below the names of their columns; ``nothing`` where there are none.
+    """Render rows under column names, or ``nothing`` if there are none.
 
-    A cell is a text that is rendered already, or a value that is made safe to print.
+    A cell is a renderable, or a value that is made safe to print.
     """
     table = column_table(*names, right=right, wide=wide)
     for row in rows:

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 COMMANDS_GROUP: Final = "memtier.commands"  # of plugins that only the terminal loads
+
+
+class CommandSpec(NamedTuple):
+    """A command of `memtier` that is imported when it is called.
+
+    Attributes:
+        module: its module, with an attribute of the command's name.
+        help: its line in the list of commands.
+        section: the heading it is listed under.
+        examples: arguments to show, by the words of the command and of those in it.
+    """
+
+    module: str
+    help: str
+    section: str = ""
+    examples: Mapping[str, str] = {}
 
 
 def find_entry_points(group: str) -> dict[str, str]:
@@ -36,11 +53,6 @@ def load_entry_point(reference: str) -> Any:
     for name in filter(None, attributes.strip().split(".")):
         target = getattr(target, name)
     return target
-
-
-def may_be_installed(group: str) -> bool:
-    """Return whether an installed distribution names a group of entry points."""
-    return bool(find_entry_points(group))
 
 
 def _read_group(file: Path, group: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from memtier_plugin.core.hookspecs import CommandSpec, Embedder, JobSpec, ModelPass
+from memtier_plugin.core.hookspecs import Embedder, JobSpec, ModelPass
 
 if TYPE_CHECKING:
     from memtier_plugin.core.records import FactDraft
@@ -65,13 +65,6 @@ def _check_embedder(answer: Any, _given: Mapping[str, Any]) -> Embedder:
     return answer
 
 
-def _check_commands(answer: Any, _given: Mapping[str, Any]) -> dict[str, CommandSpec]:
-    commands = {str(name): spec for name, spec in dict(answer).items()}
-    if not all(isinstance(spec, CommandSpec) for spec in commands.values()):
-        raise TypeError("a command is not a CommandSpec (module, help, section, examples)")
-    return commands
-
-
 def _check_jobs(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[JobSpec]:
     jobs = list(answer)
     if not all(isinstance(job, JobSpec) for job in jobs):
@@ -86,7 +79,6 @@ def _check_model_pass(answer: Any, _given: Mapping[str, Any]) -> ModelPass:
 
 
 CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
-    "memtier_commands": _check_commands,
     "memtier_embedder": _check_embedder,
     "memtier_redact": _check_spans,
     "memtier_signals": _check_signals,

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 
 import pluggy
 
+from memtier_plugin.core.entry_points import CommandSpec
+
 if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
     from memtier_plugin.core.records import (
         Entry,
@@ -59,22 +61,6 @@ class Embedder(Protocol):
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return one vector for each text, in their order."""
-
-
-class CommandSpec(NamedTuple):
-    """A command of `memtier` that is imported when it is called.
-
-    Attributes:
-        module: its module, with an attribute of the command's name.
-        help: its line in the list of commands.
-        section: the heading that it stands under.
-        examples: arguments to show, by the words of the command and of those in it.
-    """
-
-    module: str
-    help: str
-    section: str
-    examples: Mapping[str, str] = {}
 
 
 class JobSpec(NamedTuple):
@@ -375,7 +361,8 @@ def memtier_written(
 def memtier_commands() -> Mapping[str, CommandSpec]:
     """Return commands to add to `memtier`, by name.
 
-    Called where a command is not one of the shipped ones, and for the list of all commands.
+    The entry point is of the group ``memtier.commands``, and its module is called without pluggy:
+    `memtier --help` loads nothing else of a package.
     """
 
 

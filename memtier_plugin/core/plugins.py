@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pluggy
 
 from memtier_plugin.core import hookspecs
-from memtier_plugin.core.entry_points import COMMANDS_GROUP, find_entry_points, load_entry_point
+from memtier_plugin.core.entry_points import find_entry_points, load_entry_point
 from memtier_plugin.core.errors import RerankUnavailable, SettingsError
 from memtier_plugin.core.hook_answers import CHECKS
 from memtier_plugin.core.hookspecs import (
     ENTRY_POINT_GROUP,
     AskMode,
-    CommandSpec,
     Embedder,
     IndexTables,
     JobSpec,
@@ -290,15 +289,6 @@ def warm_up(settings: Settings) -> None:
     _extensions().hook.memtier_warm_up(settings=settings)
 
 
-def find_commands() -> dict[str, CommandSpec]:
-    """Return the commands that plugins add to `memtier`, by name."""
-    with _lock:
-        _with_third_parties()
-        hook = _with_third_parties(COMMANDS_GROUP).hook.memtier_commands
-    answers = hook()
-    return {name: spec for answer in answers for name, spec in answer.items()}
-
-
 def find_jobs() -> list[JobSpec]:
     """Return the background jobs that plugins add."""
     return [job for answer in _extensions().hook.memtier_jobs() for job in answer]
@@ -380,21 +370,15 @@ def _with_shipped(modules: tuple[str, ...]) -> pluggy.PluginManager:
 
 
 @functools.cache
-def _with_third_parties(group: str = ENTRY_POINT_GROUP) -> pluggy.PluginManager:
-    """Return the manager once the installed plugins of a group of entry points are registered."""
-    manager = _empty_manager()
-    for name, reference in find_entry_points(group).items():
+def _with_third_parties() -> pluggy.PluginManager:
+    """Return the manager once the installed plugins are registered."""
+    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
+    manager.add_hookspecs(hookspecs)
+    for name, reference in find_entry_points(ENTRY_POINT_GROUP).items():
         try:
             _register(manager, name, load_entry_point(reference))
         except Exception as error:  # a foreign module, it may raise anything
             record_failure(name, "load", error)
-    return manager
-
-
-@functools.cache
-def _empty_manager() -> pluggy.PluginManager:
-    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
-    manager.add_hookspecs(hookspecs)
     return manager
 
 

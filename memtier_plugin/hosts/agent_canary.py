@@ -1,4 +1,4 @@
-"""Prove a coding agent's set-up by speaking with the server that its files name."""
+"""Test a coding agent's setup by talking to the server in its configuration."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from memtier_plugin.hosts.canary import QUESTION, CanaryProject, CanaryResult
 from memtier_plugin.hosts.coding_agents import read_hooks, read_server
 from memtier_plugin.hosts.project import EVENTS, agent_of
 
-# -- Speak JSON-RPC with a program that a check starts, a line a message, as its clients do
+# -- Speak line-delimited JSON-RPC with a program started by a check
 
-STEP_SECONDS: Final = 60.0  # that an answer may take
+STEP_SECONDS: Final = 60.0  # for an answer
 Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 
 
 @contextmanager
 def converse(command: Sequence[str]) -> Iterator[Ask]:
-    """Speak JSON-RPC with a program, a line a message; yield a function that asks it."""
+    """Speak line-delimited JSON-RPC with a program; yield a function that sends a request."""
     with subprocess.Popen(
         [*command],
         stdin=subprocess.PIPE,
@@ -60,7 +60,7 @@ def converse(command: Sequence[str]) -> Iterator[Ask]:
                 if not line and stderr is not None:
                     return {"error": stderr.read().decode("utf-8", "replace").strip()[-500:]}
                 answer: dict[str, Any] = json.loads(line)
-                if "method" not in answer:  # else the program tells of something itself
+                if "method" not in answer:  # otherwise a notification
                     return answer
 
         try:
@@ -74,22 +74,22 @@ def converse(command: Sequence[str]) -> Iterator[Ask]:
                 program.kill()
 
 
-# -- Prove a coding agent's set-up by doing what the agent would do, as its own files say
+# -- Test a coding agent's setup by doing what its configuration tells the agent to do
 #
-# The server is started by the command in the agent's configuration and spoken to as the agent does;
-# the hooks are run with a prompt and the end of a turn.  All of it in a temporary project of the
-# user's own home.  The agent itself is not run: it needs an account.
+# The server is started by the configured command and used as the agent uses it; the hooks are run
+# with a prompt and the end of a turn, in a temporary project of the user's home.  The agent itself
+# is not run, as it needs an account.
 
 _VERSION: Final = "2025-11-25"
 _FOUND: Final = (
-    "the server finds a planted line; without hooks nothing is recalled or recorded unasked"
+    "the server finds a planted line; without hooks, nothing is recalled or recorded automatically"
 )
 _REMEDY: Final = "run the command in the agent's file by hand: what it prints names the problem"
 _PROVEN: Final = "the server and a prompt's hook find a planted line, and a turn is in the ledger"
 
 
 def run_agent_canary(host: str, home: Path) -> CanaryResult:
-    """Search by the server, then recall and record by the hooks, as the agent would."""
+    """Search through the server, then recall and record through the hooks, as the agent would."""
     started = time.monotonic()
     project = CanaryProject(agent_of(host), home)
     proof = CanaryResult(host=host, ran=True, ok=True, what=_PROVEN if host in EVENTS else _FOUND)
@@ -110,13 +110,13 @@ def run_agent_canary(host: str, home: Path) -> CanaryResult:
 
 
 def _with_project(command: Sequence[str], project: str) -> list[str]:
-    """Return a command of ours with another project."""
+    """Return our command with another project."""
     at = command.index("--project") + 1
     return [*command[:at], project, *command[at + 1 :]]
 
 
 def _search(ask: Ask, word: str) -> str:
-    """Search by the server; return what is wrong, or nothing."""
+    """Search through the server; return the problem, or an empty string."""
     hello = {
         "protocolVersion": _VERSION,
         "capabilities": {},
@@ -132,7 +132,7 @@ def _search(ask: Ask, word: str) -> str:
 
 
 def _take_turn(hooks: Mapping[str, Sequence[str]], host: str, project: CanaryProject) -> str:
-    """Run the hooks of a turn; return what is wrong, or nothing."""
+    """Run the hooks of a turn; return the problem, or an empty string."""
     names = {kind: event for event, kind in EVENTS[host].items()}
 
     def run(kind: str, **fields: str) -> str:

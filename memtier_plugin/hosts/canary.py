@@ -30,15 +30,15 @@ from memtier_plugin.trust.escaping import FENCE
 # completions with and without streaming.  A function of the request decides the answer.
 
 MODEL: Final = "canary"
-_numbers: Final = count()  # of calls: Hermes takes no second result for one id
+_numbers: Final = count()  # of calls: Hermes rejects a second result for an id
 _USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryReply:
-    """The model's answer: a text, a tool call with its arguments, or an HTTP error.
+    """A model's answer: text, a tool call with arguments, or an HTTP error.
 
-    ``usage`` is what it took, as OpenAI's API has it.
+    ``usage`` is reported as by OpenAI's API.
     """
 
     text: str = ""
@@ -48,7 +48,7 @@ class CanaryReply:
 
 
 class CanaryModel:
-    """The server, and the chat requests that it has received."""
+    """The fake model server and the chat requests it received."""
 
     def __init__(self, answer: Callable[[Mapping[str, Any]], CanaryReply], port: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -172,19 +172,19 @@ def _full_response(reply: CanaryReply) -> dict[str, Any]:
 # models, channels or keys; MemTier gets a temporary project in the user's own home.  The line
 # planted there must appear in the request that the model receives, and the turn in the ledger.
 
-TURN_TIMEOUT: Final = 240.0  # for the host's one turn; a cold start took 74
-STORED_TIMEOUT: Final = 20.0  # for the run to appear in the ledger after that
+TURN_TIMEOUT: Final = 240.0  # for the host's turn; a cold start took 74
+STORED_TIMEOUT: Final = 20.0  # for the run to appear in the ledger afterwards
 QUESTION: Final = "What is the canary's word?"
 AGENTS: Final = {"openclaw": "openclaw.main", "hermes": "hermes.default"}
 _REMOVALS: Final = 10  # half a second apart
-_MAX_OUTPUT_CHARS: Final = 1500  # characters of the host's output that are shown
+_MAX_OUTPUT_CHARS: Final = 1500  # characters of the host's output to show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryResult:
     """The outcome of a canary; ``remedy`` says what to do after a failure.
 
-    ``ran`` is false if the host is not installed.
+    ``ran`` is False if the host is not installed.
     """
 
     host: str
@@ -207,13 +207,13 @@ class CanaryProject:
     answer: str = field(default_factory=lambda: f"Noted as {secrets.token_hex(5)}.")
 
     def plant(self) -> None:
-        """Record the line that has to be recalled."""
+        """Record the line to be recalled."""
         line = {"role": "user", "content": f"The canary's word is {self.word}."}
         with MemTier.open(self.home, self.name, self.agent) as memory:
             memory.record([line], session_id="canary")
 
     def has_answer(self, seconds: float = 0.0) -> bool:
-        """Return whether the answer of the model is in the ledger, at least after some seconds."""
+        """Return whether the model's answer reached the ledger, waiting some seconds."""
         until = time.monotonic() + seconds
         while True:
             with MemTier.open(self.home, self.name, self.agent) as memory:
@@ -224,7 +224,7 @@ class CanaryProject:
             time.sleep(0.2)
 
     def remove(self) -> None:
-        """Remove the project for good: a resident may write a last note of it meanwhile."""
+        """Remove the project for good, although a resident may still write to it."""
         folder = self.home / "projects" / encode_file_name(self.name)
         for _ in range(_REMOVALS):
             shutil.rmtree(folder, ignore_errors=True)
@@ -235,7 +235,7 @@ class CanaryProject:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """The turn of a host: its project, the folder of its state, and its model's address."""
+    """A host's turn: its project, state folder and model address."""
 
     host: str
     project: CanaryProject
@@ -252,7 +252,7 @@ def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryRe
             ran=False,
             ok=False,
             what=f"there is no command {host!r} on the path",
-            remedy=f"install {host}, then `memtier install {host}` again to prove that it works",
+            remedy=f"install {host}, then run `memtier install {host}` again to test it",
         )
     started = time.monotonic()
     with (
@@ -295,7 +295,7 @@ def _run(binary: str, turn: _Turn, seconds: float) -> tuple[int | None, str]:
 
 
 def _judge(turn: _Turn, model: CanaryModel, code: int | None, output: str) -> CanaryResult:
-    """Judge how far the turn got, and what to do about it."""
+    """Judge how far the turn got, with a remedy."""
     host = turn.host
 
     def failed(problem: str, remedy: str) -> CanaryResult:
@@ -313,7 +313,7 @@ def _judge(turn: _Turn, model: CanaryModel, code: int | None, output: str) -> Ca
     if turn.project.word not in requests:
         return failed(f"{host} asked the model, but the planted line was not in the request", check)
     if FENCE not in requests:
-        return failed("the planted line reached the model some other way than recall", check)
+        return failed("the planted line reached the model, but not through recall", check)
     if not turn.project.has_answer(STORED_TIMEOUT):
         return failed("the line was recalled, but the turn is not in the ledger", check)
     return CanaryResult(
@@ -332,7 +332,7 @@ def _openclaw_invocation(turn: _Turn) -> tuple[list[str], Mapping[str, str]]:
     plugins = theirs["plugins"]
     plugins["entries"] = {
         "memtier": plugins["entries"]["memtier"]
-    }  # other plugins have keys and state
+    }  # other plugins hold keys and state
     plugins["entries"]["memtier"]["config"]["project"] = turn.project.name
     plugins["entries"]["memtier"]["config"].pop("hostModel", None)  # the model is scripted
     paths = plugins["load"]["paths"]

@@ -1,4 +1,4 @@
-"""Set up coding agents: what that needs, MemTier as their server of tools, and their hooks."""
+"""Set up coding agents: requirements, MemTier as their tool server, and hooks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from memtier_plugin.hosts.config_files import (
 )
 from memtier_plugin.hosts.project import CODING_AGENTS, EVENTS, MATCHERS, agent_of
 
-# -- Check what the set-up of a host needs, before anything is written
+# -- Check the requirements of a setup before writing anything
 
 
 def require_mcp() -> None:
-    """Refuse without the MCP SDK, by which coding agents reach the memory.
+    """Check that the MCP SDK is installed, which coding agents' access needs.
 
     Raises:
         Unsupported: it is not installed.
@@ -43,7 +43,7 @@ def require_mcp() -> None:
 
 
 def require_writable(paths: Iterable[Path]) -> None:
-    """Refuse where one of these files could not be written.
+    """Check that each of these files can be written.
 
     Raises:
         SettingsError: names the folder.
@@ -58,14 +58,13 @@ def require_writable(paths: Iterable[Path]) -> None:
             raise SettingsError(f"{path} cannot be written; see {folder}: {error}") from None
 
 
-# -- Set up coding agents: MemTier as their server of tools and, where they have hooks, as those
+# -- Set up coding agents: MemTier as their tool server and, where supported, hooks
 #
-# Each agent has files and a format of its own, the user's and not a project's.  What is there
-# beside ours stays as it is.
+# Each agent has its own user-level files and format.  Other entries in them are left unchanged.
 
 SERVER: Final = "memtier"
 _KEYS: Final = ("mcpServers", "servers", "mcp", "context_servers")  # sections of JSON files
-_SECONDS: Final = {"prompt": 10, "tool": 10}  # that an agent gives a hook; the others 30
+_SECONDS: Final = {"prompt": 10, "tool": 10}  # timeout of a hook; the others get 30
 _BY_HAND: Final = "or add the server and the hooks by hand, as --dry-run shows for an empty file"
 # Codex' table of our server, and tables inside it.
 _TOML_TABLE: Final = re.compile(
@@ -75,13 +74,13 @@ _TOML_TABLE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AgentFiles:
-    """Where an agent reads its servers and its hooks; the files need not exist.
+    """Where an agent keeps its servers and hooks; the files need not exist.
 
     Attributes:
         key: the section of the servers.
-        fixed: what a server's entry says beside its command.
-        command: what an entry calls the command; where there is no ``args``, that is whole in it.
-        second: what the agent calls a second.
+        fixed: the fields of a server's entry beside its command.
+        command: the key of the command in an entry; without ``args`` it holds the whole command.
+        second: the agent's unit of a second.
     """
 
     servers: Path
@@ -120,7 +119,7 @@ def find_files(host: str) -> AgentFiles:
     if host == "gemini":
         settings = home / ".gemini/settings.json"
         return AgentFiles(settings, settings, second=1000)
-    return {  # without a hook that could add to a prompt
+    return {  # has no hook that could add to a prompt
         "cursor": AgentFiles(home / ".cursor/mcp.json"),
         "goose": AgentFiles(
             configs / "goose/config.yaml", key="extensions", fixed=_GOOSE, command="cmd"
@@ -137,14 +136,14 @@ def find_files(host: str) -> AgentFiles:
 
 
 def is_config(path: Path) -> bool:
-    """Return whether a file is one that `plan_files` writes."""
+    """Return whether `plan_files` writes a file."""
     return any(path in (f.servers, f.hooks) for f in map(find_files, CODING_AGENTS))
 
 
 def plan_files(
     host: str, command: Sequence[str], home: Path, project: str
 ) -> list[tuple[Path, str, str]]:
-    """Return each file to write, its new text, and what that is for.
+    """Return each file to write, its new text, and the purpose.
 
     Raises:
         SettingsError: a file cannot be edited.
@@ -175,10 +174,10 @@ def plan_files(
 
 
 def without_memtier(path: Path, before: str | None) -> str:
-    """Return a file that was changed since, without what `plan_files` added.
+    """Return a since-modified file's text without what `plan_files` added.
 
     Args:
-        before: what it held at first; a server of our name in there comes back.
+        before: the original text; a server of our name in it is restored.
     """
     if path.suffix == ".toml":
         former_table = _TOML_TABLE.search(before or "")
@@ -208,10 +207,10 @@ def without_memtier(path: Path, before: str | None) -> str:
 
 
 def read_server(host: str) -> list[str]:
-    """Return the command by which an agent starts our server, as its file has it.
+    """Return the command in an agent's file that starts our server.
 
     Raises:
-        OSError, ValueError, KeyError: the file does not have it.
+        OSError, ValueError, KeyError: the file has none.
     """
     files = find_files(host)
     text = files.servers.read_text("utf-8")
@@ -226,10 +225,10 @@ def read_server(host: str) -> list[str]:
 
 
 def read_hooks(host: str) -> dict[str, list[str]]:
-    """Return our commands by the event that an agent runs them at; none without hooks.
+    """Return our hook commands in an agent's file, by event; empty without hooks.
 
     Raises:
-        OSError, ValueError, KeyError: the file does not have them.
+        OSError, ValueError, KeyError: the file has none.
     """
     path = find_files(host).hooks
     if path is None:
@@ -247,10 +246,10 @@ def read_hooks(host: str) -> dict[str, list[str]]:
 
 
 def _add_table(path: Path, server: Sequence[str]) -> str:
-    """Return Codex' configuration with a table of our server at its end.
+    """Return Codex' configuration with our server's table appended.
 
     Raises:
-        SettingsError: it is no TOML, or has its servers in another form.
+        SettingsError: it is not TOML, or lists its servers in another form.
     """
     text = _TOML_TABLE.sub("", read_text(path) or "").rstrip("\n")
     strings = [json.dumps(part, ensure_ascii=False) for part in server]
@@ -278,7 +277,7 @@ def _add_hooks(config: dict[str, Any], files: AgentFiles, host: str, scope: Sequ
 
 
 def _remove_hooks(hooks: dict[str, Any], host: str) -> None:
-    """Remove our own commands, and the groups and events that nothing is left of."""
+    """Remove our commands, and groups and events left empty."""
     for event, groups in list(hooks.items()):
         if not isinstance(groups, list):
             continue
@@ -295,6 +294,6 @@ def _remove_hooks(hooks: dict[str, Any], host: str) -> None:
 
 
 def is_ours(command: Any, host: str) -> bool:
-    """Return whether a hook of an agent's runs MemTier."""
+    """Return whether an agent's hook runs MemTier."""
     text = command.get("command") if isinstance(command, Mapping) else None
     return isinstance(text, str) and "memtier" in text and text.endswith(f" hook {host}")

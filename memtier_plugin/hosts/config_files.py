@@ -1,4 +1,4 @@
-"""Read and edit hosts' JSON files in place, comments and all, and show what changed."""
+"""Read and edit hosts' JSON files in place, keeping comments, and show the changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import check_replaceable
 from memtier_plugin.trust.redaction import Redactor
 
-# -- Read and edit JSON as people write it: with comments, trailing commas, bare and quoted keys
+# -- Read and edit JSON with comments, trailing commas, bare and quoted keys
 #
 # OpenClaw reads JSON5, VS Code and others JSON with comments.  An edit changes the text of what
 # differs and nothing else.  No package does: `json-five` keeps comments but adds no keys, and
@@ -42,9 +42,9 @@ class _Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A value, where it stands, and the values in it with where each begins.
+    """A value with its position, and its children with their start positions.
 
-    Of an object a value begins with its key. ``comma`` is where the comma after the last one ends.
+    A child of an object starts at its key. ``comma`` is the end of a trailing comma.
     """
 
     start: int
@@ -56,7 +56,7 @@ class _Node:
 
 
 def is_plain_json(text: str) -> bool:
-    """Return whether any program reads a text as JSON."""
+    """Return whether a text is strict JSON."""
     try:
         parse_json_text(text)
     except ValueError:
@@ -65,10 +65,10 @@ def is_plain_json(text: str) -> bool:
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a text in JSON, with or without comments.
+    """Parse JSON, with or without comments.
 
     Raises:
-        ValueError: it is neither, or nested too deeply.
+        ValueError: it is not JSON, or nested too deeply.
     """
     try:
         return parse_json_text(text)
@@ -77,7 +77,7 @@ def parse_json(text: str) -> Any:
 
 
 def edit_json(text: str, wanted: Any) -> str:
-    """Return the text with another value; comments and the rest of it stay as they are.
+    """Return the text with another value; comments and everything unchanged are kept.
 
     Raises:
         ValueError: it cannot be read.
@@ -89,7 +89,7 @@ def edit_json(text: str, wanted: Any) -> str:
             return text
         start, end, new = edit
         text = text[:start] + new + text[end:]
-    raise SettingsError("too much would change in a configuration with comments: edit it by hand")
+    raise SettingsError("too much would change in a configuration with comments: edit it manually")
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ def _read_text(written: str) -> str:
 
 
 def _plain_escape(match: re.Match[str]) -> str:
-    """Return an escape of JSON5 as JSON has it."""
+    """Return a JSON5 escape as a JSON escape."""
     if match[1]:
         return f"\\u00{match[1]}"
     if match[2] is None:
-        return ""  # a line that goes on
+        return ""  # a line continuation
     known = {"v": "\\u000b", "0": "\\u0000"}
     return match[0] if match[2] in '"\\/bfnrtu' else known.get(match[2], match[2])
 
@@ -199,11 +199,11 @@ def _read_word(text: str, token: _Token) -> Any:
 # -- editing --------------------------------------------------------------------------------------
 
 
-_Edit = tuple[int, int, str]  # from where to where, and what stands there then
+_Edit = tuple[int, int, str]  # start, end and replacement
 
 
 def _find_edit(text: str, node: _Node, wanted: Any) -> _Edit | None:
-    """Return the first edit that brings a value nearer to the one that is wanted."""
+    """Return the first edit that brings a value closer to the wanted one."""
     if json.dumps(node.value) == json.dumps(wanted):  # in Python, 1 is True
         return None
     if isinstance(node.value, dict) and isinstance(wanted, Mapping):
@@ -229,7 +229,7 @@ def _find_edit(text: str, node: _Node, wanted: Any) -> _Edit | None:
 
 
 def _delete(text: str, node: _Node, number: int) -> _Edit:
-    """Return the edit that takes a value out, with its line if it has one of its own."""
+    """Return the edit that deletes a value, with its line if it is alone there."""
     start, inner = node.inner[number]
     begin = start - len(text[:start]) + len(text[:start].rstrip())
     if number + 1 < len(node.inner) or node.comma:
@@ -243,14 +243,14 @@ def _delete(text: str, node: _Node, number: int) -> _Edit:
 
 
 def _after_comments(text: str, at: int) -> int:
-    """Return where the comments and spaces that begin somewhere end."""
+    """Return the end of the comments and spaces that start at a position."""
     while (match := _TOKEN.match(text, at)) and match.lastgroup == "gap":
         at = match.end()
     return at
 
 
 def _insert(text: str, node: _Node, label: str, value: Any) -> _Edit:
-    """Return the edit that puts a value behind the others, in the style of these."""
+    """Return the edit that appends a value, in the style of the others."""
     lines = "\n" in text[node.start : node.end] or (not node.inner and "\n" in text)
     outer = _indent_at(text, node.start)
     if not lines:
@@ -291,11 +291,11 @@ def _newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-# -- Read and write the JSON files by which programs are configured
+# -- Read and write JSON configuration files
 
 
 def read_text(path: Path) -> str | None:
-    """Return a file's text with its line endings, None where there is none.
+    """Return a file's text with its line endings, None if it does not exist.
 
     Raises:
         SettingsError: it cannot be read, or is a device or a pipe.
@@ -310,10 +310,10 @@ def read_text(path: Path) -> str | None:
 
 
 def read_json(path: Path, by_hand: str) -> dict[str, Any]:
-    """Return the object that a configuration holds, empty where there is none.
+    """Return the object in a configuration file, empty if it does not exist.
 
     Raises:
-        SettingsError: it is no JSON, with or without comments; the message ends with ``by_hand``.
+        SettingsError: it is not JSON; the message ends with ``by_hand``.
     """
     text = read_text(path)
     try:
@@ -326,9 +326,9 @@ def read_json(path: Path, by_hand: str) -> dict[str, Any]:
 
 
 def format_json(document: Mapping[str, Any], like: str | None) -> str:
-    """Return a document as JSON, indented, and escaped, as the text that it replaces.
+    """Return a document as JSON, indented and escaped like the text it replaces.
 
-    Of a text with comments only what differs is changed.
+    In a text with comments only the differences are edited.
     """
     indent: str | int | None = 2
     if like and like.strip():
@@ -341,10 +341,10 @@ def format_json(document: Mapping[str, Any], like: str | None) -> str:
 
 
 def open_section(config: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
-    """Return a section of a configuration, made where there is none.
+    """Return a section of a configuration, created if missing.
 
     Raises:
-        SettingsError: something else has its name.
+        SettingsError: its key holds something else.
     """
     section = config.setdefault(name, {})
     if not isinstance(section, dict):
@@ -352,7 +352,7 @@ def open_section(config: dict[str, Any], name: str, path: Path) -> dict[str, Any
     return section
 
 
-# -- Show what an installation changes in a host's file, and nothing else of that file
+# -- Show an installation's changes in a host's file, and nothing else from it
 #
 # A host's configuration holds the user's keys and tokens.  So a JSON or YAML document is reduced to
 # the keys that change before it is compared; the lines around them are never printed.
@@ -365,7 +365,7 @@ _SECRET_NAME: Final = re.compile(
 
 
 def diff_file(path: Path, before: str | None, after: str | None) -> str:
-    """Return the unified diff of a file (None: it is not there), with secrets masked."""
+    """Return the unified diff of a file (None: it does not exist), with secrets masked."""
     old, new = _load(path, before), _load(path, after)
     reduced = old is not None and new is not None
     if old is not None and new is not None:
@@ -382,7 +382,7 @@ def diff_file(path: Path, before: str | None, after: str | None) -> str:
 
 
 def _load(path: Path, text: str | None) -> dict[str, Any] | None:
-    """Return the document of a JSON or YAML file, None if there is none to reduce."""
+    """Return the document of a JSON or YAML file, None if it cannot be reduced."""
     if text is None or path.suffix not in (".json", ".yaml", ".yml"):
         return None
     if path.suffix == ".json":
@@ -402,7 +402,7 @@ def _load(path: Path, text: str | None) -> dict[str, Any] | None:
 def _keep_differences(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two documents without what they have in common."""
+    """Return two documents without their common parts."""
     kept_old: dict[str, Any] = {}
     kept_new: dict[str, Any] = {}
     for key in {**new, **old}:
@@ -427,7 +427,7 @@ def _keep_different_values(old: Any, new: Any) -> tuple[Any, Any]:
 
 
 def _mask(value: Any) -> Any:
-    """Return a value with a mark in the place of every text whose name says that it is secret."""
+    """Return a value with every text under a secret-sounding key masked."""
     if isinstance(value, dict):
         return {
             key: _MASKED

@@ -1,4 +1,4 @@
-"""Check hosts and coding agents for what silently keeps them from using MemTier."""
+"""Check hosts and coding agents for problems that silently keep them from using MemTier."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memtier_plugin.hosts.project import CODING_AGENTS, EVENTS, read_installed
 from memtier_plugin.operations.background import HealthFinding, Level
 from memtier_plugin.storage.home_files import count_queued_runs
 
-# -- Check the command by which a host starts this MemTier
+# -- Check the command that a host starts MemTier with
 
 COMMAND_SECONDS: Final = 20.0  # limit for `memtier --version` as a host runs it
 
@@ -31,7 +31,7 @@ COMMAND_SECONDS: Final = 20.0  # limit for `memtier --version` as a host runs it
 def check_command(
     plugin_config: Mapping[str, Any], home: Path, where: str, again: str
 ) -> Iterator[HealthFinding]:
-    """Yield the reasons why a host would not reach this MemTier."""
+    """Yield reasons why a host would not reach this MemTier."""
     theirs = Path(str(plugin_config.get("home") or home)).expanduser()
     if theirs != home:
         yield HealthFinding(
@@ -78,11 +78,11 @@ def check_command(
         )
 
 
-# -- Check the coding agents that `memtier install` set up: their files, and what these start
+# -- Check the coding agents that `memtier install` set up: their files and commands
 
 
 def check_agents(home: Path) -> list[HealthFinding]:
-    """Check the files of each coding agent that has MemTier, or had it installed."""
+    """Check the files of each coding agent that has, or had, MemTier installed."""
     installed = {record.get("host") for record in read_installed(home).values()}
     findings: list[HealthFinding] = []
     for host in CODING_AGENTS:
@@ -94,8 +94,8 @@ def check_agents(home: Path) -> list[HealthFinding]:
 
 
 def try_agents(home: Path) -> list[HealthFinding]:
-    """Let each agent's own files recall and record in a temporary project of this home."""
-    from memtier_plugin.hosts.agent_canary import run_agent_canary  # which only this needs
+    """Test each agent's commands, which recall and record in a temporary project."""
+    from memtier_plugin.hosts.agent_canary import run_agent_canary  # needed only here
 
     findings = []
     for host in CODING_AGENTS:
@@ -112,7 +112,7 @@ def try_agents(home: Path) -> list[HealthFinding]:
 
 
 def ask_codex() -> HealthFinding:
-    """Ask Codex whether it trusts our hooks: it leaves out in silence what it does not."""
+    """Ask Codex whether it trusts our hooks, as it silently skips untrusted ones."""
     where = str(find_files("codex").hooks)
     trusting = "enter /hooks in Codex and trust those of memtier"
     try:
@@ -165,7 +165,7 @@ def _check_agent(host: str, home: Path, where: str) -> Iterator[HealthFinding]:
 
 
 def _launcher(command: Sequence[str]) -> Sequence[str]:
-    """Return how a command of ours starts MemTier, without its options."""
+    """Return the part of our command that starts MemTier, without options."""
     return command[: command.index("--home")] if "--home" in command else command
 
 
@@ -182,7 +182,7 @@ def _is_set_up(host: str) -> bool:
 
 
 def _has_plugin(settings: str) -> bool:
-    """Return whether Claude Code's settings enable the plugin that this repository has."""
+    """Return whether Claude Code's settings enable this repository's plugin."""
     enabled = section(read_json(Path(settings)), "enabledPlugins")
     return any(on is True and name.startswith("memtier@") for name, on in enabled.items())
 
@@ -191,10 +191,10 @@ def _and_hooks(host: str) -> str:
     return " and hooks" if host in EVENTS else ""
 
 
-# -- Check hosts for misconfigurations that silently keep them from using MemTier
+# -- Check hosts for misconfigurations that silently disable MemTier
 #
-# This reads configurations and starts one command, then asks the hosts that are on the path;
-# `memtier install` tests the rest.
+# This reads configurations, starts one command, and asks the hosts on the path; `memtier install`
+# tests the rest.
 
 
 def check_hosts(home: Path) -> list[HealthFinding]:
@@ -209,7 +209,7 @@ def check_hosts(home: Path) -> list[HealthFinding]:
 
 
 def ask_hosts() -> list[HealthFinding]:
-    """Ask each host that has MemTier configured whose its tools and hooks are; takes seconds."""
+    """Ask each configured host who owns its tools and hooks; takes seconds."""
     findings: list[HealthFinding] = []
     path = install.openclaw_config_path()
     plugins = section(read_json(path), "plugins")
@@ -263,7 +263,7 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
 def _check_openclaw_plugin(
     plugins: Mapping[str, Any], entry: Mapping[str, Any], where: str, again: str
 ) -> Iterator[HealthFinding]:
-    """Yield the settings that keep OpenClaw from loading the plugin or calling its hooks."""
+    """Yield settings that keep OpenClaw from loading the plugin or calling its hooks."""
     hooks, slot = section(entry, "hooks"), section(plugins, "slots").get("memory")
     if plugins.get("enabled") is False:
         yield _error(
@@ -314,7 +314,7 @@ def _check_openclaw_plugin(
 
 
 def _check_openclaw_paths(plugins: Mapping[str, Any], again: str) -> Iterator[HealthFinding]:
-    """Yield problems with the folders in which OpenClaw finds the plugin."""
+    """Yield problems with the folders where OpenClaw finds the plugin."""
     paths = section(plugins, "load").get("paths") or ()
     ours = [Path(path).expanduser() for path in paths if install.leads_to_plugin(path)]
     copies = [path for path in (install.openclaw_copy(),) if path.is_dir()]
@@ -392,7 +392,7 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
 
 
 def _check_hermes_plugin(plugin: Path, again: str) -> Iterator[HealthFinding]:
-    """Yield problems with the installed plugin and the code that it loads."""
+    """Yield problems with the installed plugin and the code it loads."""
     manifest = plugin / "plugin.yaml"
     if not manifest.is_file():
         return
@@ -425,19 +425,19 @@ def _check_hermes_plugin(plugin: Path, again: str) -> Iterator[HealthFinding]:
 
 
 def _check_queue(home: Path) -> Iterator[HealthFinding]:
-    """Yield findings on runs that hosts could not deliver."""
+    """Yield findings on undelivered runs."""
     waits, refused = count_queued_runs(home)
     if waits:
         yield _warn(
-            f"{waits} runs of hosts wait to be stored",
+            f"{waits} runs are waiting to be stored",
             str(home / "queue"),
-            "the next turn of the host delivers them",
+            "the host's next turn delivers them",
         )
     if refused:
         yield _error(
-            f"{refused} runs of hosts were refused",
+            f"{refused} runs were refused",
             str(home / "queue"),
-            "look at the *.refused files: each is the JSON that the host sent",
+            "look at the *.refused files: each is the JSON that a host sent",
         )
 
 

@@ -1,8 +1,8 @@
 """Install MemTier into hosts, and uninstall it.
 
-Every file is copied before it is changed.  `uninstall_host` restores the bytes of files that are as
-`install_host` left them; from files changed since it removes only what `install_host` added.  The
-data, and the hosts' own memory files, are never touched.
+Every file is copied before it is changed.  `uninstall_host` restores the original bytes of files
+unchanged since; from others it removes only what `install_host` added.  The data, and the hosts'
+own memory files, are never touched.
 """
 
 from __future__ import annotations
@@ -85,22 +85,21 @@ class FileChange:
 def plan_changes(
     host: str, home: Path, project: str, *, use_host_model: bool | None = None
 ) -> list[FileChange]:
-    """Return the changes that make a host use MemTier; none if it already does.
+    """Return the changes that connect a host to MemTier; empty if it is connected.
 
     Args:
-        use_host_model: whether the user consents that MemTier asks the host's own model; None
-            leaves it as the project's settings have it.
+        use_host_model: whether MemTier may use the host's model; None keeps the project's setting.
 
     Raises:
-        Unsupported: there is no such host, or what it needs is not installed.
-        SettingsError: a file of the host cannot be edited; names it and the remedy.
+        Unsupported: the host is unknown, or a requirement is not installed.
+        SettingsError: a host's file cannot be edited; the message names it and the remedy.
     """
     known = (*HOSTS, *CODING_AGENTS)
     if host not in known:
         raise Unsupported(f"there is no host {host!r}; there are {', '.join(known)}")
     if host in CODING_AGENTS:
         if use_host_model:
-            raise Unsupported(f"{host} lends its model to nobody")
+            raise Unsupported(f"{host} does not offer its model")
         require_mcp()
         files = coding_agents.plan_files(host, launch_command(), home, project)
         changes = [FileChange(path, text, why) for path, text, why in files]
@@ -123,13 +122,13 @@ def plan_changes(
 def install_host(
     host: str, home: Path, project: str, *, use_host_model: bool | None = None
 ) -> list[FileChange]:
-    """Make a host use MemTier; return the changes made. Each changed file is copied first.
+    """Connect a host to MemTier; return the changes made. Changed files are copied first.
 
     See `plan_changes` for ``use_host_model``.
 
     Raises:
-        Unsupported: there is no such host, or what it needs is not installed; nothing was changed.
-        SettingsError: a file of the host cannot be edited; nothing was changed.
+        Unsupported: the host is unknown, or a requirement is not installed; nothing was changed.
+        SettingsError: a host's file cannot be edited; nothing was changed.
     """
     changes = plan_changes(host, home, project, use_host_model=use_host_model)
     require_writable(_target(change.path) for change in changes)
@@ -149,17 +148,17 @@ def install_host(
     for record in installed.values():
         if record["host"] == host:
             record["project"] = project
-    _write_installed(home, installed)  # first: what is cut off here can be taken back
+    _write_installed(home, installed)  # first, so that an interrupted installation can be undone
     for change in changes:
         _write(change.path, change.text or "")
     return changes
 
 
 def uninstall_host(host: str, home: Path, *, dry_run: bool = False) -> list[FileChange]:
-    """Undo the changes of `install_host`; return those that were, or would be, made.
+    """Undo the changes of `install_host`; return the changes made, or planned.
 
     Raises:
-        SettingsError: a file was changed since in a way that cannot be undone.
+        SettingsError: a file was since changed in a way that cannot be undone.
     """
     installed = read_installed(home)
     undone: list[FileChange] = []
@@ -198,12 +197,12 @@ def openclaw_config_path() -> Path:
 
 
 def openclaw_state() -> Path:
-    """Return the folder in which OpenClaw keeps its plugins and sessions."""
+    """Return the folder of OpenClaw's plugins and sessions."""
     return Path(os.environ.get("OPENCLAW_STATE_DIR") or openclaw_config_path().parent)
 
 
 def openclaw_copy() -> Path:
-    """Return where OpenClaw itself keeps the plugin, if it does."""
+    """Return OpenClaw's own copy of the plugin, if any."""
     return openclaw_state() / "extensions" / "memtier"
 
 
@@ -215,7 +214,7 @@ def openclaw_plugin_folder() -> Path:
 
 
 def read_plugin_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a plugin's folder, {} if it has none."""
+    """Return the manifest in a plugin's folder, {} if there is none."""
     try:
         manifest = parse_json_text((folder / "openclaw.plugin.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -224,7 +223,7 @@ def read_plugin_manifest(folder: Path) -> dict[str, Any]:
 
 
 def leads_to_plugin(path: object) -> bool:
-    """Return whether a path in OpenClaw's configuration leads to a plugin of ours, or did."""
+    """Return whether a path in OpenClaw's configuration is, or was, our plugin."""
     folder = Path(str(path)).expanduser()
     named = folder.parts[-2:] == ("hooks", "openclaw")
     return named or read_plugin_manifest(folder).get("id") == "memtier"
@@ -291,7 +290,7 @@ def _plan_hermes(home: Path, project: str, consented: bool) -> list[FileChange]:
         FileChange(plugin / "cli.py", _HERMES_CLI.format(init=str(init)), "`hermes memtier`"),
         FileChange(plugin / "plugin.yaml", manifest, "what it is"),
         FileChange(
-            top / "memtier.json", json.dumps(config, indent=1) + "\n", "how it reaches MemTier"
+            top / "memtier.json", json.dumps(config, indent=1) + "\n", "how to reach MemTier"
         ),
         FileChange(
             settings,
@@ -305,7 +304,7 @@ def _plan_hermes(home: Path, project: str, consented: bool) -> list[FileChange]:
 
 
 def _without_memtier(path: Path, text: str) -> str | None:
-    """Return a file that was changed since, without what `install_host` added."""
+    """Return a since-modified file's text without what `install_host` added."""
     if coding_agents.is_config(path):
         return coding_agents.without_memtier(path, read_text(_copy_path(path)))
     if path.name == "project.yaml":
@@ -348,12 +347,12 @@ def _copy_path(path: Path) -> Path:
 
 
 def _target(path: Path) -> Path:
-    """Return the file to write: people link their configurations into a folder under git."""
+    """Return the file to write, following symlinks to version-controlled configurations."""
     return Path(os.path.realpath(path))
 
 
 def _write(path: Path, text: str, like: Path | None = None) -> None:
-    """Replace a file, with the mode of another if that exists, else readable by the user only."""
+    """Replace a file, with another's mode if that exists, else private to the user."""
     path = _target(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = like.stat().st_mode & 0o777 if like and like.exists() else None
@@ -365,13 +364,13 @@ def _write(path: Path, text: str, like: Path | None = None) -> None:
 
 
 def _topmost_new_folder(change: FileChange) -> str | None:
-    """Return the topmost folder that must be created for a file."""
+    """Return the topmost folder to create for a file."""
     missing = [folder for folder in change.path.parents if not folder.exists()]
     return str(missing[-1]) if missing else None
 
 
 def _remove_file(path: Path, new_folder: str | None) -> None:
-    """Remove a file, and the folders created for it if they are empty."""
+    """Remove a file, and the folders created for it if empty."""
     remove_private_file(_target(path))
     for folder in path.parents if new_folder else ():
         if not folder.is_relative_to(str(new_folder)):

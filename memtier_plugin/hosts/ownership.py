@@ -1,8 +1,8 @@
-"""Ask the hosts whose each memory tool and hook is: their files say only what should be.
+"""Ask the hosts which plugin owns each memory tool and hook; files show only the intention.
 
 Another plugin may own a tool's name, and a host may drop a hook.  A running Gateway is asked for
-its tools; hooks, and everything where none runs, are asked of a process of the host that loads its
-plugins as the host does, with a state of its own: asking leaves nothing in the user's folders.
+its tools; hooks, and everything if none runs, are asked of a fresh host process that loads the
+same plugins with temporary state, leaving nothing in the user's folders.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ OPENCLAW_HOOKS: Final = (
     "session_end",
     "subagent_spawned",
 )
-ASK_SECONDS: Final = 60.0  # for one question; a cold start of OpenClaw takes 15
-GATEWAY_SECONDS: Final = 120.0  # for a running Gateway, behind the start of its client
+ASK_SECONDS: Final = 60.0  # for a query; a cold start of OpenClaw takes 15
+GATEWAY_SECONDS: Final = 120.0  # for a running Gateway, after its client's start
 _OURS: Final = "memtier"
-_GATEWAY_PORT: Final = 18789  # of a Gateway whose configuration names none
+_GATEWAY_PORT: Final = 18789  # default port of a Gateway
 
-# Loads the provider as a turn of Hermes does, and tells whose the tools are then.
+# Load the provider like a Hermes turn, and print the owners of the tools.
 _ASK_HERMES: Final = """
 import json
 from agent.memory_manager import MemoryManager
@@ -50,10 +50,10 @@ print(json.dumps({"provider": name, "tools": owners}))
 
 
 def ask_openclaw(path: Path) -> Iterator[HealthFinding]:
-    """Yield whose the tools and hooks are in OpenClaw; nothing if it is not on the path.
+    """Yield findings on who owns OpenClaw's tools and hooks; none if it is not on the path.
 
     Args:
-        path: OpenClaw's configuration, which can be read.
+        path: OpenClaw's readable configuration.
     """
     program, where = shutil.which("openclaw"), str(path)
     if program is None:
@@ -95,7 +95,7 @@ def ask_openclaw(path: Path) -> Iterator[HealthFinding]:
 
 
 def ask_hermes(home: Path) -> Iterator[HealthFinding]:
-    """Yield whose the tools and the memory are in Hermes; nothing if it is not on the path."""
+    """Yield findings on who owns Hermes' tools and memory; none if it is not on the path."""
     program, where = shutil.which("hermes"), str(home / "config.yaml")
     if program is None:
         return
@@ -120,21 +120,21 @@ def ask_hermes(home: Path) -> Iterator[HealthFinding]:
 
 
 def _judge_grant(inspected: Mapping[str, Any] | None, where: str) -> Iterator[HealthFinding]:
-    """Yield an error if a running Gateway goes by settings that keep conversations from MemTier."""
+    """Yield an error if a running Gateway's settings hide conversations from MemTier."""
     granted: Any = inspected
     for key in ("grants", "hooks", "allowConversationAccess", "effective"):
         granted = granted.get(key) if isinstance(granted, Mapping) else None
     if granted is False:
         yield HealthFinding(
             "error",
-            "the running Gateway does not let MemTier see conversations",
+            "the running Gateway does not show conversations to MemTier",
             where,
             "memtier install openclaw, then restart the Gateway",
         )
 
 
 def _ask_gateway(program: str, method: str, params: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return the answer of a running Gateway, None if there is none.
+    """Return a running Gateway's answer, None if there is none.
 
     It answers nobody while it loads plugins, which it does for its catalogue of tools: one of 211
     packages took it 68 s.  By itself the client leaves after 10 s, and the Gateway then logs an
@@ -149,9 +149,9 @@ def _ask_gateway(program: str, method: str, params: Mapping[str, str]) -> Mappin
 def _judge_tools(
     host: str, by: str, owners: Mapping[str, str], where: str
 ) -> Iterator[HealthFinding]:
-    """Yield an error for each tool that is another's or missing, else that all are MemTier's.
+    """Yield an error for each tool that is missing or owned by another, else an ok.
 
-    Other memories' tools are named, too.
+    Other memories' tools are reported too.
     """
     wrong = {tool: owners.get(tool) for tool in TOOLS if owners.get(tool) != _OURS}
     for tool, owner in wrong.items():
@@ -169,11 +169,11 @@ def _judge_tools(
 
 
 def _not_asked(host: str, where: str, remedy: str) -> HealthFinding:
-    return HealthFinding("warn", f"{host} did not say whose the memory tools are", where, remedy)
+    return HealthFinding("warn", f"{host} did not report who owns the memory tools", where, remedy)
 
 
 def _openclaw_environment(path: Path, top: Path) -> dict[str, str]:
-    """Return the environment of an OpenClaw with the user's plugins and a state of its own."""
+    """Return an environment for OpenClaw with the user's plugins and temporary state."""
     plugins = parse_json(path.read_text("utf-8")).get("plugins", {})
     state = Path(os.environ.get("OPENCLAW_STATE_DIR") or path.parent)
     installed = state / "extensions" / _OURS  # where `openclaw plugins install` puts it
@@ -188,7 +188,7 @@ def _openclaw_environment(path: Path, top: Path) -> dict[str, str]:
 
 
 def _hermes_environment(home: Path, top: Path) -> dict[str, str]:
-    """Return the environment of a Hermes with the user's plugins and a state of its own."""
+    """Return an environment for Hermes with the user's plugins and temporary state."""
     if (home / "plugins").is_dir():
         (top / "plugins").symlink_to(home / "plugins")
     for name in ("config.yaml", "memtier.json"):
@@ -198,7 +198,7 @@ def _hermes_environment(home: Path, top: Path) -> dict[str, str]:
 
 
 def _listens(config: Mapping[str, Any]) -> bool:
-    """Return whether something listens where a configuration puts the Gateway."""
+    """Return whether something listens at the Gateway's configured port."""
     gateway = config.get("gateway")
     port = gateway.get("port") if isinstance(gateway, Mapping) else None
     try:
@@ -215,7 +215,7 @@ def _ask(
     *,
     seconds: float = ASK_SECONDS,
 ) -> Mapping[str, Any] | None:
-    """Return the JSON object that a command prints, None if it fails."""
+    """Return the JSON object printed by a command, None if it fails."""
     try:
         done = subprocess.run(
             [*command],
@@ -240,7 +240,7 @@ def _ask(
 
 
 def _interpreter_of(program: str) -> str | None:
-    """Return the Python that a console script is run by."""
+    """Return the Python interpreter of a console script."""
     try:
         first = Path(program).read_bytes().splitlines()[0].decode("utf-8", "replace")
     except (OSError, IndexError):

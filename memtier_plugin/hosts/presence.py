@@ -1,4 +1,4 @@
-"""Find the hosts on this machine, their projects, and those that went silent."""
+"""Find this machine's hosts, their projects, and hosts that went silent."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from memtier_plugin.hosts import install, yaml_settings
 from memtier_plugin.hosts.coding_agents import find_files
 from memtier_plugin.hosts.config_files import parse_json
 from memtier_plugin.hosts.install import HOSTS, hermes_home, openclaw_config_path, openclaw_state
-from memtier_plugin.hosts.project import CODING_AGENTS, INSTALLED_FILE, read_installed
+from memtier_plugin.hosts.project import (
+    CODING_AGENTS,
+    DEFAULT_PROJECT,
+    INSTALLED_FILE,
+    read_installed,
+)
 from memtier_plugin.operations.background import HealthFinding
 from memtier_plugin.operations.hook_latency import last_calls
 
-# -- Find the project that a host is set up for by its own configuration, before its first turn
+# -- Find the project in a host's configuration, before its first turn
 #
 # A host can load the plugin without `memtier install` (`openclaw plugins install`, a folder among
-# Hermes' plugins). Then nothing but its configuration tells which project it will use.
-
-DEFAULT_PROJECT = "default"  # of every host, unless one is named
+# Hermes' plugins). Then only its configuration names the project.
 
 
 def configured_project(home: Path) -> str | None:
-    """Return the project of the first host whose plugin of MemTier has this home, or None."""
+    """Return the project of the first host whose MemTier plugin uses this home, or None."""
     for config in _plugin_configs():
         with suppress(SettingsError):
             named = config.get("home")
@@ -41,7 +44,7 @@ def configured_project(home: Path) -> str | None:
 
 
 def _plugin_configs() -> Iterator[Mapping[str, Any]]:
-    """Yield the plugin's own configuration in each host that is set up to load it."""
+    """Yield the plugin's configuration in each host set up to load it."""
     plugins = section(read_json(install.openclaw_config_path()), "plugins")
     entry = section(plugins, "entries", "memtier")
     if entry.get("enabled") is True:
@@ -67,13 +70,13 @@ def section(config: Any, *names: str) -> Mapping[str, Any]:
     return config if isinstance(config, Mapping) else {}
 
 
-# -- Find the hosts on this machine, and which of them have MemTier.  Starts none of them
+# -- Find this machine's hosts and which of them have MemTier, without starting any
 
-_PROGRAMS: Final = {"claude-code": "claude", "vscode": "code"}  # the others by their own names
+_PROGRAMS: Final = {"claude-code": "claude", "vscode": "code"}  # the other hosts by their names
 
 
 class HostPresence(NamedTuple):
-    """A host of this machine: what shows that it is here, and the project it was set up for."""
+    """A host on this machine: the evidence for it, and its project if set up."""
 
     host: str
     seen: str
@@ -81,17 +84,17 @@ class HostPresence(NamedTuple):
 
 
 def find_hosts(home: Path) -> Iterator[HostPresence]:
-    """Yield each host whose command or whose folder is there."""
+    """Yield each host whose command or folder exists."""
     records = read_installed(home).values()
     projects = {record.get("host"): record.get("project") or DEFAULT_PROJECT for record in records}
     for host in (*HOSTS, *CODING_AGENTS):
         seen = shutil.which(_PROGRAMS.get(host, host)) or _find_folder(host)
         if seen or host in projects:
-            yield HostPresence(host, seen or "not here any more", projects.get(host))
+            yield HostPresence(host, seen or "no longer here", projects.get(host))
 
 
 def find_places(host: str) -> tuple[Path, list[Path]]:
-    """Return a host's folder, and its files that name MemTier once it is set up."""
+    """Return a host's folder, and its files that name MemTier once set up."""
     if host == "hermes":
         return hermes_home(), [hermes_home() / "config.yaml"]
     if host == "openclaw":
@@ -105,13 +108,13 @@ def _find_folder(host: str) -> str | None:
     return next((str(path) for path in (*files, folder) if path.exists()), None)
 
 
-# -- Notice from outside that a host no longer calls MemTier: its own session files go on without
+# -- Notice that a host no longer calls MemTier while its session files keep changing
 #
 # A host whose hooks were dropped, by an update or for want of trust, cannot say so.
 
-SILENCE: Final = timedelta(days=1)  # longer than any turn: a host calls when one begins
-_MOST_FILES: Final = 2_000  # of a host that are looked at; those of the newest folders first
-# Below a host's folder, where it keeps its sessions: their folders, and the files in each.
+SILENCE: Final = timedelta(days=1)  # longer than any turn, as hosts call at its start
+_MOST_FILES: Final = 2_000  # files checked per host, newest folders first
+# Patterns below a host's folder: session folders, and the files in each.
 _SESSIONS: Final = {
     "claude-code": ("projects/*", "*.jsonl"),
     "codex": ("sessions/*/*/*", "*.jsonl"),
@@ -119,7 +122,7 @@ _SESSIONS: Final = {
     "hermes": ("", "state.db"),
     "openclaw": ("agents/*/agent", "openclaw-agent.sqlite"),
 }
-# When a database last had a turn: the host, or who only reads it, touches its files without one.
+# Queries for a database's last turn, as its files change even without one.
 _LAST_TURN: Final = {
     "hermes": "SELECT max(timestamp) FROM messages",
     "openclaw": "SELECT max(last_interaction_at) / 1000.0 FROM session_nodes",
@@ -129,13 +132,13 @@ _LAST_TURN: Final = {
 def describe_silent_hosts(home: Path, now: datetime) -> list[str]:
     """Describe each silent host in one line."""
     return [
-        f"{finding.what}; `memtier doctor` looks why, `{finding.remedy}` sets it up again"
+        f"{finding.what}; `memtier doctor` finds the cause, `{finding.remedy}` sets it up again"
         for finding in find_silent_hosts(home, now)
     ]
 
 
 def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
-    """Yield each host that has MemTier, and had sessions a day after it last called."""
+    """Yield each host with MemTier that had sessions a day after its last call."""
     calls = last_calls(home)
     installed = {record.get("host") for record in read_installed(home).values()}
     for host in _SESSIONS:
@@ -146,13 +149,11 @@ def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
 
         top, configs = find_places(host)
         if host not in installed and not any(map(_names_memtier, configs)):
-            continue  # it was taken out
+            continue  # it was uninstalled
         used = last_use(host)
         if used and used > since + SILENCE:
             silent = f"last called MemTier on {called:%Y-%m-%d}" if called else "never called it"
-            message = (
-                f"{host} {silent} and was used on {used:%Y-%m-%d}: nothing of it is remembered"
-            )
+            message = f"{host} {silent} and was used on {used:%Y-%m-%d}: none of that is remembered"
             yield HealthFinding("error", message, str(top), f"memtier install {host}")
 
 
@@ -169,7 +170,7 @@ def _names_memtier(path: Path) -> bool:
 
 
 def last_use(host: str) -> datetime | None:
-    """Return when a session of a host was last written to, as far as its own files tell."""
+    """Return the last change of a host's session files, if known."""
     folders, files = _SESSIONS[host]
     top, _ = find_places(host)
     return max(islice(_times(host, top, folders, files), _MOST_FILES), default=None)
@@ -187,7 +188,7 @@ def _times(host: str, top: Path, folders: str, files: str) -> Iterator[datetime]
 
 
 def _read_time(path: Path, query: str) -> datetime:
-    """Ask a database of somebody else's, and leave no file beside it unless it is in use."""
+    """Query a foreign database without leaving files beside it, unless it is in use."""
     used = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro{used}", uri=True)) as database:
         [seconds] = database.execute(query).fetchone()

@@ -11,8 +11,9 @@ from typing import Any, Final
 from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.operations.hook_latency import used_projects
 
-# -- Find the project that the hosts of a home use.  Uses the standard library alone
+# -- Find the project that a home's hosts use.  Standard library only
 
+DEFAULT_PROJECT: Final = "default"  # of every host, unless one is named
 INSTALLED_FILE: Final = "hosts/installed.json"
 
 
@@ -27,7 +28,7 @@ def read_installed(home: Path) -> dict[str, dict[str, Any]]:
 
 
 def hosts_project(home: Path) -> str | None:
-    """Return the project that hosts were installed for, of several the one used last.
+    """Return the project that hosts were installed for, the last used of several.
 
     Where nothing was installed, as with a plugin that the host itself loads, it is the project that
     a host used last; None if none ever did.
@@ -42,7 +43,7 @@ def hosts_project(home: Path) -> str | None:
     return next(iter([*among, *reversed(installed)]), None)
 
 
-# -- Name the command that runs this MemTier.  Uses the standard library alone: hooks import it
+# -- The command that runs this MemTier.  Standard library only, as hooks import it
 
 
 def launch_command() -> list[str]:

@@ -1,4 +1,4 @@
-"""A service of the user that starts a home's resident at login: systemd, or launchd on macOS."""
+"""A user service that starts a home's resident at login: systemd, or launchd on macOS."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ Restart=on-failure
 WantedBy=default.target
 """
 _LABEL: Final = "org.memtier.resident"
-_SECONDS: Final = 30.0  # that the service manager may take
+_SECONDS: Final = 30.0  # limit for the service manager
 
 
 @dataclass(frozen=True, slots=True)
 class UserService:
-    """The file of a service, and the commands that tell the manager of it.
+    """A service's file, and the service manager's commands for it.
 
     Attributes:
-        start: run once the file is written; the first word is the manager's program.
-        stop: run before the file is removed.
+        start: commands to run after writing the file.
+        stop: commands to run before removing the file.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class UserService:
 
 
 def describe_service(home: Path) -> UserService:
-    """Return the service that would start the resident of a home."""
+    """Return the service that starts a home's resident."""
     command = [*launch_command(), "--home", str(home), "serve"]
     if sys.platform == "darwin":
         path = Path.home() / "Library" / "LaunchAgents" / f"{_LABEL}.plist"
@@ -84,13 +84,13 @@ def describe_service(home: Path) -> UserService:
 
 
 def install_service(home: Path) -> str:
-    """Write the service's file and start it; return what is not done, or nothing.
+    """Write the service's file and start it; return what remains to be done, if anything.
 
     Raises:
         SettingsError: the file cannot be written.
     """
     service = describe_service(home)
-    os.close(open_process_log(home, "resident"))  # launchd makes no folder
+    os.close(open_process_log(home, "resident"))  # launchd does not create the folder
     try:
         service.path.parent.mkdir(parents=True, exist_ok=True)
         write_private_file(service.path, service.text)
@@ -100,7 +100,7 @@ def install_service(home: Path) -> str:
 
 
 def uninstall_service(home: Path) -> str:
-    """Stop the service and remove its file; return what is not done, or nothing.
+    """Stop the service and remove its file; return what remains to be done, if anything.
 
     Raises:
         SettingsError: the file cannot be removed.
@@ -118,7 +118,7 @@ def uninstall_service(home: Path) -> str:
 
 
 def _run(commands: Sequence[Sequence[str]]) -> str:
-    """Run commands of the service manager; return why one was not, and how to do it by hand."""
+    """Run the service manager's commands; return the first failure with a manual remedy."""
     for command in commands:
         by_hand = f"`{' '.join(command)}` by hand"
         if shutil.which(command[0]) is None:

@@ -18,13 +18,13 @@ from memtier_plugin.providers.chat import HOST_MODEL
 
 # -- Set one value of a section in a YAML file, leaving every other byte unchanged
 #
-# The text is edited in place, so that comments, order and style survive; the result is parsed again
-# and refused unless it holds exactly the intended values.  ruamel.yaml's round trip rewrites lines
+# The text is edited in place to keep comments, order and style; the result is parsed again and
+# rejected unless it has exactly the intended values.  ruamel.yaml's round trip rewrites lines
 # that are not edited: spaces, indents, the width of lists in braces.
 
 
 def read_value(text: str, where: str, section: str, key: str) -> Any:
-    """Return a value of a section, None if it is not there.
+    """Return a value of a section, None if it is missing.
 
     Raises:
         SettingsError: the text is not a valid configuration.
@@ -33,7 +33,7 @@ def read_value(text: str, where: str, section: str, key: str) -> Any:
 
 
 def set_value(text: str, where: str, section: str, key: str, value: str) -> str:
-    """Return the text with this value, written as it stands in YAML.
+    """Return the text with this value, given as YAML source.
 
     Raises:
         SettingsError: the text is not a valid configuration, or cannot be edited safely.
@@ -54,23 +54,23 @@ def set_value(text: str, where: str, section: str, key: str, value: str) -> str:
         first = body.value[0][0].start_mark
         comma = ", " if body.flow_style else "\n" + " " * first.column
         new = f"{text[: first.index]}{key}: {value}{comma}{text[first.index :]}"
-    else:  # the section with nothing in it, or `{}`
+    else:  # an empty section, or `{}`
         start, end = body.start_mark.index, body.end_mark.index
         new = f"{text[:start].rstrip(' ')} {{{key}: {value}}}{text[end:]}"
     expected = {**before, section: {**(before.get(section) or {}), key: yaml.safe_load(value)}}
     if _again(new) != expected:
-        raise SettingsError(f"{where}: set {section}.{key} to {value} by hand, then try again")
+        raise SettingsError(f"{where}: set {section}.{key} to {value} manually, then try again")
     return new
 
 
 def restore_value(
     text: str, where: str, section: str, key: str, ours: str, before: str | None, empty: str
 ) -> str:
-    """Return the text with the former value, if it still holds ours.
+    """Return the text with the former value, if it still has ours.
 
     Args:
         before: the former value, None for none.
-        empty: stands for no value where the key cannot be taken out of the text.
+        empty: the YAML for no value, where the key cannot be removed.
     """
     if read_value(text, where, section, key) != ours:
         return text
@@ -86,7 +86,7 @@ def restore_value(
 
 
 def remove_value(text: str, where: str, section: str, key: str, former: str) -> str:
-    """Return the text without a key of a section, or with what it held in a former text.
+    """Return the text without a key of a section, or with its value in a former text.
 
     Raises:
         SettingsError: the text is not a valid configuration, or cannot be edited safely.
@@ -110,7 +110,7 @@ def remove_value(text: str, where: str, section: str, key: str, former: str) -> 
     if emptied:
         del expected[section]
     if (_again(new) or {}) != expected:
-        raise SettingsError(f"{where}: take {section}.{key} out by hand, then try again")
+        raise SettingsError(f"{where}: remove {section}.{key} manually, then try again")
     return new
 
 
@@ -170,11 +170,11 @@ def restore_provider(text: str, where: str, before: str | None) -> str:
     return restore_value(text, where, "memory", "provider", "memtier", before, '""')
 
 
-# -- Record the user's consent that MemTier asks a host's own model
+# -- Record the user's consent to using a host's model
 #
-# Consent is given once per project and host, and stands in two places: the project's settings say
-# that its facts are extracted by the host's model, and the host's configuration that this plugin
-# may ask for it.  Without both nothing is asked.
+# Consent is given per project and host, and recorded in two places: the project's settings select
+# the host's model for extracting facts, and the host's configuration permits this plugin to use it.
+# Both are required.
 
 _SECTION: Final = "consolidation"
 _KEY: Final = "model"
@@ -209,22 +209,22 @@ def select_model(text: str, where: str, *, use: bool, selected: bool) -> str:
         return set_value(text, where, _SECTION, _KEY, _NONE) if selected else text
     if now not in (None, _NONE, HOST_MODEL):
         raise SettingsError(
-            f"{where}: consolidation.model is {now}; take it out to use the host's model instead"
+            f"{where}: consolidation.model is {now}; remove it to use the host's model instead"
         )
     return text if now == HOST_MODEL else set_value(text, where, _SECTION, _KEY, HOST_MODEL)
 
 
 def restore_model(text: str, where: str, before: str) -> str:
-    """Return a project's settings as they select a model without MemTier's installation."""
+    """Return a project's settings with the model selected before installation."""
     former = read_value(before, where, _SECTION, _KEY)
     return restore_value(text, where, _SECTION, _KEY, HOST_MODEL, former, _NONE)
 
 
 def openclaw_models(config: Mapping[str, Any], where: str) -> list[str]:
-    """Return the models that OpenClaw's agents are configured with, as its policy names them.
+    """Return the configured models of OpenClaw's agents, named as in its policy.
 
     Raises:
-        SettingsError: none is named, so that there is nothing to consent to.
+        SettingsError: none is configured, so there is nothing to consent to.
     """
     agents = _mapping(config.get("agents"))
     entries = agents.get("list")
@@ -245,13 +245,13 @@ def openclaw_models(config: Mapping[str, Any], where: str) -> list[str]:
 
 
 def permit_openclaw(entry: dict[str, Any], models: list[str] | None) -> None:
-    """Set, or with None take back, OpenClaw's own gate and the plugin's consent in its entry."""
+    """Set OpenClaw's model policy and the plugin's consent in its entry, or remove both if None."""
     config = entry.setdefault("config", {})
     gates = {**_mapping(entry.get("llm"))}
     if models is not None:
         gates["allowedCompletionModels"] = models
         config["hostModel"] = True
-    elif config.pop("hostModel", None):  # else the gate is the user's own
+    elif config.pop("hostModel", None):  # otherwise the policy is the user's own
         gates.pop("allowedCompletionModels", None)
     if gates:
         entry["llm"] = gates
@@ -262,7 +262,7 @@ def permit_openclaw(entry: dict[str, Any], models: list[str] | None) -> None:
 def check_openclaw(
     config: Mapping[str, Any], entry: Mapping[str, Any], home: Path, where: str
 ) -> Iterator[HealthFinding]:
-    """Check that OpenClaw and the project agree on whether its model may be asked."""
+    """Check that OpenClaw and the project agree on the use of its model."""
     ours = _mapping(entry.get("config"))
     yield from _check_consent("openclaw", ours.get("hostModel"), ours.get("project"), home, where)
     permitted = _mapping(entry.get("llm")).get("allowedCompletionModels")
@@ -285,7 +285,7 @@ def check_openclaw(
 def check_hermes(
     plugin_config: Mapping[str, Any], home: Path, where: str
 ) -> Iterator[HealthFinding]:
-    """Check that Hermes and the project agree on whether its model may be asked."""
+    """Check that Hermes and the project agree on the use of its model."""
     project = plugin_config.get("project")
     yield from _check_consent("hermes", plugin_config.get("host_model"), project, home, where)
 
@@ -302,7 +302,7 @@ def _check_consent(
     again = f"memtier install {host} --use-host-model"
     if selected and permitted is not True:
         yield HealthFinding(
-            "warn", f"{host} does not offer its model: nobody has consented there", where, again
+            "warn", f"{host} does not offer its model: consent is missing there", where, again
         )
     elif selected:
         yield HealthFinding("ok", f"{host} offers its model for facts of {project!r}", where)

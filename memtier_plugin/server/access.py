@@ -1,4 +1,4 @@
-"""The tokens of `memtier serve --tcp`, and what a client may ask with one."""
+"""Tokens of `memtier serve --tcp`, and the requests each allows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from memtier_plugin.server.requests import BadParams
 from memtier_plugin.storage.protocol import ProjectFolder
 from memtier_plugin.storage.shared.membership import shared_name
 
-# -- The tokens by which clients of `memtier serve --tcp` are known, and what each of them may reach
+# -- Tokens that identify clients of `memtier serve --tcp`, and what each may reach
 #
-# A token is 256 random bits, so that its SHA-256 can be stored as it is: there is nothing to guess.
+# A token is 256 random bits, which nobody can guess, so its plain SHA-256 is stored.
 
 FILE: Final = "tokens.json"
 PREFIX: Final = "mt"
@@ -34,13 +34,13 @@ _LOCK_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the holder of a token may reach.
+    """The scope of a token.
 
     Attributes:
-        projects: names; one that ends with `*` means all that begin so.
-        agent: the only agent that it may speak for, and those whose names go on from it by a dot.
-        sender: the only person that it may speak for.
-        expires: when it ends, in ISO 8601; never when None.
+        projects: names; one that ends with `*` is a prefix.
+        agent: the only agent it may act as, including its dotted sub-agents.
+        sender: the only person it may act for.
+        expires: ISO 8601 time of expiry; None for never.
     """
 
     id: str
@@ -59,7 +59,7 @@ class Grant:
         )
 
     def covers(self, agent: str) -> bool:
-        """Return whether an agent may be spoken for."""
+        """Return whether the token may act as an agent."""
         return self.agent is None or agent == self.agent or agent.startswith(f"{self.agent}.")
 
     def is_over(self, now: datetime) -> bool:
@@ -67,12 +67,12 @@ class Grant:
         return self.expires is not None and now >= from_iso(self.expires)
 
     def only_project(self) -> str | None:
-        """Return the project that is meant where none is named: the only one."""
+        """Return the only granted project, the default where none is named."""
         name = self.projects[0]
         return name if len(self.projects) == 1 and not name.endswith("*") else None
 
     def check(self, run: RunContext) -> RunContext:
-        """Return the context of a call, of the granted sender if there is one.
+        """Return the context of a call, restricted to the granted sender if any.
 
         Raises:
             NotGranted: the project, the agent or the sender is not granted.
@@ -89,13 +89,13 @@ class Grant:
 
 
 class Tokens:
-    """The tokens of a home, in `tokens.json`: hashes, and what each may reach."""
+    """The tokens of a home, kept in `tokens.json` as hashes with their scopes."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self.path = home / FILE
         self._lock = Mutex()
-        self._read: tuple[int, int, int] | None = None  # of the file that was read last
+        self._read: tuple[int, int, int] | None = None  # of the file last read
         self._hashes: dict[str, tuple[bytes, Grant]] = {}
 
     def new(
@@ -107,11 +107,11 @@ class Tokens:
         sender: str | None = None,
         expires: datetime | None = None,
     ) -> tuple[str, Grant]:
-        """Make a token; return it, as it cannot be had again, and what it may reach.
+        """Create a token; return it, which is shown only once, and its scope.
 
         Raises:
             LedgerError: the home cannot be written.
-            SettingsError: the tokens that are there cannot be read.
+            SettingsError: the existing tokens cannot be read.
         """
         secret, now = secrets.token_urlsafe(32), datetime.now(UTC)
         until = to_iso(expires) if expires else None
@@ -124,10 +124,10 @@ class Tokens:
         return f"{PREFIX}_{grant.id}_{secret}", grant
 
     def revoke(self, key: str) -> Grant:
-        """Remove a token, by its id or name; connections that brought it end with their next call.
+        """Revoke a token by id or name; its connections end with their next call.
 
         Raises:
-            NotFound: there is no such token, or several have the name.
+            NotFound: no token, or more than one, has that id or name.
             LedgerError, SettingsError: as `new`.
         """
         make_home(self._home)
@@ -142,7 +142,7 @@ class Tokens:
         return meant[0]
 
     def grants(self) -> list[Grant]:
-        """Return what there is, the oldest first.
+        """Return all tokens' scopes, oldest first.
 
         Raises:
             SettingsError: the file cannot be read.
@@ -150,7 +150,7 @@ class Tokens:
         return [grant for _, grant in self._current().values()]
 
     def check(self, token: object) -> Grant | None:
-        """Return what a token may reach; None if it is none, was revoked or has expired.
+        """Return a token's scope; None if it is unknown, revoked or expired.
 
         Raises:
             SettingsError: the file cannot be read.
@@ -159,13 +159,15 @@ class Tokens:
         prefix, _, rest = text.partition("_")
         key, _, secret = rest.partition("_")
         expected, grant = self._current().get(key, (_hash(""), None))
-        same = hmac.compare_digest(_hash(secret), expected)  # for an unknown id, too
+        same = hmac.compare_digest(
+            _hash(secret), expected
+        )  # also for an unknown id, in constant time
         if not (same and prefix == PREFIX and grant) or grant.is_over(datetime.now(UTC)):
             return None
         return grant
 
     def _current(self) -> dict[str, tuple[bytes, Grant]]:
-        """Return the tokens, read again if the file was replaced."""
+        """Return the tokens, rereading the file if it was replaced."""
         try:
             status = self.path.stat()
         except OSError:
@@ -208,24 +210,23 @@ def _hash(secret: str) -> bytes:
     return sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
-# -- What a client of `memtier serve --tcp` may ask: its requests, narrowed to what its token
-# reaches
+# -- Restrict a TCP client's requests to the scope of its token
 #
-# Isolation is kept here, never by what the client says: a request may name a home, a workspace or a
-# folder, but not with effect; the project, the agent and the sender are checked twice, in the
-# request and in the context that the host's payload translates to.
+# Isolation never depends on what the client says: a home, workspace or folder in a request has no
+# effect, and project, agent and sender are checked twice: in the request, and in the context that
+# the host's payload is translated to.
 
-# Not `offers` and `complete`, which are for this home's own jobs.
+# `offers` and `complete` are only for this home's jobs.
 METHODS: Final = frozenset(
     {
         *("hook", "tool", "command", "recall", "ask", "explain", "record", "end_run", "remember"),
         *("forget", "unforget", "facts", "fact", "review", "status", "ping", "acknowledge"),
     }
 )
-# They say who in a context.
+# Methods whose context names the caller.
 _OF_CONTEXTS: Final = frozenset({"hook", "tool", "command", "acknowledge"})
-_WITHOUT_SENDER: Final = frozenset({"status"})  # it is of all senders
-# The payloads of other hosts name files of their machine.
+_WITHOUT_SENDER: Final = frozenset({"status"})  # it shows all senders
+# Other hosts' payloads name files on their machine.
 _HOSTS: Final = (None, "openclaw", "hermes")
 _FOLDERS: Final = ("home", "workspace", "workspaceDir", "cwd")
 
@@ -236,8 +237,8 @@ class Access:
 
     Attributes:
         home: the home that is served.
-        stand_in: the client cannot reach the resident that comes first for its projects; only a
-            shared project may be answered, as this resident's own would be another memory.
+        stand_in: this resident replaces the client's unreachable one, so only shared projects are
+            answered; an unshared project here would be a different memory.
     """
 
     grant: Grant
@@ -245,14 +246,14 @@ class Access:
     stand_in: bool = False
 
     def narrow(self, method: str, params: Any) -> Any:
-        """Return the parameters of a request, narrowed to what is granted.
+        """Return a request's parameters, restricted to the token's scope.
 
         Raises:
-            NotGranted: it asks for something else.
-            BadParams: it does not say which project it is about.
+            NotGranted: the request exceeds it.
+            BadParams: no project is named.
         """
         if method not in METHODS:
-            raise NotGranted(f"{method} is not for clients over TCP")
+            raise NotGranted(f"{method} is not available over TCP")
         if method == "ping" or not isinstance(params, Mapping):
             return params
         grant = self.grant
@@ -269,7 +270,7 @@ class Access:
         agent = narrowed.setdefault("agent", grant.agent or "main")
         sender = narrowed.get("sender")
         if not isinstance(agent, str) or not isinstance(sender, str | None):
-            raise BadParams("agent and sender are texts")
+            raise BadParams("agent and sender must be strings")
         run = grant.check(RunContext(agent_id=agent, project=project, sender=sender))
         if grant.sender is not None:
             if method in _WITHOUT_SENDER:
@@ -279,7 +280,7 @@ class Access:
 
     def _narrow_context(self, params: dict[str, Any]) -> Any:
         if params.get("host") not in _HOSTS:
-            raise NotGranted(f"the hooks of {params.get('host')!r} are not for clients over TCP")
+            raise NotGranted(f"the hooks of {params.get('host')!r} are not available over TCP")
         context = params.get("context")
         if not isinstance(context, Mapping):
             return context
@@ -291,7 +292,7 @@ class Access:
         return {name: value for name, value in context.items() if name not in _FOLDERS}
 
     def bind(self, run: RunContext) -> RunContext:
-        """Return the context of a call as it is granted, in the home that is served.
+        """Return the context of a call, restricted to the token's scope and the served home.
 
         Raises:
             NotGranted: the project, the agent or the sender is not granted.
@@ -310,6 +311,6 @@ class Access:
             )
 
     def state_folder(self, project: str | None) -> str:
-        """Return a name for where a host's state is kept, apart from that of all others."""
+        """Return a name for the folder of a host's state, unique to the token's scope."""
         who = (project, self.grant.agent, self.grant.sender)
         return sha256(repr(who).encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -32,17 +32,16 @@ from memtier_plugin.server.requests import (
     parse_body,
 )
 
-# -- Run the calls of many clients on a few threads, so that none is held up by another
+# -- Run the calls of many clients on a few threads without one delaying another
 #
-# The next call is one of the client that has used the least processor time lately.  A client that
-# has used much gets one thread at a time while others are there; the rest of its calls wait.  What
-# a call may be expected to take counts from its start, or many that start at once would take all
-# threads.
+# The next call is taken from the client with the least recent processor time.  A heavy client gets
+# one thread at a time while others are present.  A call's expected time counts from its start, or
+# many calls started at once would take all threads.
 
-HALF_LIFE: Final = 10.0  # seconds after which processor time that was taken counts half
-HEAVY: Final = 1.0  # processor seconds, so counted, that make a client a heavy one
-PRESENT: Final = 10.0  # seconds after its last call for which a client counts as there
-_MOST_CLIENTS: Final = 1024  # that are remembered
+HALF_LIFE: Final = 10.0  # half-life of counted processor time, in seconds
+HEAVY: Final = 1.0  # counted processor seconds that make a client heavy
+PRESENT: Final = 10.0  # seconds after its last call that a client counts as present
+_MOST_CLIENTS: Final = 1024  # clients remembered
 
 T = TypeVar("T")
 
@@ -52,20 +51,20 @@ class _Client(Generic[T]):
     waiting: deque[tuple[Callable[[], T], Future[T], float]] = field(default_factory=deque)
     running: int = 0
     spent: float = 0.0
-    seen: float = 0.0  # when it was last looked at, by `time.monotonic`
+    seen: float = 0.0  # time of the last update, by `time.monotonic`
 
     def age(self, now: float) -> None:
-        """Let what it took count for less."""
+        """Decay the counted time."""
         self.spent *= 0.5 ** ((now - self.seen) / HALF_LIFE)
         self.seen = now
 
 
 class FairQueue(Generic[T]):
-    """Runs the calls of clients.
+    """Runs clients' calls in fair order.
 
     Args:
-        threads: calls that run at a time.
-        waiting: calls of one client that wait; who submits more waits until there is room.
+        threads: the most concurrent calls.
+        waiting: the most pending calls of a client; submitting more blocks.
     """
 
     def __init__(self, threads: int, waiting: int) -> None:
@@ -76,10 +75,10 @@ class FairQueue(Generic[T]):
         self._closed = False
 
     def submit(self, who: Hashable, call: Callable[[], T], expected: float = 0.0) -> Future[T]:
-        """Have a call run in its turn; a call that is cancelled before never runs.
+        """Schedule a call; if cancelled before its turn it never runs.
 
         Args:
-            expected: processor seconds that it is likely to take.
+            expected: estimated processor seconds.
         """
         future: Future[T] = Future()
         with self._changed:
@@ -99,7 +98,7 @@ class FairQueue(Generic[T]):
         return future
 
     def close(self) -> None:
-        """Take no more calls, and drop those that wait."""
+        """Reject new calls and drop pending ones."""
         with self._changed:
             self._closed = True
             for client in self._clients.values():
@@ -120,12 +119,12 @@ class FairQueue(Generic[T]):
                 call, future, expected = client.waiting.popleft()
                 client.running += 1
                 client.spent += expected
-                self._changed.notify_all()  # there is room for one more
+                self._changed.notify_all()  # room for another call
             start = time.thread_time()
             try:
                 if future.set_running_or_notify_cancel():
                     future.set_result(call())
-            except BaseException as error:  # it is the caller's
+            except BaseException as error:  # belongs to the caller
                 future.set_exception(error)
             finally:
                 with self._changed:
@@ -137,7 +136,7 @@ class FairQueue(Generic[T]):
                     self._changed.notify_all()
 
     def _next(self) -> _Client[T] | None:
-        """Return the client whose turn it is; None if nobody's call may run now."""
+        """Return the next client to serve; None if no call may run now."""
         now = time.monotonic()
         present = sum(
             bool(c.running or c.waiting) or now - c.seen < PRESENT for c in self._clients.values()
@@ -163,18 +162,18 @@ class FairQueue(Generic[T]):
 MAX_RUNNING_CALLS: Final = 8
 MAX_WAITING_CALLS: Final = 64  # of one client
 MAX_PROCESSOR_SECONDS: Final = 20.0  # of one request
-SECONDS_A_BYTE: Final = 3e-6  # of the processor, that a long request is expected to take
-END_SECONDS: Final = 4.0  # after a signal to end, for the calls that run
+SECONDS_A_BYTE: Final = 3e-6  # processor seconds expected for a long request
+END_SECONDS: Final = 4.0  # for running calls after a signal to end
 
 _log = logging.getLogger("memtier")
 
 
 class Dispatcher:
-    """Runs requests in the turn of their clients, and registers their projects for the background.
+    """Runs requests fairly, and registers their projects for background work.
 
     Args:
-        scheduler: consolidate the projects that calls name.
-        most: projects in the background at a time; any number without.
+        scheduler: consolidate the projects named by calls.
+        most: the most projects in the background; unlimited if None.
     """
 
     def __init__(self, home: Path, *, scheduler: bool, most: int | None = None) -> None:
@@ -185,7 +184,7 @@ class Dispatcher:
         self._lock = Mutex()
         self._scheduler: Any = None
         self._closed = False
-        self._served: dict[RunContext, None] = {}  # what was used longest ago comes first
+        self._served: dict[RunContext, None] = {}  # least recently used first
 
     def submit(
         self,
@@ -194,12 +193,12 @@ class Dispatcher:
         is_connected: Callable[[], bool],
         send: Callable[[bytes], object] = lambda _line: None,
     ) -> Future[bytes]:
-        """Have a request answered in its client's turn; a notification's answer is empty.
+        """Schedule a request; a notification's answer is empty.
 
         Args:
-            request: its JSON, or the bytes of one that is too long to be parsed before its turn.
-            is_connected: tells whether the client is still there.
-            send: called with the answer before the call counts as done.
+            request: its JSON, or the unparsed bytes if it is long.
+            is_connected: returns whether the client is still connected.
+            send: called with the answer before the call is done.
         """
         at, access, reads = time.monotonic(), methods.access, only_reads(request)
 
@@ -217,23 +216,25 @@ class Dispatcher:
         return self._queue.submit(access and access.grant.id, work, expected)
 
     def answer(self, request: Any, methods: Methods) -> Json | None:
-        """Answer one request at once; a notification has no id and gets no answer."""
+        """Answer one request immediately; a notification (no id) gets no answer."""
         if not isinstance(request, dict):
-            return error_answer(None, -32600, "a request is an object")
+            return error_answer(None, -32600, "a request must be an object")
         key, method = request.get("id"), request.get("method")
         if isinstance(key, bool) or not isinstance(key, str | int | float | None):
-            return error_answer(None, -32600, "an id is a string, a number or null")
+            return error_answer(None, -32600, "an id must be a string, a number or null")
         if request.get("jsonrpc") != "2.0" or not isinstance(method, str):
-            return error_answer(key, -32600, 'a request has "jsonrpc": "2.0" and a method')
+            return error_answer(key, -32600, 'a request must have "jsonrpc": "2.0" and a method')
         try:
             answer = {"jsonrpc": "2.0", "id": key, "result": _call(methods, method, request)}
         except BadParams as error:
             answer = error_answer(key, error.code, str(error))
         except MemTierError as error:
             answer = error_answer(key, -32000, str(error), type(error).__name__)
-        except Exception as error:  # a client without an answer would wait forever
+        except Exception as error:  # without an answer the client would wait forever
             _log.exception("%s failed", method)
-            reason = "see the server's log" if methods.access else str(error)  # of its files, say
+            reason = (
+                "see the server's log" if methods.access else str(error)
+            )  # an error of its files, for example
             answer = error_answer(
                 key, -32603, f"{type(error).__name__}: {reason}", type(error).__name__
             )
@@ -254,9 +255,9 @@ class Dispatcher:
             self._over.cancel()
 
     def end_soon(self) -> None:
-        """Drop the calls that wait, and end the process if those that run take too long.
+        """Drop pending calls, and exit the process if running ones take too long.
 
-        Nothing that was acknowledged can be lost: it is on the disk.
+        Acknowledged data is already on disk.
         """
         self._queue.close()
         self._over = threading.Timer(END_SECONDS, os._exit, [0])
@@ -267,16 +268,16 @@ class Dispatcher:
         if not isinstance(request, list):
             if time.monotonic() > until:
                 return error_answer(
-                    request.get("id"), -32000, "too busy: nobody waits any more", "Busy"
+                    request.get("id"), -32000, "too busy: the client's deadline has passed", "Busy"
                 )
             return self.answer(request, methods)
         if not request:
-            return error_answer(None, -32600, "an empty batch")
+            return error_answer(None, -32600, "the batch is empty")
         answers = (self.answer(each, methods) for each in request)
         return [answer for answer in answers if answer is not None] or None
 
     def _serve_project(self, context: RunContext) -> None:
-        """Register the project of a call with the scheduler, on a separate thread."""
+        """Register a call's project with the scheduler, on a separate thread."""
         served = RunContext(
             agent_id="", project=context.project, home=context.home, workspace=context.workspace
         )
@@ -290,24 +291,24 @@ class Dispatcher:
             return
         if self._most is not None:
             with suppress(MemTierError), memory_pool.use(context) as memory:
-                memory.synchronise()  # others may have written while nobody asked here
+                memory.synchronise()  # others may have written in the meantime
         if not room:
             return
         threading.Thread(target=self._schedule, args=(served,), daemon=True).start()
 
     def _make_room(self) -> bool:
-        """Drop what was used longest ago and is at rest, if there are as many as may be served."""
+        """Drop the least recently used idle project if the limit is reached."""
         if self._most is None or len(self._served) < self._most:
             return True
         for old in self._served:
-            with suppress(MemTierError):  # settings that are wrong since: it goes at a later call
+            with suppress(MemTierError):  # settings became invalid: dropped at a later call
                 if self._scheduler and self._scheduler.drop(*memory_pool.locate(old)):
                     del self._served[old]
                     return True
         return False
 
     def _schedule(self, context: RunContext) -> None:
-        from memtier_plugin.daemon import scheduler  # loading it takes a while
+        from memtier_plugin.daemon import scheduler  # slow to import
 
         try:
             home, project = memory_pool.locate(context)
@@ -321,7 +322,7 @@ class Dispatcher:
 
 
 def encode(answer: Json | list[Json] | None) -> bytes:
-    """Return an answer as a line of JSON; nothing where there is none."""
+    """Return an answer as a line of JSON, empty for none."""
     return json.dumps(answer, default=str).encode("ascii") + b"\n" if answer else b""
 
 

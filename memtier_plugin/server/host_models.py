@@ -1,7 +1,7 @@
-"""The models that connected hosts offer, each for a project, and the requests that go to them.
+"""Models offered by connected hosts, each for a project, and the requests sent to them.
 
-A host's plugin offers its model over its own connection, once its user has consented; requests go
-down that connection, and the connection's end is the offer's end.
+Once its user has consented, a host's plugin offers its model over its connection. Requests use that
+connection, and the offer ends with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memtier_plugin.providers.endpoint_errors import is_too_long
 
 MAX_OFFERS: Final = 16  # of one connection
 
-# What OpenClaw and Hermes say where they will not take a request, however often it is made.
+# Errors by which OpenClaw and Hermes permanently refuse a request.
 _REFUSALS: Final = frozenset(
     {
         "LLM_COMPLETION_NOT_AUTHORIZED",
@@ -38,11 +38,11 @@ Send = Callable[[dict[str, Any]], None]
 
 
 class _Request:
-    """A request that waits for its host."""
+    """A request pending at its host."""
 
     def __init__(self) -> None:
         self.answered = threading.Event()
-        self.answer: Mapping[str, Any] | None = None  # None: the host left
+        self.answer: Mapping[str, Any] | None = None  # None: the host disconnected
 
     def give(self, answer: Mapping[str, Any] | None) -> None:
         self.answer = answer
@@ -50,7 +50,7 @@ class _Request:
 
 
 class HostConnection:
-    """One connection, its offers, and what it is asked."""
+    """One connection with its offers and pending requests."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -60,7 +60,7 @@ class HostConnection:
         self.offers: dict[str | None, str] = {}  # the host by the project; None: any project
 
     def offer(self, params: Any) -> bool:
-        """Note an offer; return whether it is valid."""
+        """Record an offer; return whether it is valid."""
         project = params.get("project") if isinstance(params, dict) else 0
         if not isinstance(project, str | None) or len(self.offers) >= MAX_OFFERS:
             return False
@@ -68,14 +68,14 @@ class HostConnection:
         return True
 
     def settle(self, answer: Mapping[str, Any]) -> None:
-        """Hand an answer to the request that waits for it."""
+        """Deliver an answer to its pending request."""
         with self._lock:
             request = self._waiting.pop(str(answer.get("id")), None)
         if request:
             request.give(answer)
 
     def close(self) -> None:
-        """Fail every request that waits."""
+        """Fail every pending request."""
         with self._lock:
             self._closed = True
             waiting, self._waiting = self._waiting, {}
@@ -91,7 +91,7 @@ class HostConnection:
         key, request = f"model-{uuid.uuid4().hex}", _Request()
         with self._lock:
             if self._closed:
-                raise HostAway("the host has just ended")
+                raise HostAway("the host has just disconnected")
             self._waiting[key] = request
         message = {"jsonrpc": "2.0", "id": key, "method": "complete", "params": dict(params)}
         self._send(message)
@@ -100,7 +100,7 @@ class HostConnection:
                 self._waiting.pop(key, None)
             raise AnswerLost(f"the host's model did not answer within {seconds:g} s")
         if request.answer is None:
-            raise HostLeft("the host ended before its model answered")
+            raise HostLeft("the host disconnected before its model answered")
         return _result_of(request.answer)
 
 
@@ -119,13 +119,13 @@ class HostModels:
         return connection
 
     def detach(self, connection: HostConnection) -> None:
-        """Withdraw what a connection offered, and fail what it was asked."""
+        """Withdraw a connection's offers, and fail its pending requests."""
         with self._lock:
             self._connections.remove(connection)
         connection.close()
 
     def find(self, project: str) -> tuple[HostConnection, str | None]:
-        """Return the newest connection that offers a model for a project, and its offer's key.
+        """Return the newest connection offering a model for a project, and the offer's key.
 
         Raises:
             HostAway: none does.
@@ -135,7 +135,7 @@ class HostModels:
                 for key in (project, None):
                     if key in connection.offers:
                         return connection, key
-        raise HostAway(f"no host that runs offers its model for project {project!r}")
+        raise HostAway(f"no running host offers its model for project {project!r}")
 
 
 def _result_of(answer: Mapping[str, Any]) -> Any:

@@ -1,7 +1,7 @@
-"""`memtier serve --tcp`: JSON-RPC over HTTP, a POST for each request, after TLS and a token.
+"""`memtier serve --tcp`: JSON-RPC over HTTP with TLS and tokens, one POST per request.
 
-uvicorn reads HTTP.  Connections are accepted here, because their number, what they may take before
-they bring a token, and how long a client may read nothing are bounded.
+uvicorn reads HTTP.  Connections are accepted here to limit their number, what they may use before
+they show a token, and how long a client may stall.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from memtier_plugin.server.requests import (
 )
 
 MAX_CONNECTIONS: Final = 512
-MAX_SILENT: Final = 128  # connections without a token; the oldest ends for one more
-MAX_HEAD_BYTES: Final = 8192  # of a request, its token included
-REQUEST_SECONDS: Final = 10.0  # for a request, and one more for each `BYTES_A_SECOND`
+MAX_SILENT: Final = 128  # connections without a token; beyond, the oldest is closed
+MAX_HEAD_BYTES: Final = 8192  # of a request's headers, including its token
+REQUEST_SECONDS: Final = 10.0  # for a request, plus one per `BYTES_A_SECOND`
 BYTES_A_SECOND: Final = 100_000
-IDLE_SECONDS: Final = 900  # without a request; the client connects again for its next
-SEND_SECONDS: Final = 10.0  # how long a client may read nothing
+IDLE_SECONDS: Final = 900  # without a request; the client reconnects for its next
+SEND_SECONDS: Final = 10.0  # how long a client may stall reading
 _BACKLOG: Final = 256
 
 _log = logging.getLogger("memtier")
 
 
 def load_tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """Return what a server needs for TLS 1.2 or newer: a chain of certificates and its key.
+    """Return a server's TLS context (1.2 or newer) with a certificate chain and its key.
 
     Raises:
-        SettingsError: they cannot be read, or do not belong together.
+        SettingsError: they cannot be read, or do not match.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -69,16 +69,16 @@ def load_tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise SettingsError(
             f"--certificate {certificate} and --key {key or certificate} cannot be used: {error}; "
-            "both are PEM files, the chain first with this host's own certificate"
+            "both must be PEM files, this host's certificate first in the chain"
         ) from error
     return context
 
 
 def listen(address: Address, tls: ssl.SSLContext | None) -> socket.socket:
-    """Return a socket that listens already.
+    """Return a listening socket.
 
     Raises:
-        SettingsError: it would take tokens in plain text over a network.
+        SettingsError: tokens would travel in plain text over a network.
         Unsupported: the address cannot be listened on.
     """
     if tls is None and not is_loopback(address.host):
@@ -96,7 +96,7 @@ def listen(address: Address, tls: ssl.SSLContext | None) -> socket.socket:
 
 
 class HttpServer:
-    """Answers the requests of clients with a token.
+    """Answers requests of clients that have a token.
 
     Raises:
         SettingsError, Unsupported: as `listen`, or the tokens cannot be read.
@@ -116,7 +116,7 @@ class HttpServer:
             self._answer,
             interface="asgi3",
             log_config=None,
-            log_level=logging.ERROR,  # what strangers send is no news
+            log_level=logging.ERROR,  # do not log what strangers send
             access_log=False,
             lifespan="off",
             ws="none",
@@ -126,14 +126,14 @@ class HttpServer:
         self._config.load()
         self._state = ServerState()
         self._connections: set[asyncio.Task[None]] = set()
-        self._silent: dict[socket.socket, None] = {}  # without a token yet, the oldest first
+        self._silent: dict[socket.socket, None] = {}  # without a token so far, oldest first
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def serve(self, announce: Callable[[Address], object]) -> None:
-        """Serve until SIGTERM or SIGINT, then send the answers to the calls that run.
+        """Serve until SIGTERM or SIGINT, then finish the running calls.
 
         Args:
-            announce: called with the address once requests are answered.
+            announce: called with the address once ready.
         """
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -156,14 +156,14 @@ class HttpServer:
         while True:
             try:
                 connection, _ = await loop.sock_accept(self._listening)
-            except OSError as error:  # it is gone already, or there are too many files
+            except OSError as error:  # the client left, or too many files are open
                 _log.warning("a connection was not accepted: %s", error)
                 await asyncio.sleep(0.1)
                 continue
             if len(self._silent) >= MAX_SILENT:
                 oldest = next(iter(self._silent))
                 del self._silent[oldest]
-                with suppress(OSError):  # it has just ended
+                with suppress(OSError):  # just closed
                     oldest.shutdown(socket.SHUT_RDWR)
             if len(self._connections) >= MAX_CONNECTIONS + MAX_SILENT:
                 _log.warning("a connection was refused: %d are open", len(self._connections))
@@ -178,7 +178,9 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         forget = {"note_token": lambda: self._silent.pop(connection, None)}
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does not here
+        connection.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # asyncio does not do it here
         try:
             _, protocol = await loop.connect_accepted_socket(
                 lambda: _Connection(self._config, self._state, forget),
@@ -222,21 +224,21 @@ class HttpServer:
         access = Access(grant, self._home, request.query_params.get("stand_in") == "true")
         methods = self._dispatcher.methods.restricted(access)
         if isinstance(parsed, dict) and parsed.get("method") == "ping":
-            return _reply(encode(self._dispatcher.answer(parsed, methods)))  # however busy it is
+            return _reply(encode(self._dispatcher.answer(parsed, methods)))  # even when busy
         return await self._call(request, parsed, methods, grant.id)
 
     def _check_token(self, authorization: str) -> Grant:
-        """Return what the token of a request reaches.
+        """Return the scope of a request's token.
 
         Raises:
-            NotGranted: it is none, was revoked, or has expired.
+            NotGranted: it is unknown, revoked or expired.
         """
         scheme, _, token = authorization.partition(" ")
         grant = None
         try:
             if scheme.lower() == "bearer":
                 grant = self._tokens.check(token.strip())
-        except SettingsError as error:  # which names files: not for the client
+        except SettingsError as error:  # the message names files, so it is not sent to the client
             _log.warning("a client was refused: %s", error)
         if grant is None:
             raise NotGranted(
@@ -246,9 +248,9 @@ class HttpServer:
         return grant
 
     async def _call(self, request: Request, parsed: Any, methods: Methods, client: str) -> Response:
-        """Have a call answered in its turn.
+        """Answer a call in its turn.
 
-        Of a client that hangs up what it asked to store is stored; the rest is left.
+        If the client hangs up, writes are still carried out and reads are dropped.
         """
         connected = True
         turn = self._turns.setdefault(client, asyncio.Semaphore(MAX_WAITING_CALLS))
@@ -257,19 +259,19 @@ class HttpServer:
             answer = asyncio.wrap_future(call)
             leaving = asyncio.create_task(_wait_for_disconnect(request))
             answer.add_done_callback(lambda _: leaving.cancel())
-            await asyncio.wait({leaving})  # until either is done
+            await asyncio.wait({leaving})  # until either finishes
             if not answer.done():
                 connected = False
                 if only_reads(parsed):
                     call.cancel()
                 await asyncio.wait({answer})
-        if answer.cancelled():  # the server ends
+        if answer.cancelled():  # the server is ending
             return _refuse(503, error_answer(None, -32000, "this resident is ending", "Ending"))
         return _reply(answer.result())
 
 
 class _Connection(H11Protocol):
-    """A connection that ends when a request, or the reading of an answer, takes too long."""
+    """A connection that times out slow requests and slow readers."""
 
     def __init__(self, config: Config, state: ServerState, scope: Json) -> None:
         super().__init__(config, state, scope)
@@ -290,7 +292,7 @@ class _Connection(H11Protocol):
         if self._head_timer is None and self._is_idle():
             self._head_timer = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
         super().data_received(data)
-        if not self._is_idle():  # the head is here; the application waits for the body
+        if not self._is_idle():  # headers are complete; the application waits for the body
             self._stop_timer()
 
     def on_response_complete(self) -> None:
@@ -319,8 +321,8 @@ async def _read(request: Request) -> bytes:
     """Return the body of a request.
 
     Raises:
-        RefusedRequest: it is too long, or a burden to parse.
-        TimeoutError: it comes too slowly.
+        RefusedRequest: it is too long, or too costly to parse.
+        TimeoutError: it arrives too slowly.
     """
     body, loop = bytearray(), asyncio.get_running_loop()
     until = loop.time() + REQUEST_SECONDS
@@ -344,11 +346,11 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 def _reply(line: bytes) -> Response:
     if not line:
-        return Response(status_code=204)  # to a notification
+        return Response(status_code=204)  # for a notification
     return Response(line, media_type="application/json")
 
 
 def _refuse(status: int, answer: Json) -> Response:
-    """Return an answer after which the connection ends."""
+    """Send an answer and close the connection."""
     headers = {"connection": "close"}
     return Response(encode(answer), status, headers, media_type="application/json")

@@ -1,6 +1,6 @@
-"""The methods of `memtier serve`; home, project and agent are parameters of each, or take defaults.
+"""The methods of `memtier serve`; home, project and agent are optional parameters of each.
 
-Parameters are given by name and checked by the annotations here (`parameters`).
+Parameters are passed by name and checked against the annotations here.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "session_start": None,
     "session_end": None,
 }
-# Whose failure a host has to know: it keeps the event and sends it again, or goes without a block.
+# Hooks whose failure is reported, so that the host retries the event or continues without a block.
 AWAITED_HOOKS: Final = ("agent_end", "before_compaction", "before_prompt_build")
-MAX_TRANSLATORS: Final = 512  # in memory; their state is in files
+MAX_TRANSLATORS: Final = 512  # kept in memory; their state is in files
 
 
 class _Scope(TypedDict, total=False):
-    """The parameters of every method that say whose memory is meant."""
+    """Parameters of every method that select the memory."""
 
     home: str | None
     project: str | None
@@ -63,9 +63,9 @@ class _Scope(TypedDict, total=False):
 
 
 class _HostScope(TypedDict, total=False):
-    """The same where a context says it, too: they fill in what the context leaves out.
+    """The same for methods with a context; they fill in what it leaves out.
 
-    ``host`` is given where the context is in the form of that host.
+    ``host`` names the host in whose form the context is.
     """
 
     host: str | None
@@ -75,7 +75,7 @@ class _HostScope(TypedDict, total=False):
 
 
 class _RunOptions(TypedDict, total=False):
-    """The parameters of messages that are recorded."""
+    """Parameters of recorded messages."""
 
     run_id: str | None
     sender: str | None
@@ -85,7 +85,7 @@ class _RunOptions(TypedDict, total=False):
 
 
 class _EndOptions(_RunOptions, total=False):
-    """The parameters of a run that has ended."""
+    """Parameters of a finished run."""
 
     recall_ids: list[Any] | None
     error: str | None
@@ -102,25 +102,25 @@ class Methods:
         self.socket: str | None = None
         self.count_clients: Callable[[], int] = lambda: 1
         self.host_models = HostModels()
-        self.access: Access | None = None  # None: the home's own user
+        self.access: Access | None = None  # None: the home's user
         self._home = str(home)
         self._translators: OrderedDict[tuple[str, str], Any] = OrderedDict()
-        # By project and agent: whether the host was warned.
+        # Whether the host was warned, by project and agent.
         self._warned: dict[tuple[str | None, str], bool] = {}
         self._lock = Mutex()
         self._served = served
 
     def restricted(self, access: Access) -> Methods:
-        """Return the same methods for a client over TCP, which reach what its token grants."""
+        """Return these methods for a TCP client, restricted to its token's scope."""
         restricted = copy(self)
         restricted.access = access
         return restricted
 
     def _admit(self, run: RunContext) -> RunContext:
-        """Return the context of a call as it may be carried out, counted as served.
+        """Return the permitted context of a call, counting its project as served.
 
         Raises:
-            NotGranted: the client's token does not reach that.
+            NotGranted: the client's token does not cover it.
         """
         admitted = self.access.bind(run) if self.access else run
         self._served(admitted)
@@ -148,9 +148,9 @@ class Methods:
         project: str | None = None,
         agent: str | None = None,
     ) -> Any:
-        """Call a hook with its event and context in MemTier's own form, or in that of a host.
+        """Call a hook with its event and context in MemTier's form, or a host's.
 
-        ``home``, ``project`` and ``agent`` fill in what the context does not say.
+        ``home``, ``project`` and ``agent`` fill in what the context leaves out.
         """
         if host is not None:
             base = RunContext(agent_id="", home=home or self._home, project=project)
@@ -158,7 +158,7 @@ class Methods:
             try:
                 call = translator.translate(name, event or {}, context, base)
             except (TypeError, AttributeError, LookupError, ValueError) as error:
-                raise BadParams(f"no {name} of {host} looks like that: {error}") from error
+                raise BadParams(f"invalid {name} payload from {host}: {error}") from error
             if call is None:
                 return None
             call = replace(call, context=self._admit(call.context))
@@ -195,7 +195,7 @@ class Methods:
         return to_jsonable(answer) if isinstance(answer, PromptAddition) else None
 
     def _warning(self, context: RunContext) -> str | None:
-        """Return a warning for the host's own log, once: turns pass and nothing is stored."""
+        """Return a warning for the host's log, once, if turns pass without anything stored."""
         with suppress(MemTierError), memory_pool.use(context) as memory:
             message = describe_silence(memory.store, context.agent_id)
             key = (context.project, context.agent_id)
@@ -205,16 +205,16 @@ class Methods:
         return None
 
     def _translator(self, host: str, project: str | None) -> Any:
-        """Return the translator of a host's payloads, which keeps where sessions end.
+        """Return the translator of a host's payloads, which tracks the ends of sessions.
 
-        One for each host, and over TCP for each project and whom its token is bound to: hosts of
-        different people may give their sessions the same names.
+        There is one for each host, and over TCP for each project and token binding, because hosts
+        of different people may use the same session names.
         """
         from memtier_plugin.hooks.translators import HOSTS, open_translator
 
         if host not in HOSTS:
             hosts = ", ".join(HOSTS)
-            raise BadParams(f"the payloads of host {host!r} are not known; there is {hosts}")
+            raise BadParams(f"unknown host {host!r}; there is {hosts}")
         key = (host, self.access.state_folder(project) if self.access else "")
         with self._lock:
             if key not in self._translators:
@@ -233,14 +233,14 @@ class Methods:
         arguments: dict[str, Any] | None = None,
         **scope: Unpack[_HostScope],
     ) -> Any:
-        """Call a memory tool as a model does; the answer has a text for it."""
+        """Call a memory tool for a model, returning text."""
         run = self._run_context(f"the context of {name}", context, **scope)
         from memtier_plugin.hooks.tools import call_tool
 
         return call_tool(name, arguments or {}, run)
 
     def command(self, text: str, context: dict[str, Any], **scope: Unpack[_HostScope]) -> Any:
-        """Answer what a person typed after `/memtier` in a host's chat; never for a model."""
+        """Answer a person's `/memtier` command in a host's chat; never for a model."""
         run = self._run_context("the command's context", context, **scope)
         from memtier_plugin.hooks.chat_commands import answer_command
 
@@ -249,7 +249,7 @@ class Methods:
     def acknowledge(
         self, recall_id: str, context: dict[str, Any], **scope: Unpack[_HostScope]
     ) -> None:
-        """Take note that a prompt has the block that was offered to it, as its host promised."""
+        """Record that a host put the offered block into its prompt."""
         run = self._run_context("the context of acknowledge", context, **scope)
         with memory_pool.use(run) as memory:
             memory.acknowledge(recall_id, sender=run.sender)
@@ -263,7 +263,7 @@ class Methods:
         project: str | None = None,
         agent: str | None = None,
     ) -> RunContext:
-        """Return the context of a call in a host's form or in our own, counted as served."""
+        """Return a call's context, from a host's form or ours, counting its project as served."""
         base = RunContext(agent_id=agent or "main", home=home or self._home, project=project)
         try:
             run = (
@@ -284,7 +284,7 @@ class Methods:
         agent: str = "main",
         **options: Unpack[RecallOptions],
     ) -> Any:
-        """Return what matters for a query: ranked hits, and the block to inject."""
+        """Return ranked hits for a query, and the block to inject."""
         with self._memory(options.get("session_id"), home, project, agent) as memory:
             recall = memory.recall(query, **options)
         return to_jsonable(recall)
@@ -298,7 +298,7 @@ class Methods:
         session_id: str | None = None,
         **scope: Unpack[_Scope],
     ) -> Any:
-        """Answer a question, with the ledger lines that the answer rests on."""
+        """Answer a question, citing its ledger lines."""
         with self._memory(session_id, **scope) as memory:
             answer = memory.ask(
                 question, sender=sender, at=at, write_back=write_back, session_id=session_id
@@ -312,7 +312,7 @@ class Methods:
         sender: str | None = None,
         **scope: Unpack[_Scope],
     ) -> Any:
-        """Return why a recall chose what it chose, or why an entry or fact is not among it."""
+        """Explain the hits of a recall, or why an entry or fact is not among them."""
         with self._memory(**scope) as memory:
             return to_jsonable(memory.explain(recall_id, why, sender=sender))
 
@@ -379,7 +379,7 @@ class Methods:
         sender: str | None = None,
         **scope: Unpack[_Scope],
     ) -> Any:
-        """Bring hidden entries and facts back, by id: those that the agent and sender may name."""
+        """Restore hidden entries and facts by id, if visible to the agent and sender."""
         with self._memory(**scope) as memory:
             knowledge = memory.knowledge.of_sender(sender)
             return to_jsonable(knowledge.unforget(ids, dry_run=dry_run))
@@ -393,9 +393,9 @@ class Methods:
         sender: str | None = None,
         **scope: Unpack[_Scope],
     ) -> Any:
-        """Return the facts that the agent may see, newest first, or those that match a query.
+        """Return the facts visible to the agent, newest first or matching a query.
 
-        On a shared channel ``sender`` is for whom they are: a person's own are for nobody else.
+        On a shared channel ``sender`` is the reader; a person's own facts are shown to nobody else.
         """
         with self._memory(**scope) as memory:
             knowledge = memory.knowledge.of_sender(sender)
@@ -409,7 +409,7 @@ class Methods:
         return {"facts": [view.to_json() for view in views[::-1][:limit]]}
 
     def fact(self, fact_id: str, sender: str | None = None, **scope: Unpack[_Scope]) -> Any:
-        """Return a fact, its state, and those of its source lines that the agent may see."""
+        """Return a fact, its state, and its source lines visible to the agent."""
         with self._memory(**scope) as memory:
             return memory.knowledge.of_sender(sender).fact(fact_id).to_document()
 
@@ -422,17 +422,17 @@ class Methods:
         sender: str | None = None,
         **scope: Unpack[_Scope],
     ) -> Any:
-        """Accept, reject or edit what waits, in the agent's name; return what still waits.
+        """Accept, reject or edit pending items as the agent; return what is still pending.
 
         ``edit`` is the new wording by the fact's id.
 
-        It is meant for a person behind the host: no model may decide what it believes.
+        It is for a person behind the host: no model may decide what it believes.
         """
         with self._memory(**scope) as memory:
             knowledge = memory.knowledge.of_sender(sender)
             decided = [*knowledge.accept(accept or ()), *knowledge.reject(reject or (), why)]
             for item, text in (edit or {}).items():
-                knowledge.fact(item)  # what the agent may not see it cannot edit
+                knowledge.fact(item)  # an agent cannot edit what it may not see
                 decided.append(memory.edit_fact(item, str(text), sender=sender))
             waiting = knowledge.review_queue()
         return {
@@ -446,7 +446,7 @@ class Methods:
             return to_jsonable(memory.status())
 
     def offers(self, project: str) -> dict[str, Any]:
-        """Return which host that runs offers its own model for a project."""
+        """Return which running host offers its model for a project."""
         connection, key = self.host_models.find(project)
         return {"host": connection.offers[key]}
 
@@ -459,7 +459,7 @@ class Methods:
         seconds: float = 120.0,
         purpose: str = "extraction",
     ) -> Any:
-        """Ask the model of a host that runs; for MemTier's own jobs, which keep the caps."""
+        """Ask a running host's model; for MemTier's jobs, which respect the caps."""
         model = load_settings(Path(self._home), project).consolidation.model
         if model != HOST_MODEL:
             raise EndpointRefused(
@@ -484,7 +484,7 @@ class Methods:
         project: str | None = None,
         agent: str = "main",
     ) -> AbstractContextManager[MemTier]:
-        """Return the memory of a call, open as a context, and count its project as served."""
+        """Open the memory of a call as a context, counting its project as served."""
         context = RunContext(
             agent_id=agent, session_id=session_id, project=project, home=home or self._home
         )

@@ -1,4 +1,4 @@
-"""Read JSON-RPC requests within limits, and check their parameters by annotations."""
+"""Read JSON-RPC requests within limits, and check parameters against annotations."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 
-# -- Parameters of JSON-RPC calls, checked by annotations, and results in a form that JSON has
+# -- Check parameters of JSON-RPC calls against annotations, and convert results to JSON values
 #
-# The options of a method may be a `TypedDict` (``**options: Unpack[RecallOptions]``): each of its
-# keys is a parameter then.  Times come as ISO 8601 text and reach the method as datetimes.
+# A method's options may be a `TypedDict` (``**options: Unpack[RecallOptions]``): its keys are
+# parameters too.  Times arrive as ISO 8601 text and are passed as datetimes.
 
 T = TypeVar("T")
-MAX_TEXT_CHARS: Final = 200_000  # of a text that is asked or stated; runs have limits of their own
+MAX_TEXT_CHARS: Final = 200_000  # of a query or statement; runs have their own limits
 _OF_RUNS: Final = frozenset({"messages", "event"})
 
-_JSON_NAMES: Final = {type(None): "null", datetime: "str"}  # of types that JSON writes otherwise
+_JSON_NAMES: Final = {type(None): "null", datetime: "str"}  # of types named differently in JSON
 
 
 class BadParams(Exception):
-    """A request that cannot be carried out as it is; ``code`` is JSON-RPC's."""
+    """An invalid request; ``code`` is JSON-RPC's."""
 
     def __init__(self, message: str, code: int = -32602) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class BadParams(Exception):
 
 
 def fill(kind: type[T], hook: str, values: Mapping[str, Any]) -> T:
-    """Return a record of a hook filled with what a client gave.
+    """Return a hook's record built from a client's values.
 
     Raises:
         BadParams: a name is unknown or missing.
@@ -58,13 +58,13 @@ def fill(kind: type[T], hook: str, values: Mapping[str, Any]) -> T:
 
 
 def check_arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]:
-    """Return the parameters of a call once they fit the function's names and annotations.
+    """Return a call's parameters, checked against the function's names and annotations.
 
     Raises:
         BadParams: names the parameter and what was expected.
     """
     if not isinstance(params, dict):
-        raise BadParams("parameters are given by name, in an object")
+        raise BadParams("parameters must be an object, by name")
     try:
         inspect.signature(function).bind(**params)
     except TypeError as error:
@@ -82,7 +82,7 @@ def check_arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]
 
 
 def _longest_text(value: Any) -> int:
-    """Return the characters of the longest text in a JSON value."""
+    """Return the length of the longest text in a JSON value."""
     longest, left = 0, [value]
     while left:
         item = left.pop()
@@ -108,7 +108,7 @@ def _parameter_kinds(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def check_fields(*records: object) -> None:
-    """Check the fields of dataclasses by their annotations.
+    """Check the fields of dataclasses against their annotations.
 
     Raises:
         BadParams: names the field and what was expected.
@@ -121,7 +121,7 @@ def check_fields(*records: object) -> None:
 
 
 def check_value(name: str, value: Any, kind: Any) -> Any:
-    """Return a value once it fits an annotation; a time is parsed.
+    """Return a value checked against an annotation; times are parsed.
 
     Raises:
         BadParams: names the parameter and what was expected.
@@ -148,7 +148,7 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def parse_time(name: str, text: str | None) -> datetime | None:
-    """Parse a time of a request; None is none.
+    """Parse a time in a request; None stays None.
 
     Raises:
         BadParams: names the parameter.
@@ -160,7 +160,7 @@ def parse_time(name: str, text: str | None) -> datetime | None:
 
 
 def is_deeper(value: Any, most: int) -> bool:
-    """Return whether a JSON value is nested deeper than that."""
+    """Return whether a JSON value is nested deeper than a limit."""
     level = [value]
     for _ in range(most + 1):
         level = [
@@ -175,7 +175,7 @@ def is_deeper(value: Any, most: int) -> bool:
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return records and what holds them in a form that JSON has."""
+    """Return records and containers as JSON values."""
     if isinstance(value, Hit):
         derived = {name: getattr(value, name) for name in ("id", "tier", "text", "score")}
         return to_jsonable({**derived, **{f.name: getattr(value, f.name) for f in fields(value)}})
@@ -192,15 +192,15 @@ def to_jsonable(value: Any) -> Any:
     return value
 
 
-# -- Requests as they come in: JSON within limits, and what is refused at the door
+# -- Incoming requests: JSON within limits
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-MAX_BODY_BYTES: Final = 4 * 1024 * 1024  # over HTTP; nobody else has the interpreter meanwhile
-MAX_AT_ONCE: Final = 65_536  # bytes of a request over HTTP that is parsed before its turn
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024  # over HTTP; parsing holds the interpreter
+MAX_AT_ONCE: Final = 65_536  # bytes of an HTTP request that is parsed before its turn
 MAX_DEPTH: Final = 100  # of the JSON over HTTP
-MAX_VALUES: Final = 100_000  # objects and lists in a request over HTTP, by their brackets
+MAX_VALUES: Final = 100_000  # objects and lists in an HTTP request, counted by brackets
 FOREVER: Final = float("inf")
-# Nobody misses their work where the answer cannot be sent.
+# Methods without effects: skipped if the answer cannot be sent.
 _READING: Final = frozenset(
     {"recall", "ask", "explain", "facts", "fact", "status", "ping", "offers", "complete"}
 )
@@ -209,7 +209,7 @@ Json = dict[str, Any]
 
 
 class RefusedRequest(Exception):
-    """A request that is answered before any method is looked at."""
+    """A request rejected before its method is looked up."""
 
     def __init__(self, code: int, message: str, key: Any = None) -> None:
         super().__init__(message)
@@ -217,40 +217,42 @@ class RefusedRequest(Exception):
 
 
 class LongRequest(RefusedRequest):
-    """A request over HTTP that is longer than it may be."""
+    """An HTTP request that is too long."""
 
 
 def parse_request(data: bytes) -> Any:
     """Return the JSON of a request.
 
     Raises:
-        RefusedRequest: it is none.
+        RefusedRequest: it is not valid JSON.
     """
     try:
         request = parse_json_text(data)
     except ValueError as error:
         raise RefusedRequest(-32700, f"not JSON: {error}") from None
-    return [] if request is None else request  # null is no request, and answered like an empty one
+    return [] if request is None else request  # null is answered like an empty request
 
 
 def parse_body(data: bytes) -> Any:
-    """Return the JSON of a request over HTTP, where limits protect other clients.
+    """Return the JSON of an HTTP request, within limits that protect other clients.
 
     Raises:
-        RefusedRequest: it is none, a batch, or too deep.
+        RefusedRequest: it is not JSON, is a batch, or is too deep.
     """
     request = parse_request(data)
     key = request.get("id") if isinstance(request, dict) else None
     if isinstance(request, list):
-        raise RefusedRequest(-32600, "no batches over HTTP: send one request at a time")
+        raise RefusedRequest(
+            -32600, "batches are not supported over HTTP: send one request at a time"
+        )
     if is_deeper(request, MAX_DEPTH):
-        message = f"the request is nested more than {MAX_DEPTH} deep"
+        message = f"the request is nested more than {MAX_DEPTH} levels deep"
         raise RefusedRequest(-32600, message, key if isinstance(key, str | int) else None)
     return request
 
 
 def check_body_size(data: bytes | bytearray) -> None:
-    """Check that a body is no burden to parse.
+    """Check that a body is cheap to parse.
 
     Raises:
         RefusedRequest: it has too many objects or lists.
@@ -260,12 +262,12 @@ def check_body_size(data: bytes | bytearray) -> None:
 
 
 def only_reads(request: Any) -> bool:
-    """Return whether nobody misses the work on a request where its answer cannot be sent."""
+    """Return whether a request has no effects, so that it can be dropped."""
     return isinstance(request, dict) and request.get("method") in _READING
 
 
 def deadline_of(request: Any, at: float) -> float:
-    """Return until when a client waits, by `time.monotonic`; the request may say for how long."""
+    """Return a client's deadline by `time.monotonic`; the request may set its timeout."""
     seconds = request.get("seconds") if isinstance(request, dict) else None
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         return FOREVER
@@ -273,7 +275,7 @@ def deadline_of(request: Any, at: float) -> float:
 
 
 def error_answer(key: Any, code: int, message: str, kind: str | None = None) -> Json:
-    """Return the answer to a request that fails."""
+    """Return the answer to a failed request."""
     error: Json = {"code": code, "message": message}
     if kind:
         error["data"] = {"error": kind}

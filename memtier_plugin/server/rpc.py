@@ -1,6 +1,6 @@
-"""`memtier serve`: JSON-RPC 2.0, one request a line on a Unix socket or stdin/stdout, or over HTTP.
+"""`memtier serve`: JSON-RPC 2.0, one request per line on a Unix socket or stdin/stdout, or HTTP.
 
-Answers to lines come as they are ready, not in the order of the requests.
+Answers to lines are sent when ready, not in the order of requests.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from memtier_plugin.server.requests import (
     parse_request,
 )
 
-# -- The Unix socket of `memtier serve`: who may connect, in what number, one thread a connection
+# -- The Unix socket of `memtier serve`: connections of one user, limited in number, a thread each
 
 MAX_CONNECTIONS: Final = 256
-MAX_SILENT: Final = 32  # connections without a line; the oldest ends for one more
-SEND_SECONDS: Final = 10  # how long a client may read nothing before its connection ends
-REQUEST_SECONDS: Final = 10.0  # how long one may take for its first line
-_PEEK: Final = 65_536  # bytes that count as a line
+MAX_SILENT: Final = 32  # connections without a request; beyond, the oldest is closed
+SEND_SECONDS: Final = 10  # how long a client may stall reading before it is disconnected
+REQUEST_SECONDS: Final = 10.0  # time for the first line
+_PEEK: Final = 65_536  # longest line, in bytes
 
 _log = logging.getLogger("memtier")
 
@@ -56,7 +56,7 @@ def peer_uid(connection: socket.socket) -> int:
     """Return the user id of the peer of a Unix socket.
 
     Raises:
-        OSError: the system does not know it.
+        OSError: the system does not provide it.
     """
     if sys.platform == "darwin":
         # struct xucred by LOCAL_PEERCRED at SOL_LOCAL: version, uid, and groups.
@@ -67,28 +67,28 @@ def peer_uid(connection: socket.socket) -> int:
 
 
 class SocketListener:
-    """Hands every connection of the same user on a home's socket to ``attend``."""
+    """Accepts the same user's connections on a home's socket, passing each to ``attend``."""
 
     def __init__(self, claim: SocketClaim, attend: ConnectionHandler) -> None:
         self.path = claim.path
         self._claim = claim
         self._attend = attend
-        claim.note(ready=True)  # before the first answer: who has one may count on it
+        claim.note(ready=True)  # before the first answer, so that clients can rely on it
         self._waker, self._woken = socket.socketpair()
         self._guard = Mutex()
         self._connections: dict[socket.socket, threading.Thread] = {}
-        self._silent: dict[socket.socket, None] = {}  # without a line yet, the oldest first
-        self._ended: set[socket.socket] = set()  # by us, and about to go
+        self._silent: dict[socket.socket, None] = {}  # without a request so far, oldest first
+        self._ended: set[socket.socket] = set()  # closed by us, about to end
         self._thread = threading.Thread(target=self._accept, name="memtier-accept", daemon=True)
         self._thread.start()
 
     def count_clients(self) -> int:
-        """Return how many connections are open."""
+        """Return the number of open connections."""
         with self._guard:
             return len(self._connections)
 
     def close(self) -> None:
-        """Refuse new connections, answer running calls, and remove the socket."""
+        """Reject new connections, finish running calls, and remove the socket."""
         self._waker.close()
         self._thread.join()
         self._claim.listening.close()
@@ -97,7 +97,7 @@ class SocketListener:
             open_now = dict(self._connections)
         for connection, thread in open_now.items():
             with suppress(OSError):  # the client closed first
-                connection.shutdown(socket.SHUT_RD)  # its reader sees the end of the input
+                connection.shutdown(socket.SHUT_RD)  # its reader sees the end of input
             thread.join()
         self._claim.end()
 
@@ -109,7 +109,7 @@ class SocketListener:
                 return
             try:
                 connection, _ = listening.accept()
-            except OSError as error:  # it is gone already, or there are too many files
+            except OSError as error:  # the client left, or too many files are open
                 _log.warning("a connection was not accepted: %s", error)
                 select.select([self._woken], [], [], 0.1)
                 continue
@@ -123,8 +123,8 @@ class SocketListener:
                 oldest = next(iter(self._silent))
                 del self._silent[oldest]
                 self._ended.add(oldest)
-                with suppress(OSError):  # it has just ended
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end of the input
+                with suppress(OSError):  # just closed
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end of input
             if len(self._connections) - len(self._ended) >= MAX_CONNECTIONS:
                 _log.warning("a connection was refused: %d are open", MAX_CONNECTIONS)
                 return False
@@ -155,7 +155,7 @@ class SocketListener:
 
 
 def _is_same_user(connection: socket.socket) -> bool:
-    """Return whether a connection is of the user whose home this is."""
+    """Return whether a connection is from the home's user."""
     try:
         user = peer_uid(connection)
     except OSError as error:
@@ -168,8 +168,8 @@ def _is_same_user(connection: socket.socket) -> bool:
 
 
 def _wait_for_request(connection: socket.socket) -> bool:
-    """Wait for a whole line or the end of the input; tell whether either came in time."""
-    poll = select.poll()  # not select(), which knows descriptors up to 1,023 only
+    """Wait for a complete line or the end of input; return whether either came in time."""
+    poll = select.poll()  # select() is limited to descriptors below 1,024
     poll.register(connection, select.POLLIN)
     end = time.monotonic() + REQUEST_SECONDS
     while (left := end - time.monotonic()) > 0:
@@ -182,21 +182,21 @@ def _wait_for_request(connection: socket.socket) -> bool:
     return False
 
 
-MAX_OPEN: Final = 64  # memories that stay open for the next call, with `serve_tcp`
-MAX_IN_BACKGROUND: Final = 64  # projects that are followed and consolidated, with `serve_tcp`
+MAX_OPEN: Final = 64  # memories kept open between calls by `serve_tcp`
+MAX_IN_BACKGROUND: Final = 64  # projects followed and consolidated by `serve_tcp`
 MAX_FILES: Final = 8192
-_SWITCH_SECONDS: Final = 0.001  # after which a thread of one client lets another's run
+_SWITCH_SECONDS: Final = 0.001  # interval at which threads switch
 _OTHER_FILES: Final = 768  # connections, locks, logs
-_CHECK_SECONDS: Final = 5.0  # between two looks whether anybody needs a resident
+_CHECK_SECONDS: Final = 5.0  # between checks whether the resident is still needed
 
 
 def serve(
     home: str | Path | None, stdin: IO[bytes], stdout: IO[bytes], *, scheduler: bool = True
 ) -> int:
-    """Serve one client until ``stdin`` ends or SIGTERM comes, then finish running calls; return 0.
+    """Serve one client until ``stdin`` ends or SIGTERM, then finish running calls; return 0.
 
     Args:
-        scheduler: consolidate the projects that calls name, in the background.
+        scheduler: consolidate the projects named by calls, in the background.
     """
     dispatcher = Dispatcher(resolve_home(home), scheduler=scheduler)
 
@@ -204,7 +204,7 @@ def serve(
         stdout.write(line)
         stdout.flush()
 
-    with redirect_stdout(sys.stderr):  # what a plugin prints is not protocol
+    with redirect_stdout(sys.stderr):  # keep plugins' prints out of the protocol
         with _ended_by_sigterm(dispatcher.end_soon) as ending:
             _attend(dispatcher, stdin, write, ending)
         dispatcher.close()
@@ -214,15 +214,15 @@ def serve(
 def serve_resident(
     home: Path, claim: SocketClaim, idle_seconds: float, *, scheduler: bool = True
 ) -> int:
-    """Serve a home on its socket until a signal, or until nobody needs it any more; return 0.
+    """Serve a home on its socket until a signal, or until it is idle; return 0.
 
     Args:
-        idle_seconds: for how long there may be no client; 0 is for ever.
+        idle_seconds: exit after so long without clients; 0 for never.
         scheduler: as for `serve`.
     """
     dispatcher = Dispatcher(home, scheduler=scheduler)
     is_replaced = _watch_version()
-    os.chdir(home)  # the folder that it was started in may go
+    os.chdir(home)  # the starting folder may be deleted
     with _signal_pipe() as wake:
         listener = _listen(dispatcher, claim)
         used = time.monotonic()
@@ -233,7 +233,7 @@ def serve_resident(
             if is_idle or is_replaced() or not claim.is_current():
                 break
         else:
-            dispatcher.end_soon()  # at a signal
+            dispatcher.end_soon()  # on a signal
         listener.close()
         dispatcher.close()
     return 0
@@ -248,15 +248,15 @@ def serve_tcp(
     *,
     scheduler: bool = True,
 ) -> int:
-    """Serve clients with a token, and the home's socket, until SIGTERM or SIGINT; return 0.
+    """Serve TCP clients with a token, and the home's socket, until SIGTERM or SIGINT; return 0.
 
-    Of many projects those that were used last stay open, and in the background.
+    The most recently used projects stay open and in the background.
 
     Args:
-        announce: called with the address once it is listened on.
+        announce: called with the address once listening.
 
     Raises:
-        SettingsError, Unsupported: it cannot be listened on, or not without TLS.
+        SettingsError, Unsupported: the address cannot be used, or needs TLS.
     """
     import asyncio
 
@@ -264,7 +264,7 @@ def serve_tcp(
     from memtier_plugin.server.http import HttpServer
 
     home = make_home(home)
-    child.serves_itself.set()  # or the sessions of a thousand tenants start as many processes
+    child.serves_itself.set()  # else a thousand tenants' sessions start as many processes
     memory_pool.keep_at_most(_raise_limits())
     sys.setswitchinterval(_SWITCH_SECONDS)
     dispatcher = Dispatcher(home, scheduler=scheduler, most=MAX_IN_BACKGROUND)
@@ -278,7 +278,7 @@ def serve_tcp(
 
 
 def _watch_version() -> Callable[[], bool]:
-    """Return a function that tells whether another version has been installed in our place."""
+    """Return a function that returns whether another version replaced this installation."""
     file, ours = Path(memtier_plugin.__file__), f'"{memtier_plugin.__version__}"'
 
     def is_replaced() -> bool:
@@ -291,18 +291,18 @@ def _watch_version() -> Callable[[], bool]:
 
 
 def _raise_limits() -> int:
-    """Let this process open more files if it may; return how many memories may stay open."""
+    """Raise the limit of open files; return how many memories may stay open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft < most:
-        with suppress(OSError, ValueError):  # a system with a limit of its own
+        with suppress(OSError, ValueError):  # the system has its own limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES
     return max(MAX_RUNNING_CALLS, min(MAX_OPEN, room // (3 * MAX_RUNNING_CALLS)))
 
 
 class _Ending:
-    """Ends the input on SIGTERM, but never in the middle of a call or a line."""
+    """Ends input on SIGTERM, but never within a call or a line."""
 
     def __init__(self, prepare: Callable[[], None] = lambda: None) -> None:
         self.requested = False
@@ -312,7 +312,9 @@ class _Ending:
     def __call__(self, _signal: int, _frame: FrameType | None) -> None:
         if not self.requested:
             self.requested = True
-            threading.Thread(target=self._prepare, daemon=True).start()  # no lock in a handler
+            threading.Thread(
+                target=self._prepare, daemon=True
+            ).start()  # no locks in a signal handler
         if self._reading:
             raise _Terminated
 
@@ -328,11 +330,11 @@ class _Ending:
 
 
 class _Terminated(BaseException):
-    """SIGTERM came while waiting for input."""
+    """SIGTERM arrived while waiting for input."""
 
 
 def _listen(dispatcher: Dispatcher, claim: SocketClaim) -> SocketListener:
-    """Attend to the clients of a home's socket, each in a thread."""
+    """Serve the clients of a home's socket, each in a thread."""
     listener = SocketListener(claim, partial(_attend, dispatcher))
     dispatcher.methods.socket = str(listener.path)
     dispatcher.methods.count_clients = listener.count_clients
@@ -345,15 +347,15 @@ def _attend(
     write: Callable[[bytes], object],
     ending: _Ending | None = None,
 ) -> None:
-    """Read requests until the input ends; return when all of them are answered."""
+    """Read requests until the input ends; return when all are answered."""
     lock, connected, ending = threading.Lock(), True, ending or _Ending()
-    running: dict[Future[bytes], bool] = {}  # whether it only reads
+    running: dict[Future[bytes], bool] = {}  # whether it has no effects
 
     def send(line: bytes) -> None:
         nonlocal connected
         try:
             with lock:
-                write(line)  # nothing, for a notification
+                write(line)  # empty for a notification
         except (OSError, ValueError) as error:  # ValueError: a closed file
             _log.info("the client disconnected before its answer: %s", error)
             connected = False
@@ -370,13 +372,13 @@ def _attend(
             if _is_for_host(request, host):
                 continue
             if isinstance(request, dict) and request.get("method") == "ping":
-                send(encode(dispatcher.answer(request, dispatcher.methods)))  # however busy it is
+                send(encode(dispatcher.answer(request, dispatcher.methods)))  # even when busy
                 continue
             call = dispatcher.submit(request, dispatcher.methods, lambda: connected, send)
             running[call] = only_reads(request)
             call.add_done_callback(lambda done: running.pop(done, None))
     finally:
-        models.detach(host)  # before the wait: a call may be waiting for this host
+        models.detach(host)  # before waiting, as a call may wait for this host
     for call, reads in [*running.items()]:
         if ending.requested or (reads and not connected):
             call.cancel()
@@ -384,7 +386,7 @@ def _attend(
 
 
 def _lines(readline: Callable[[int], bytes]) -> Iterator[bytes | None]:
-    """Yield the lines that are not blank, and None for one that is too long."""
+    """Yield non-blank lines, and None for one that is too long."""
     while line := readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
             while line and not line.endswith(b"\n"):
@@ -396,12 +398,12 @@ def _lines(readline: Callable[[int], bytes]) -> Iterator[bytes | None]:
 
 def _parse_line(line: bytes | None) -> Any:
     if line is None:
-        raise RefusedRequest(-32600, f"a line is longer than {MAX_LINE_BYTES} bytes")
+        raise RefusedRequest(-32600, f"the line is longer than {MAX_LINE_BYTES} bytes")
     return parse_request(line)
 
 
 def _is_for_host(request: Any, host: HostConnection) -> bool:
-    """Take the offer of a host's model, or an answer of it; tell whether it was one."""
+    """Handle an offer of a host's model or its answer; return whether it was one."""
     if not isinstance(request, dict):
         return False
     method = request.get("method")
@@ -417,10 +419,10 @@ def _is_for_host(request: Any, host: HostConnection) -> bool:
 
 @contextmanager
 def _signal_pipe() -> Iterator[int]:
-    """Yield a descriptor that can be read once SIGTERM or SIGINT has come.
+    """Yield a descriptor that becomes readable on SIGTERM or SIGINT.
 
-    Not an event that a handler sets: Python runs handlers in the main thread, and where another
-    thread got the signal, nothing wakes that. The byte is written by whichever thread gets it.
+    An event set by a handler would not do: handlers run in the main thread, which nothing wakes if
+    another thread received the signal. The wakeup byte is written by the receiving thread.
     """
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -437,7 +439,7 @@ def _signal_pipe() -> Iterator[int]:
 def _ended_by_sigterm(prepare: Callable[[], None]) -> Iterator[_Ending]:
     ending = _Ending(prepare)
     if threading.current_thread() is not threading.main_thread():
-        yield ending  # signals are the main thread's
+        yield ending  # only the main thread handles signals
         return
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -453,7 +455,7 @@ def _ended_by_sigterm(prepare: Callable[[], None]) -> Iterator[_Ending]:
 
 
 def _insist(wake: int, ending: _Ending) -> None:
-    """Send SIGTERM again until it is seen: Python misses one that comes just before a read."""
+    """Resend SIGTERM until it is seen: Python misses one that comes just before a read."""
     main = threading.main_thread().ident
     while os.read(wake, 1) and not ending.requested and main is not None:
         time.sleep(0.05)

@@ -1,10 +1,9 @@
-"""The bill: what the memory puts into prompts, and what hosts' models took.
+"""The bill: the tokens memory adds to prompts, and the usage of hosts' models.
 
-Hosts report tokens (`usage` events), the user's settings name the prices. A block is read anew by
-the first call of a run and comes from the provider's cache in the others. It is compared with a
-system prompt that holds every line that the agent's recalls draw on, the words of users and
-assistants, reckoned at its cheapest: what was said since the last turn is read anew once, and the
-rest always comes from the cache.
+Hosts report tokens (`usage` events), and settings give the prices. A block is read anew by the
+first call of a run and comes from the provider's cache in later calls. It is compared with a system
+prompt that holds every line of users and assistants that the agent's recalls draw on, at its
+cheapest: new lines are read anew once, and the rest always comes from the cache.
 """
 
 from __future__ import annotations
@@ -90,12 +89,12 @@ def read_bill(store: Store, since: datetime | None) -> Bill:
 def make_bill(
     events: Iterable[JournalEvent], entries: Sequence[Entry], prices: Mapping[str, ModelPrice]
 ) -> Bill:
-    """Fold recalls and usage into a bill."""
+    """Compute a bill from recalls and usage."""
     recalls: list[tuple[JournalEvent, RecallEvent]] = []
     usage: dict[tuple[str, str, str], UsageEvent] = {}
     for event in events:
         if event.kind == UsageEvent.KIND:
-            reported = UsageEvent.of(event)  # the last report of a run and model stands
+            reported = UsageEvent.of(event)  # the last report of a run and model counts
             usage[event.agent_id, event.run_id or event.id, reported.model] = reported
         elif (recall := RecallEvent.of(event)).purpose == "inject":
             recalls.append((event, recall))
@@ -166,7 +165,7 @@ _Log = tuple[list[datetime], list[int]]
 
 
 def _logs(entries: Sequence[Entry]) -> dict[str, _Log]:
-    """Return, by agent, when its lines were written and the tokens up to each."""
+    """Return the times of each agent's lines with cumulative tokens."""
     by_agent: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.origin in ("user", "assistant") and entry.retrievable:

@@ -1,7 +1,7 @@
-"""Turn records of the ledgers into spans and measurements.  Pure.
+"""Convert ledger records to spans and measurements.  Pure.
 
-Every operation of a memory ends in a record: a recall in its journal line, a run in its entries, a
-forget in its event. So nothing else has to be instrumented. Names follow the GenAI semantic
+Every operation of a memory ends in a record: a recall in a journal line, a run in entries, a forget
+in an event. Nothing else needs instrumentation. Names follow the GenAI semantic
 conventions of OpenTelemetry (semantic-conventions-genai, docs/gen-ai/gen-ai-spans.md, memory
 operations), which have no metrics of a memory: those are named ``memtier.*``.
 """
@@ -42,7 +42,7 @@ ERROR: Final = "error.type"
 QUERY_TEXT: Final = "gen_ai.memory.query.text"  # opt-in, as is the next
 RECORDS: Final = "gen_ai.memory.records"
 _SESSION: Final = "gen_ai.conversation.id"
-# What a recall takes, in seconds: the conventions' own buckets begin at 10 ms.
+# Seconds of a recall; the conventions' buckets begin at 10 ms.
 _RECALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15)
 _DELETIONS: Final[tuple[type[StateEvent], ...]] = (ForgetEvent, RejectEvent, WithdrawEvent)
 _UPDATES: Final[tuple[type[StateEvent], ...]] = (
@@ -125,11 +125,11 @@ class Operation:
 def operations_of(
     project: str, records: Sequence[Record], ms: float, *, texts: bool = False
 ) -> Iterator[Operation]:
-    """Yield the spans of records that were written together.
+    """Yield the spans of records written together.
 
     Args:
-        ms: how long it took to write them, for records that do not say it themselves.
-        texts: also what was asked and what was written, which the conventions make opt-in.
+        ms: the duration of the write, for records without their own.
+        texts: include queries and contents, which the conventions make opt-in.
     """
     entries = [record for record in records if isinstance(record, Entry)]
     if entries:
@@ -176,7 +176,7 @@ def measures_of(project: str, records: Sequence[Record]) -> Iterator[Measure]:
 
 
 def turns_after(records: Sequence[Record], turns: Mapping[str, int]) -> dict[str, int]:
-    """Return, by agent, the recalls for prompts since a run was stored, after more records."""
+    """Return the recalls for prompts since a run was stored, by agent, after more records."""
     after = {**turns}
     for record in records:
         if isinstance(record, Entry):

@@ -1,4 +1,4 @@
-"""Read a project's metrics from its journal, and write them in Prometheus' text format."""
+"""Export a project's metrics from its journal in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class _Series:
-    """The totals under one set of labels; ``counts`` are a histogram's, by bucket."""
+    """The totals for a set of labels; ``counts`` are a histogram's buckets."""
 
     total: float = 0.0
     number: int = 0
@@ -49,13 +49,13 @@ class _Series:
 
 
 class Registry:
-    """Adds measurements up, by instrument and labels."""
+    """Sums measurements by instrument and labels."""
 
     def __init__(self) -> None:
         self._series: dict[Instrument, dict[_Labels, _Series]] = {}
 
     def add(self, measure: Measure) -> None:
-        """Add a measurement; a gauge takes its value."""
+        """Add a measurement; a gauge is set to its value."""
         instrument = measure.instrument
         series = self._series.setdefault(instrument, {}).setdefault(
             _labels(measure.attributes), _Series(counts=[0] * (len(instrument.buckets) + 1))
@@ -108,7 +108,7 @@ def _text(labels: _Labels) -> str:
     return f"{{{pairs}}}" if pairs else ""
 
 
-# -- The metrics of a project from its journal: for any process, whichever did the work
+# -- Metrics from the journal, readable by any process whichever did the work
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _KINDS: Final = tuple(
@@ -117,13 +117,13 @@ _KINDS: Final = tuple(
 
 
 class JournalMetrics:
-    """The metrics of one project; a kept instance reads only what is new at each call."""
+    """The metrics of a project; a reused instance reads only new events."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._counted = Registry()
         self._since: datetime | None = None
-        self._newest: set[str] = set()  # the events of that moment
+        self._newest: set[str] = set()  # events at that time
         self._turns: dict[str, list[datetime]] = {}  # recalls for prompts since a run was stored
 
     def render(self) -> str:

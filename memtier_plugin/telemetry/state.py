@@ -1,4 +1,4 @@
-"""The records to export, and a note of how the last export went, for `memtier status`."""
+"""The records to export, and the state of the last export for `memtier status`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTE_SECONDS: Final = 60.0  # between two notes of the same outcome
 
 @dataclass(frozen=True, slots=True)
 class WrittenRecords:
-    """Records that were written together: when, in nanoseconds since 1970, and how long it took."""
+    """Records written together: the time, in nanoseconds since 1970, and the duration."""
 
     project: str
     records: Sequence[Entry | Fact | JournalEvent]
@@ -32,7 +32,7 @@ class WrittenRecords:
 
 
 class ExportState:
-    """Notes when an export last succeeded or failed; never raises."""
+    """Records when an export last succeeded or failed; never raises."""
 
     def __init__(self, home: Path, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -41,11 +41,11 @@ class ExportState:
         self._noted: tuple[str, float] = ("", 0.0)
 
     def note_success(self) -> None:
-        """Note that the collector took what it was sent."""
+        """Record that the collector accepted an export."""
         self._note("")
 
     def note_failure(self, error: str) -> None:
-        """Note that it did not, and why."""
+        """Record that an export failed, and why."""
         self._note(error[:300] or "unknown error")
 
     def _note(self, error: str) -> None:

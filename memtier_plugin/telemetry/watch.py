@@ -1,8 +1,8 @@
-"""Collect what is written to the ledgers, and hand it to the exporter in the background.
+"""Queue written records, and pass them to the exporter in the background.
 
-The thread that wrote only appends to a bounded queue. Everything else happens in a thread of its
-own, the import of OpenTelemetry included; where that fails, or a collector is down or slow, records
-are dropped and counted, and `memtier status` has a line on it.
+The writing thread only appends to a bounded queue. A separate thread does everything else, the
+import of OpenTelemetry included; if that fails, or a collector is down or slow, records are dropped
+and counted, and `memtier status` reports it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from memtier_plugin.telemetry.state import ExportState, WrittenRecords
 if TYPE_CHECKING:
     from memtier_plugin.telemetry.otlp import OtlpExporter
 
-MAX_QUEUED: Final = 2048  # batches of records that wait for the exporter; more are dropped
-EXIT_SECONDS: Final = 1.0  # that an ending process gives to what is not exported yet,
-START_SECONDS: Final = 4.0  # and before that to the start of the exporter, if it is short-lived
-_PAUSE: Final = 0.5  # seconds before a batch is worked on: the hook that wrote it goes first
+MAX_QUEUED: Final = 2048  # queued batches; more are dropped
+EXIT_SECONDS: Final = 1.0  # for an ending process to export the rest,
+START_SECONDS: Final = 4.0  # and before that for the exporter to start
+_PAUSE: Final = 0.5  # seconds before a batch is processed, so that the writing hook goes first
 
 
 class Watch:
-    """The queue of one process for one home, and the thread that empties it."""
+    """A process's queue for a home, and the thread that empties it."""
 
     def __init__(self, home: Path, telemetry: Telemetry) -> None:
         self._home, self._telemetry = home, telemetry
@@ -43,7 +43,7 @@ class Watch:
         self._exporter: OtlpExporter | None = None
         self._wake, self._closing = threading.Event(), threading.Event()
         self._started, self._flushed = threading.Event(), threading.Event()
-        # OpenTelemetry imports it, which is no longer allowed once the interpreter is ending.
+        # OpenTelemetry imports it, which fails while the interpreter is ending.
         import_module("concurrent.futures.thread")
         threading.Thread(target=self._run, name="memtier-telemetry", daemon=True).start()
 
@@ -56,7 +56,7 @@ class Watch:
         self._wake.set()
 
     def close(self) -> None:
-        """Send what is not sent yet, for at most `START_SECONDS` and `EXIT_SECONDS`."""
+        """Send the rest, for at most `START_SECONDS` and `EXIT_SECONDS`."""
         self._closing.set()
         self._wake.set()
         if self._started.wait(START_SECONDS) and not self._flushed.wait(EXIT_SECONDS):
@@ -72,8 +72,8 @@ class Watch:
 
             exporter = OtlpExporter(self._home, self._telemetry, self._state)
             self._exporter = exporter
-        except Exception as error:  # of a foreign library: whatever it is, the host goes on
-            if not self._closing.is_set():  # an ending process may not start its threads
+        except Exception as error:  # foreign library: the host must go on
+            if not self._closing.is_set():  # an ending process cannot start threads
                 self._state.note_failure(_describe(error))
             self._is_broken = True
             self._queue.clear()
@@ -106,7 +106,7 @@ class Watch:
 
 def _describe(error: Exception) -> str:
     if isinstance(error, ImportError):
-        return f"{error}: `pip install 'memtier[otel]'` brings what it needs"
+        return f"{error}: `pip install 'memtier[otel]'` installs its requirements"
     return f"{type(error).__name__}: {error}"
 
 
@@ -115,7 +115,7 @@ _mutex: Final = Mutex()
 
 
 def _forget_watches() -> None:
-    """Begin anew in a forked child, which has none of its parent's threads."""
+    """Start over in a forked child, which has none of its parent's threads."""
     _watches.clear()
 
 
@@ -143,7 +143,7 @@ def memtier_written(
 
 @atexit.register
 def close_watches() -> None:
-    """Send what is not sent yet, and end the threads."""
+    """Send the rest, and end the threads."""
     while _watches:
         _, watch = _watches.popitem()
         watch.close()

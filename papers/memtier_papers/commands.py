@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memtier_plugin.core.hookspecs import CommandSpec, hookimpl
+from memtier_plugin.core.entry_points import CommandSpec
 
 
-@hookimpl
 def memtier_commands() -> Mapping[str, CommandSpec]:
     """Return `memtier uplift`."""
     return {

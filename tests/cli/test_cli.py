@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from memtier_plugin import __version__
-from memtier_plugin.cli.main import COMMANDS, Lazy, main
+from memtier_plugin.cli.commands import COMMANDS, find_commands
+from memtier_plugin.cli.main import main
 from memtier_plugin.cli.views import escape_controls
-from memtier_plugin.core import plugins
 from memtier_plugin.core.hookspecs import CommandSpec
 from tests.builders import write_config
 from tests.processes import fork_python, run_command, run_memtier
@@ -126,7 +126,7 @@ def test_a_command_of_a_package_that_is_not_installed(
 def test_help_lists_each_command_by_its_own_line(run: Run) -> None:
     """The lines that `memtier --help` shows without loading a command are the commands' own."""
     own = {name: command.help for name, command in commands() if " " not in name}
-    lazy: dict[str, Lazy | CommandSpec] = dict(plugins.find_commands())
+    lazy: dict[str, CommandSpec] = dict(find_commands())
     for section in COMMANDS.values():
         lazy |= section
     assert own == {name: each.help for name, each in lazy.items()}
@@ -138,12 +138,18 @@ def test_help_loads_no_command() -> None:
     """What a command needs is imported when it is called, so that `memtier --help` is quick."""
     code = (
         "import sys\n"
-        "from memtier_plugin.cli.main import COMMANDS, main\n"
-        "main(['--help'], standalone_mode=False)\n"
+        "from memtier_plugin.__main__ import run\n"
+        "sys.argv = ['memtier', '--help']\n"
+        "run()\n"
         "own = {n.split('.')[1] for n in sys.modules if n.startswith('memtier_plugin.')}\n"
-        "print(*sorted(own), 'rich' in sys.modules, file=sys.stderr)\n"
+        "print(*sorted(own), {'click', 'pluggy', 'rich'} & {*sys.modules}, file=sys.stderr)\n"
     )
-    assert run_command(sys.executable, "-c", code).stderr.split() == ["cli", "core", "False"]
+    assert run_command(sys.executable, "-c", code).stderr.split() == [
+        "__main__",
+        "cli",
+        "core",
+        "set()",
+    ]
 
 
 def test_init_twice_changes_nothing(run: Run, folder: Path, home: Path) -> None:
@@ -327,7 +333,7 @@ def test_piped_output_is_not_folded(run: Run) -> None:
 def test_recall_says_that_a_prompt_would_get_nothing(run_recorded: Run) -> None:
     """`recall` judges as for a prompt: where that would have no block, it says so and why."""
     shown = run_recorded("recall", "thanks!", "--inject-preview").stdout
-    assert "a prompt would get nothing: the prompt is small talk" in shown
+    assert "nothing would be injected: the prompt is small talk" in shown
     assert "<memtier-memory" not in shown
 
 
@@ -373,7 +379,7 @@ def test_forget(run_recorded: Run) -> None:
     assert "no entry or fact" in run_recorded("forget", "ZZZZZZ", code=1).stderr
     assert "too short" in run_recorded("forget", entry[-1:], code=1).stderr
     assert "--session" in run_recorded("forget", code=2).stderr
-    assert "1 would be brought back" in run_recorded("unforget", entry, "--dry-run").stdout
+    assert "1 would be restored" in run_recorded("unforget", entry, "--dry-run").stdout
     assert document(run_recorded("unforget", entry[-8:], "--json"))["ids"] == [entry]
     assert entry in run_recorded("recall", "ferry", "--json").stdout.split('"hits"')[1]
     assert "not forgotten" in run_recorded("unforget", entry, code=1).stderr

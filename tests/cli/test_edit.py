@@ -150,7 +150,7 @@ def test_only_a_users_words_are_changed(home: Path, editor: Editor) -> None:
     with MemTier.open(home) as memory:
         say(memory, "I never said that.", role="assistant", observed_at=START)
     editor(("never", "always"))
-    assert "only what a user said" in edit(DAY, "--yes", code=1).stderr
+    assert "only lines said by a user" in edit(DAY, "--yes", code=1).stderr
     editor((r"^.*never said.*$", ""))
     edit(DAY, "--yes")
     with MemTier.open(home) as memory:
@@ -237,7 +237,7 @@ def test_nothing_changed_is_no_change(home: Path, editor: Editor) -> None:
         memory.remember("The fox sleeps in the red barn.")
     editor()
     assert "No changes." in edit("facts", "--yes").stdout
-    assert "neither facts nor a day" in edit("yesterday-ish", "--yes", code=2).stderr
+    assert "neither `facts` nor a day" in edit("yesterday-ish", "--yes", code=2).stderr
     assert "nothing to edit" in edit("2020-01-01", "--yes", code=1).stderr
     run_memtier("off")
     editor(("red", "blue"))

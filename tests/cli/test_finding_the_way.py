@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.cli.main import COMMANDS
+from memtier_plugin.cli.commands import COMMANDS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.text.dates.spans import read_typed_time
 from tests.builders import say
@@ -97,7 +97,7 @@ def test_what_can_be_brought_back(yard: MemTier) -> None:
     listed = run_memtier("unforget").stdout
     assert "greased on Fridays" in listed
     [identity] = re.findall(r"^\W*(\w{8})\b.*greased", listed, re.MULTILINE)
-    assert "1 brought back" in run_memtier("unforget", identity).stdout
+    assert "1 restored" in run_memtier("unforget", identity).stdout
     assert "Nothing is forgotten" in run_memtier("unforget").stdout
 
 

@@ -296,7 +296,7 @@ def test_the_canarys_configuration_has_nothing_of_the_users(hosts: Path, tmp_pat
         "plugins": {"allow": ["x"], "entries": {"x": {"config": {"key": "secret"}}}},
     }
     path.write_text(json.dumps(theirs))
-    assert "not proven to work" in run_install("openclaw", code=1).output
+    assert "the test failed" in run_install("openclaw", code=1).output
     assert "secret" not in seen.read_text()
     plugins = json.loads(seen.read_text())["plugins"]
     assert plugins["allow"] == ["x", "memtier"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
+from memtier_plugin.cli.commands import find_commands
 from memtier_plugin.cli.main import main
 from memtier_plugin.cli.scope import example_of
-from memtier_plugin.core.plugins import find_commands
 from memtier_plugin.memory import MemTier
 from tests.builders import START, say
 from tests.processes import run_json, run_memtier

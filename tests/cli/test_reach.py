@@ -65,7 +65,7 @@ def test_where_something_is(home: Path) -> None:
     told(home, "claude-code.main", "The gate is locked at nine.")
     shown = run_memtier("ask", "When does the ferry to Skagen leave?").stdout
     assert "Nothing about this is stored" in shown
-    assert "default has something on it, of hermes.default: memtier --project default" in shown
+    assert "default has matching lines from hermes.default: memtier --project default" in shown
     before = (home / "projects" / "default" / "journal").exists()
     nothing = run_json("ask", "Which colour has the lighthouse of Hirtshals?")
     assert nothing["reach"]["elsewhere"] == []
@@ -128,15 +128,15 @@ def test_what_was_recorded_before_stays_where_the_project_is_there() -> None:
     done = run_json("--project", "yard", "init")
     assert "stays in barn-" in done["recorded before"]
     shown = run_memtier("ask", "When is the barn painted?").stdout
-    assert "has something on it, of main: memtier --project barn-" in shown
+    assert "has matching lines from main: memtier --project barn-" in shown
 
 
 def test_init_in_a_bound_folder(home: Path, folder: Path) -> None:
     """A folder that gets another project says which it had; the same one again is no change."""
     assert "was" not in run_json("--project", "yard", "init")
     done = run_json("--project", "mill", "init")
-    assert done["was"].startswith("yard, whose memory stays")
-    assert "mill, whose memory stays" in run_memtier("--project", "mill2", "init").stdout
+    assert done["was"].startswith("yard, whose memory is kept")
+    assert "mill, whose memory is kept" in run_memtier("--project", "mill2", "init").stdout
     assert (home / "projects" / "yard").is_dir() and run_json("status")["project"] == "mill2"
 
 
@@ -146,7 +146,7 @@ def test_the_same_words_once(home: Path) -> None:
         told(home, agent, "The crane is greased on Fridays.")
     told(home, "a", "The crane is painted grey.")
     shown = run_memtier("recall", "crane greased").stdout
-    assert shown.count("greased on Fridays") == 1 and "2 more with these words" in shown
+    assert shown.count("greased on Fridays") == 1 and "2 more with the same text" in shown
     assert "painted grey" in shown
     assert len(run_json("recall", "crane greased")["hits"]) == 4
 

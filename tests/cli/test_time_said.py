@@ -106,14 +106,14 @@ def test_revert_tells_what_it_did(report: Report) -> None:
     assert "3 facts would be undone" in run_memtier("revert", "--run", run, "--dry-run").stdout
     assert "3 facts undone" in run_memtier("revert", "--run", run, "--yes").stdout
     back = ("revert", "--run", run, "--undo")
-    assert "3 facts would be brought back" in run_memtier(*back, "--dry-run").stdout
+    assert "3 facts would be restored" in run_memtier(*back, "--dry-run").stdout
     done = run_memtier(*back, "--yes").stdout
-    assert "3 facts brought back" in done and "undone" not in done
-    assert "nothing left to bring back" in run_memtier(*back, "--yes").stdout
+    assert "3 facts restored" in done and "undone" not in done
+    assert "nothing left to redo" in run_memtier(*back, "--yes").stdout
     recorded = ("revert", "--run", "r1")
     assert "would be taken back" in run_memtier(*recorded, "--dry-run").stdout
     run_memtier(*recorded, "--yes")
-    assert "would be brought back" in run_memtier(*recorded, "--undo", "--dry-run").stdout
+    assert "would be restored" in run_memtier(*recorded, "--undo", "--dry-run").stdout
 
 
 def test_ids_are_shown_and_taken_short(report: Report) -> None:

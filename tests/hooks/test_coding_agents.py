@@ -274,11 +274,11 @@ def test_a_prompt_without_its_memory_says_why(home: Path, host: str) -> None:
         asked = json.dumps(event(name, session, prompt="Where is the blue crane?"))
         done = run_memtier(*arguments, "hook", host, input=asked)
     shown = json.loads(done.stdout)["systemMessage"]
-    assert "goes without its memory: no resident can be started" in shown
+    assert "no memory for this prompt: no resident can be started" in shown
     assert str(home / "run") in shown
     (home / "run").unlink()
     status = run_memtier(*arguments, "status").stdout
-    assert f"{host}: 2 of 2 prompts got no answer (100.0%)" in status
+    assert f"{host}: 2 of 2 prompts got no response (100.0%)" in status
     report = json.loads(run_memtier(*arguments, "--json", "status").stdout)
     assert report["prompts"] == {host: {"prompts": 2, "unanswered": 2, "share": 1.0}}
 
@@ -289,7 +289,7 @@ def test_a_recall_that_is_late_is_no_answer(home: Path) -> None:
     asked = json.dumps(event("UserPromptSubmit", "s", prompt="Where is the blue crane?"))
     done = run_memtier("--home", home, "--project", "p", "hook", "claude-code", input=asked)
     shown = json.loads(done.stdout)["systemMessage"]
-    assert "goes without its memory: not done after 0.01 s" in shown
+    assert "no memory for this prompt: not done after 0.01 s" in shown
     with MemTier.open(home, "p") as memory:
         assert memory.status()["prompts"]["claude-code"]["unanswered"] == 1
 

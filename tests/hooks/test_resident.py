@@ -164,7 +164,7 @@ def test_a_resident_that_is_loaded_keeps_who_waits(
     """A client that cannot wait any longer says why; the resident is not ended for it, but used."""
     slow = """import time, runpy
 time.sleep(1.5)
-runpy.run_module("memtier_plugin", alter_sys=True)  # memtier serve
+runpy.run_module("memtier_plugin", run_name="__main__", alter_sys=True)  # memtier serve
 """
     resident = pipe(sys.executable, "-W", "ignore", "-c", slow)
     with pytest.raises(ResidentUnreachable, match="is being loaded"):

@@ -235,7 +235,7 @@ def test_what_waits_is_told(home: Path) -> None:
         (queue / name).write_text("{}")
     by_level = levels(home)
     assert "2 runs" in by_level["warn"][0]
-    assert "1 runs of hosts were refused" in by_level["error"][0]
+    assert "1 runs were refused" in by_level["error"][0]
     with MemTier.open(home, "p") as memory:
         report = memory.status()
     assert report["queue"] == {"waiting": 2, "refused": 1}
@@ -289,7 +289,7 @@ def test_consent_on_one_side_alone(hosts: Path, home: Path, host: str) -> None:
     settings_path(home, "p").parent.mkdir(mode=0o700, parents=True)
     home.chmod(0o700)
     settings_path(home, "p").write_text("consolidation: {model: host}\n")
-    assert levels(home)["warn"] == [f"{host} does not offer its model: nobody has consented there"]
+    assert levels(home)["warn"] == [f"{host} does not offer its model: consent is missing there"]
     install.install_host(host, home, "p", use_host_model=True)
     assert (levels(home)["warn"], levels(home)["error"]) == ([], [])
     assert f"{host} offers its model for facts of 'p'" in levels(home)["ok"]

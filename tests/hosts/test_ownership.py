@@ -106,7 +106,7 @@ def test_what_is_ours(hosts: Path, home: Path, running: bool) -> None:
         ),
         (
             {"plugins.inspect": json.loads(json.dumps(GRANTED).replace("true", "false"))},
-            "does not let MemTier see conversations",
+            "does not show conversations to MemTier",
         ),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_host_that_does_not_answer(hosts: Path, home: Path, answer: dict[str, 
     """A host that fails, or answers something else, is a warning and no traceback."""
     install.install_host("openclaw", home, "p")
     openclaw_answers(hosts, answer)
-    assert found("warn") == ["OpenClaw did not say whose the memory tools are"]
+    assert found("warn") == ["OpenClaw did not report who owns the memory tools"]
 
 
 def test_hermes_is_asked_by_its_own_python(hosts: Path, home: Path) -> None:

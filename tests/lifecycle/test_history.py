@@ -234,7 +234,7 @@ def test_commands(memory: MemTier, home: Path) -> None:
     assert "would be taken back" in run("revert", "--run", "r1", "--dry-run")
     assert json.loads(run("--json", "revert", "--run", "r1"))["reverted"]
     assert "nothing left to do" in run("revert", "--run", "r1", "--yes")
-    assert "brought back" in run("revert", "--run", "r1", "--undo", "--yes")
+    assert "restored" in run("revert", "--run", "r1", "--undo", "--yes")
     assert "run taken back r1" in run("diff", "2020-01-01", "2030-01-01")
 
 

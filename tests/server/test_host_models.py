@@ -196,7 +196,7 @@ def test_a_host_without_consent_is_not_asked(
     """A plugin that offers no model, or one for another project, is asked for nothing."""
     host(**offer)
     report = project.consolidate(extractor="model")
-    assert "no host that runs offers its model for project 'p'" in report.waits
+    assert "no running host offers its model for project 'p'" in report.waits
     assert script.requests == []
     assert charged(project) == []
 
@@ -241,6 +241,6 @@ def test_a_host_that_ends_in_the_middle(
     gone.close()
     work.join(PATIENCE)
     script.hold.set()
-    assert "ended before" in reports[0].waits
+    assert "disconnected before" in reports[0].waits
     assert [chat.calls for chat in charged(project)] == [1]
     other.close()

@@ -205,7 +205,7 @@ def test_folders_that_a_client_names_have_no_effect(resident: Resident, tmp_path
     client.call("hook", context={"sessionKey": "k", "workspaceDir": str(stolen)}, **hook)
     assert not stolen.exists()
     coding = {"name": "Stop", "event": {"transcript_path": "/etc/passwd"}, "context": {}}
-    assert "not for clients" in refused(client.call("hook", host="claude-code", **coding))
+    assert "not available" in refused(client.call("hook", host="claude-code", **coding))
 
 
 def test_hosts_of_two_tenants_do_not_share_sessions(resident: Resident) -> None:

@@ -86,7 +86,7 @@ def test_the_commands(
     assert (state["lines"], state["behind"], state["purge_pending"]) == (1, 0, [])
     assert memtier(home, "status")["shared"]["error"] is None
     options = ("--home", home, "--project", PROJECT)
-    assert "; 0 lines wait for it" in run_memtier(*options, "status").stdout
+    assert "; 0 lines not delivered yet" in run_memtier(*options, "status").stdout
     assert "Nothing was purged" in run_memtier(*options, "shared", "purges").stdout
     memtier(home, "purge", "--query", "pier", "--yes")
     [purge] = memtier(home, "shared", "purges")["purges"]

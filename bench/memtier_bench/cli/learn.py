@@ -6,23 +6,24 @@ from typing import Final
 
 import click
 
-from memtier_plugin.cli.main import Lazy, LazyGroup
+from memtier_plugin.cli.main import LazyGroup
+from memtier_plugin.core.entry_points import CommandSpec
 
 # The command NAME is the attribute NAME of its module; its help must be the line given here.
 _HERE: Final = __package__
 COMMANDS: Final = {
-    "log": Lazy(f"{_HERE}.learn_log", "Show what was learned and applied, newest first."),
-    "policy": Lazy(
+    "log": CommandSpec(f"{_HERE}.learn_log", "Show what was learned and applied, newest first."),
+    "policy": CommandSpec(
         f"{_HERE}.learn_policy", "Train a planner of the searches of `memtier ask` on a data set."
     ),
-    "router": Lazy(f"{_HERE}.learn_router", "Train the router of depth auto on a data set."),
-    "export": Lazy(
+    "router": CommandSpec(f"{_HERE}.learn_router", "Train the router of depth auto on a data set."),
+    "export": CommandSpec(
         f"{_HERE}.learn_export", "Write what trainers of real models read, from a data set."
     ),
-    "revert": Lazy(
+    "revert": CommandSpec(
         f"{_HERE}.learn_log", "Undo what was learned last, or the line with this ID of the log."
     ),
-    "weights": Lazy(
+    "weights": CommandSpec(
         f"{_HERE}.learn_weights", "Learn ranking weights, and test them on what is held out."
     ),
 }
