@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
-from memtier_plugin.core.arguments import check_arguments, check_methods
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.formats import Clock, aware, new_id, utc_now
 from memtier_plugin.core.paths import make_project_folder, resolve_home
@@ -24,7 +23,7 @@ from memtier_plugin.core.records import (
 from memtier_plugin.core.results import Recall, RecallOptions, RecallRequest
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.structs import Count
+from memtier_plugin.core.structs import Count, check_arguments, check_methods
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.services import Services
 from memtier_plugin.storage.sessions import from_new_index

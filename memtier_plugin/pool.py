@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.arguments import check_arguments, check_methods
 from memtier_plugin.core.concurrency import Turns
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.core.settings.load import load_settings, resolve_project
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.structs import check_fields
+from memtier_plugin.core.structs import check_arguments, check_fields, check_methods
 from memtier_plugin.memory import MemTier
 
 # The most descriptors that one call has open at a time: the index, its log and its shared memory,

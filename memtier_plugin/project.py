@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import Closed, LedgerError, Paused
 from memtier_plugin.core.events import HookFailedEvent
 from memtier_plugin.core.formats import Clock, to_iso
 from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.structs import check_methods
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.opening import open_store
 from memtier_plugin.storage.store import Store
@@ -24,8 +24,8 @@ from memtier_plugin.trust.redaction import Redactor
 if TYPE_CHECKING:
     from memtier_plugin.lifecycle.purge.machines import PurgeReach
     from memtier_plugin.operations.background import HealthFinding
+    from memtier_plugin.operations.checks import Repair
     from memtier_plugin.operations.reembed import Reembedder
-    from memtier_plugin.operations.repair import Repair
 
 _REFRESH_MS: Final = 50  # how long a bounded catching up waits for the index's write lock
 
@@ -111,11 +111,11 @@ class Project:
 
     def doctor(self) -> list[HealthFinding]:
         """Check the home, the ledgers, the index and the settings, and name each remedy."""
-        from memtier_plugin.operations import checks, repair
+        from memtier_plugin.operations import checks
 
         return [
             *checks.run_checks(self.store, self._clock()),
-            *repair.find_leftovers(self.store),
+            *checks.find_leftovers(self.store),
         ]
 
     def repair(self, progress: Callable[[int, int], None]) -> Iterator[Repair]:
@@ -124,7 +124,7 @@ class Project:
         Raises:
             LedgerError, IndexProblem: the rest is still to be done.
         """
-        from memtier_plugin.operations.repair import repair
+        from memtier_plugin.operations.checks import repair
 
         return repair(self._actor, progress)
 
@@ -220,9 +220,9 @@ class Project:
 
     def expire_recalls(self) -> int:
         """Drop journalled recalls older than `journal.retention_days`; return how many."""
-        from memtier_plugin.operations import repair
+        from memtier_plugin.operations import checks
 
-        return repair.expire_recalls(self.store, self._clock())
+        return checks.expire_recalls(self.store, self._clock())
 
     @property
     def paused(self) -> bool:

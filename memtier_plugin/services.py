@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.records import Entry, UsageEvent
 from memtier_plugin.core.results import RecallRequest
+from memtier_plugin.core.structs import check_methods
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.project import Project
 from memtier_plugin.providers.embedding.vectors import RemoteEmbedder

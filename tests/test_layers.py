@@ -118,8 +118,8 @@ HOMES = {
     "starlette": "server.http web.*",
     "uvicorn": "mcp.* server.http web.app",
     "ulid": "core.formats core.records storage.index.items",
-    "yaml": "core.settings.* hosts.* bench.judgement bench.languages bench.planted "
-    "bench.silence_prompts",
+    "yaml": "core.settings.* hosts.* papers.settings_edit bench.judgement bench.languages "
+    "bench.planted bench.silence_prompts",
 }
 
 # What brings the packages of agent frameworks, which are not installed here.
@@ -148,6 +148,7 @@ VALUES = frozenset(
             "Page",
             "RowLengths",
             "ShelvedFact",
+            "describe_engine",
             "VectorCoverage",
         ),
         "SessionSpan",

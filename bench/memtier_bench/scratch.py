@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.nats.admin import prepare
-from memtier_plugin.storage.shared.nats.ledger import NatsLedger
+from memtier_plugin.storage.shared.nats.ledger import NatsLedger, prepare
 from memtier_plugin.storage.shared.nats.link import Link, ServerAddress
 from memtier_plugin.storage.shared.nats.messages import Names
 from memtier_plugin.storage.shared.postgres.server import (

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Self
 
+import msgspec
+
 from memtier_plugin.core import formats
+from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.formats import from_iso, to_iso
 from memtier_plugin.core.structs import (
     MOST,
@@ -18,6 +21,7 @@ from memtier_plugin.core.structs import (
     GivenRecord,
     Record,
     Tagged,
+    check_fields,
     convert,
     decode,
     parse_json,
@@ -391,6 +395,23 @@ class Run(Record, frozen=True, kw_only=True):
     observed_at: datetime | None = None
     private: bool = False
     seen: tuple[str, ...] = ()
+
+
+def check_fact(fact: Fact | FactDraft) -> None:
+    """Check a fact that a caller gives: also that it rests on something, and is UTF-8.
+
+    Raises:
+        MessageError: as `check_fields`.
+    """
+    check_fields(fact)
+    try:
+        msgspec.json.encode(fact)
+    except UnicodeEncodeError as error:
+        raise MessageError(f"the fact holds what UTF-8 cannot: {error}") from None
+    if not fact.sources:
+        raise MessageError("sources: a fact rests on one source or more")
+    if not math.isfinite(fact.confidence):
+        raise MessageError(f"confidence: {fact.confidence} is no number")
 
 
 def decode_entry(line: bytes, *, owner: str | None = None) -> Entry:

@@ -243,17 +243,6 @@ class Evidence(Record, frozen=True, kw_only=True):
     time: float = 0.0
     speaker: bool = False
 
-    def to_json(self) -> dict[str, float]:
-        """Return the JSON form."""
-        return {
-            "coverage": round(self.coverage, 4),
-            "own_coverage": round(self.own_coverage, 4),
-            "matched": round(self.matched, 3),
-            "cosine": round(self.cosine, 4),
-            "time": round(self.time, 4),
-            "speaker": float(self.speaker),
-        }
-
 
 class Hit(Record, frozen=True, kw_only=True):
     """One ranked item with every signal that made its score.

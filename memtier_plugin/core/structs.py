@@ -1,13 +1,30 @@
-"""Base classes of records, the decoding and checking of their fields, and bounds of numbers."""
+"""Base classes of records, and checks of their fields and of the arguments of public calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, field, fields, is_dataclass, make_dataclass
 from datetime import UTC, datetime
-from functools import cache
-from types import NoneType
-from typing import Annotated, Any, Final, Self, TypeVar, cast
+from functools import cache, wraps
+from inspect import isclass, isfunction, signature, unwrap
+from itertools import chain
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Union,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import NODEFAULT, Meta
@@ -32,6 +49,7 @@ Milliseconds = Annotated[float, Meta(ge=0, le=86_400_000)]  # a day
 
 T = TypeVar("T")
 
+replace_fields: Final = msgspec.structs.replace  # of what is checked: it checks no types
 MOST: Final = 2**63 - 1  # SQLite holds no larger number
 NO_TEXT: Final = (datetime,)  # only JSON decoding turns a string into a time
 _SCALARS: Final = frozenset({str, int, float, bool, NoneType})  # as JSON has them
@@ -256,3 +274,156 @@ def _dataclass_fields(cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
         init=False, repr=False, eq=False, kw_only=True,
     )  # fmt: skip
     return dict(made.__dataclass_fields__)
+
+
+# -- Check the arguments of public calls by their annotations
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PLAIN: Final = (str, int, float, bool, datetime, type(None))
+_SEVERAL: Final = (Collection, Iterable, Sequence)
+
+
+def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
+    """Check a public method's arguments, by its annotations and their bounds, before it runs.
+
+    Annotations that msgspec cannot check (callables, iterators, paths) are passed over. The method
+    raises MessageError, which names the argument, what it may be and what it is.
+    """
+
+    @wraps(method)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        kinds = _kinds(method)
+        for name, value in chain(zip(kinds, args, strict=False), kwargs.items()):
+            if (kind := kinds.get(name)) is not None:
+                _check(name, value, kind)
+        try:
+            return method(*args, **kwargs)
+        except UnicodeEncodeError as error:
+            raise MessageError(f"a text holds what UTF-8 cannot: {error}") from error
+        except TypeError as error:
+            try:
+                signature(method).bind(*args, **kwargs)
+            except TypeError:
+                raise MessageError(str(error)) from None
+            raise
+
+    return checked
+
+
+@cache
+def _kinds(method: Callable[..., Any]) -> dict[str, Any]:
+    """Return the parameters of a method, each with its type, or None where it is not checked."""
+    annotations = {n: hint for n, hint in method.__annotations__.items() if n != "return"}
+    parameters = SimpleNamespace(__annotations__=annotations)
+    hints = get_type_hints(parameters, unwrap(method).__globals__, include_extras=True)
+    kinds = {name: _checkable(hints.get(name)) for name in signature(method).parameters}
+    options = [hint for hint in hints.values() if get_origin(hint) is Unpack]
+    for [keywords] in map(get_args, options):
+        options_of = get_type_hints(keywords, include_extras=True)
+        kinds |= {name: _checkable(hint) for name, hint in options_of.items()}
+    return kinds
+
+
+def check_methods(cls: type[T]) -> type[T]:
+    """Check the arguments of every public method of a class; see `check_arguments`."""
+    for name, method in [*vars(cls).items()]:
+        if isfunction(method) and not name.startswith("_"):
+            setattr(cls, name, check_arguments(method))
+    return cls
+
+
+def _checkable(kind: Any) -> Any:
+    """Return a type with its bounds as msgspec reads them; None where it cannot be checked.
+
+    What msgspec does not know becomes a predicate. An iterator can be read only once, so its items
+    are left to the method.
+    """
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    rest = [part for part in parts if part is not type(None)]
+    if len(rest) == 1 and _is_predicate(rest[0]):
+        return _Predicate.of(rest[0], optional=len(parts) > 1)
+    fits = all(
+        get_origin(part) is Annotated
+        or is_dataclass(part)
+        or part in _PLAIN
+        or get_origin(part) is Literal
+        for part in parts
+    )
+    if fits:
+        return built(Union[*parts])
+    classes = [get_origin(part) or part for part in rest]
+    return (
+        _Predicate(tuple(classes), (), len(parts) > len(rest))
+        if all(map(isclass, classes))
+        else None
+    )
+
+
+def _is_predicate(kind: Any) -> bool:
+    if get_origin(kind) in (Callable, *_SEVERAL):
+        return True
+    return isclass(kind) and kind not in _PLAIN and not is_dataclass(kind) and kind is not Any
+
+
+class _Predicate(NamedTuple):
+    """A parameter that takes a function, an object of a class, or an iterable of certain items."""
+
+    kind: Any
+    items: tuple[type, ...]
+    optional: bool
+
+    @classmethod
+    def of(cls, hint: Any, *, optional: bool) -> _Predicate:
+        """Return the predicate of an annotation."""
+        items = [part for item in get_args(hint) for part in get_args(item) or (item,)]
+        kinds = [get_origin(item) or item for item in items]
+        return cls(get_origin(hint) or hint, tuple(k for k in kinds if isclass(k)), optional)
+
+    def problem(self, value: object) -> str:
+        """Return what is wrong with a value; "" if nothing is."""
+        if value is None and self.optional:
+            return ""
+        name = type(value).__name__
+        if self.kind is Callable:
+            return "" if callable(value) else f"expected a function, got {name}"
+        if not isinstance(value, self.kind):
+            kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
+            return f"expected {' or '.join(kind.__name__ for kind in kinds)}, got {name}"
+        if self.kind not in _SEVERAL:
+            return ""
+        if isinstance(value, str | bytes | Mapping):
+            return f"expected several {self._item_names()}, got {name}"
+        if not self.items or isinstance(value, Iterator):
+            return ""
+        wrong = [item for item in value if not isinstance(item, self.items)]
+        return f"expected {self._item_names()}, got {type(wrong[0]).__name__}" if wrong else ""
+
+    def _item_names(self) -> str:
+        return " or ".join(item.__name__ for item in self.items)
+
+
+def _check(name: str, value: object, kind: Any) -> None:
+    if isinstance(kind, _Predicate):
+        if problem := kind.problem(value):
+            raise MessageError(f"{name}: {problem}")
+        return
+    if isinstance(value, int) and abs(value) > MOST:
+        raise MessageError(f"{name}: expected an integer of 64 bits at most")
+    if isinstance(value, Mapping):  # msgspec would build a dataclass of it
+        raise MessageError(f"{name}: no mapping fits here, got {type(value).__name__}")
+    try:
+        record = msgspec.convert(value, kind, builtin_types=NO_TEXT)
+        if is_dataclass(record) and not isinstance(value, type(record)):
+            # msgspec would build one of any object, where all fields have defaults.
+            expected, given = type(record).__name__, type(value).__name__
+            raise MessageError(f"{name}: expected {expected}, got {given}")
+        if isinstance(value, datetime):
+            in_utc(value)
+    except msgspec.ValidationError as error:
+        raise MessageError(f"{name}: {reason(error)}") from None
+    except UnicodeEncodeError as error:
+        raise MessageError(f"{name}: it holds what UTF-8 cannot: {error}") from None
+    except OverflowError:
+        raise MessageError(f"{name}: {value} is outside of the years 1 to 9999 UTC") from None

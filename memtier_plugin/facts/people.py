@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft
-from memtier_plugin.core.structs import Record
+from memtier_plugin.core.structs import Record, check_methods
 from memtier_plugin.facts.persons import NAME
 from memtier_plugin.facts.summaries.selection import MIN_PERSON_LINES
 from memtier_plugin.retrieval.visibility import linked_groups

@@ -16,12 +16,12 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Final
 
-from memtier_plugin.core.arguments import check_fact, check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
 from memtier_plugin.core.events import ForgetEvent, UnforgetEvent
 from memtier_plugin.core.formats import ID_LENGTH, MIN_ID_END, aware, new_id
-from memtier_plugin.core.records import Extractor, Fact, FactDraft, Run
+from memtier_plugin.core.records import Extractor, Fact, FactDraft, Run, check_fact
 from memtier_plugin.core.results import Hit, RecallRequest
+from memtier_plugin.core.structs import check_methods
 from memtier_plugin.facts import forgetting, views
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator, Progress
 from memtier_plugin.facts.forgetting import ForgetProposal, Forgotten, decide_forget, propose_forget

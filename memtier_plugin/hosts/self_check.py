@@ -26,7 +26,7 @@ from memtier_plugin.hosts.agent_canary import STEP_SECONDS, converse
 from memtier_plugin.hosts.project import launch_command
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.background import HealthFinding
-from memtier_plugin.storage.engine import describe_engine
+from memtier_plugin.storage.index.sqlite import describe_engine
 
 PROJECT: Final = "self-check"
 LINE: Final = "The lighthouse keeper's boat is called Pelican."

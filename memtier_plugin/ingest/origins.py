@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from memtier_plugin.core.errors import IndexProblem, NotFound
 from memtier_plugin.core.events import ConfideEvent, ForgetEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run, ToolCall
+from memtier_plugin.core.structs import replace_fields as replace
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.speech import only_acknowledges

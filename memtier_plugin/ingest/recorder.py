@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.events import LimitEvent
 from memtier_plugin.core.records import Entry, Message, Run
+from memtier_plugin.core.structs import replace_fields as replace
 from memtier_plugin.ingest.origins import Confidences, HeldLines, with_origins
 from memtier_plugin.ingest.sessions import Delivery, Session, key_after
 from memtier_plugin.storage.actor import Actor

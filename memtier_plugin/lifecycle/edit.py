@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
 from memtier_plugin.core.events import (
     CreditEvent,
@@ -20,7 +19,7 @@ from memtier_plugin.core.events import (
 )
 from memtier_plugin.core.formats import new_id, to_iso
 from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, Message, Run
-from memtier_plugin.core.structs import Record
+from memtier_plugin.core.structs import Record, check_methods
 from memtier_plugin.facts.rollback_plan import time_after
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.writer import FactWriter

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.events import PurgeEvent, RevertEvent, UndoEvent, payload_of
 from memtier_plugin.core.formats import aware, to_iso
 from memtier_plugin.core.records import JournalEvent, Purpose
 from memtier_plugin.core.results import Depth, Recall, RecallRequest
-from memtier_plugin.core.structs import Record
+from memtier_plugin.core.structs import Record, check_methods
 from memtier_plugin.facts.rollback_plan import Rollback
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.views import FactChange, list_changes

@@ -19,10 +19,10 @@ from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.formats import from_iso, to_iso
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import LEDGERS, OPEN_FLAGS, PROJECT_JOURNAL, RESTORING
-from memtier_plugin.storage.index.renewal import index_files, unneeded_files
 from memtier_plugin.storage.index.sqlite import AS_OF_PREFIX, BUILD_LOCK, NEW_INDEX
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.log import ledger_files
+from memtier_plugin.storage.sessions import index_files, unneeded_files
 from memtier_plugin.storage.store import Store
 
 # -- Register files written outside of the home, so that a purge can report copies there

@@ -14,7 +14,6 @@ from memtier_plugin.core.paths import decode_file_name, owned_folder_exists, own
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.providers.embedding.load import configured_embedder
 from memtier_plugin.storage.index.connection import index_problem
-from memtier_plugin.storage.index.renewal import INCOMPLETE, is_incomplete
 from memtier_plugin.storage.index.sqlite import BUILD_LOCK, NEW_INDEX, remove_index
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import (
@@ -26,7 +25,7 @@ from memtier_plugin.storage.index.writer import (
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.log import LedgerFile, ledger_files
 from memtier_plugin.storage.protocol import LOCK_SECONDS, ProjectFolder
-from memtier_plugin.storage.sessions import REFRESH_BYTES, IndexSessions
+from memtier_plugin.storage.sessions import INCOMPLETE, REFRESH_BYTES, IndexSessions, is_incomplete
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

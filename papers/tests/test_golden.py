@@ -104,22 +104,28 @@ def okapi(inputs: Inputs) -> dict[str, Any]:
 
     by_library = {
         "rank_bm25": paper_scorer.okapi_scores(documents, query),
-        "robertson": scores(postings.robertson_idf),
+        "robertson": scores(robertson_idf),
         "lucene_plus1": scores(postings.idf),
     }
     return {
         "avgdl": average,
         "average_idf": package.average_idf,
         "idf_okapi": {term: package.idf[term] for term in query if df[term]},
-        "idf_robertson": {
-            term: postings.robertson_idf(total, df[term]) for term in query if df[term]
-        },
+        "idf_robertson": {term: robertson_idf(total, df[term]) for term in query if df[term]},
         "idf_lucene": {term: postings.idf(total, df[term]) for term in query if df[term]},
         **{f"scores_{name}": values for name, values in by_library.items()},
         "clears_2.0": {
             name: [clears(value) for value in values] for name, values in by_library.items()
         },
     }
+
+
+def robertson_idf(documents: int, df: int) -> float:
+    """Return ln((N - df + 0.5) / (df + 0.5)), negative for terms in over half the documents.
+
+    This is the idf of Robertson and Sparck Jones (1976), as in Okapi BM25 (Robertson et al. 1994).
+    """
+    return math.log(documents - df + 0.5) - math.log(df + 0.5)
 
 
 def clears(score: float) -> bool:
@@ -141,7 +147,7 @@ def pool_dependence(inputs: Inputs) -> dict[str, list[float]]:
 
 def rare_term(inputs: Inputs) -> dict[str, Any]:
     """Score one rare term in an entry of average length."""
-    idf = postings.robertson_idf(inputs["N"], inputs["df"])
+    idf = robertson_idf(inputs["N"], inputs["df"])
     score = idf * postings.saturation(inputs["tf"], inputs["doc_len"], inputs["avgdl"])
     return {"idf": idf, "score": score, "bypass": clears(score)}
 

@@ -11,7 +11,7 @@ import pytest
 from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core import plugins
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.index import event_tables
+from memtier_plugin.storage.index import postings
 from tests.builders import user_message
 from tests.proofs.checks import content
 
@@ -72,5 +72,5 @@ def test_an_index_without_plugins_is_not_written(home: Path) -> None:
     with without_plugins(), opened(home) as memory:
         memory.record([user_message("The pier is wet.")], session_id="s", run_id="r")
         before = memory.store.index.connection().total_changes()
-        event_tables.follow_plugins(memory.store.index.connection(), {})
+        postings.follow_plugins(memory.store.index.connection(), {})
         assert memory.store.index.connection().total_changes() == before

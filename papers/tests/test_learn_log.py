@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from memtier_papers.learn_log import LearnLog
 from memtier_papers.mem_t.settings import Planner
+from memtier_papers.settings_edit import edit_section
 from memtier_plugin import MemTier
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, NotFound, SettingsError
-from memtier_plugin.core.settings.edit import edit_section
 from memtier_plugin.core.settings.load import load_settings, project_values
 from memtier_plugin.core.settings.yaml_file import YamlFile
 from tests.processes import run_memtier

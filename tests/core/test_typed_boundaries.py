@@ -23,7 +23,7 @@ from memtier_plugin import (
     Source,
     ToolCall,
 )
-from memtier_plugin.core import plugins
+from memtier_plugin.core import hook_answers
 from memtier_plugin.core.errors import Closed, MessageError, SettingsError, UnsafePath
 from memtier_plugin.core.paths import make_ledger_folder
 from memtier_plugin.server.methods import Methods
@@ -302,7 +302,7 @@ def test_the_draft_of_a_plugin() -> None:
     """A fact that a plugin fills with values of another type never reaches the ledger."""
     source = Source(agent="main", session="s", entry="e")
     draft = FactDraft(subject="pump", relation="runs_at", value="40", text="t", sources=(source,))
-    check = plugins._CHECKS["memtier_extract"]
+    check = hook_answers.CHECKS["memtier_extract"]
     assert check([draft], {}) == [draft]
     with pytest.raises(MessageError, match=r"^value: "):
         check([draft, replace(draft, value=cast("str", 40))], {})

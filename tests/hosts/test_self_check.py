@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.hosts import self_check
-from memtier_plugin.storage.engine import describe_engine
+from memtier_plugin.storage.index.sqlite import describe_engine
 from tests.processes import run_memtier
 
 

@@ -549,6 +549,7 @@ def test_the_scheduler_embeds(filled: Path, tmp_path: Path) -> None:
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("daemons")
 def test_a_session_starts_the_daemon(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import pytest
 
-from memtier_plugin.storage.shared.nats import admin as nats_admin
+from memtier_plugin.storage.shared.nats import ledger as nats_ledger
 from memtier_plugin.storage.shared.postgres import server as admin
 from memtier_plugin.storage.shared.protocol import MachineGrant, SharedLedger
 from memtier_plugin.storage.shared.sharing import open_ledger
@@ -88,7 +88,7 @@ class OnNats:
             if not server.has_user(PROJECT, machine):  # a test before took it away
                 server.add_user(PROJECT, machine)
         server.forget(PROJECT)
-        nats_admin.prepare(server.url(), PROJECT)
+        nats_ledger.prepare(server.url(), PROJECT)
 
     def url(self, machine: str) -> str:
         """Return the address for a machine."""
@@ -102,4 +102,4 @@ class OnNats:
     def revoke(self, machine: str) -> None:
         """Take a machine's rights away."""
         self.server.remove_user(PROJECT, machine)
-        nats_admin.forget(self.server.url(), PROJECT, machine)
+        nats_ledger.forget(self.server.url(), PROJECT, machine)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.storage.shared.nats.admin import snippet
+from memtier_plugin.storage.shared.nats.ledger import snippet
 from memtier_plugin.storage.shared.nats.link import Link, ServerAddress
 from memtier_plugin.storage.shared.nats.messages import Names
 

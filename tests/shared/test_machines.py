@@ -14,7 +14,7 @@ import pytest
 
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared.nats.admin import snippet
+from memtier_plugin.storage.shared.nats.ledger import snippet
 from tests.builders import write_config
 from tests.processes import run_memtier, running, start_daemon, start_python, wait_until
 from tests.shared.engines import Engine, on_each_engine, open_for

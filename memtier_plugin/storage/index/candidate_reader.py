@@ -235,19 +235,6 @@ class CandidateReader(NeighbourReader):
                 scores[row] = get(row, 0.0) + value
         return scores, read
 
-    def first_rows(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
-        """Return the first row, in the order of writing, that has each of these index words."""
-        rows = self._db.execute(
-            """SELECT term, min(item) FROM (
-                 SELECT words.value AS term,
-                   (SELECT item FROM postings WHERE scope = scopes.value AND term = words.value
-                    ORDER BY item LIMIT 1) AS item
-                 FROM json_each(?) AS words, json_each(?) AS scopes)
-               WHERE item IS NOT NULL GROUP BY term""",
-            (json.dumps(to_utf8_all(words)), json.dumps(list(scopes))),
-        )
-        return {str(term): int(row) for term, row in rows}
-
     def word_frequencies(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
         """Return how many items of these scopes have each of these index words."""
         by_scope = self._frequencies("terms", scopes, words)

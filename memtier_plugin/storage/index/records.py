@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ from memtier_plugin.core.records import (
     decode_event,
     decode_fact,
 )
-from memtier_plugin.core.structs import parse_json
+from memtier_plugin.core.structs import parse_json, replace_fields
 from memtier_plugin.storage.state import State, is_offer, settle_offers
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class RecordReader:
                 decode = _kept_entry if len(data) <= _KEPT_BYTES else decode_entry
                 item = decode(data, owner=owner)
                 if (item.promoted, item.cognitive_weight) != (current.promoted, current.weight):
-                    item = replace(item, promoted=current.promoted, cognitive_weight=current.weight)
+                    item = replace_fields(
+                        item, promoted=current.promoted, cognitive_weight=current.weight
+                    )
             else:
                 item = decode_fact(data, tier=tier)
             stored[int(row)] = Stored(item, int(row), str(path), int(line), current)

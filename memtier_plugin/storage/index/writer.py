@@ -31,9 +31,13 @@ from memtier_plugin.storage.index.connection import (
     connect,
     index_problem,
 )
-from memtier_plugin.storage.index.event_tables import follow_plugins
 from memtier_plugin.storage.index.items import Batch, IndexItems, Prepared, Record
-from memtier_plugin.storage.index.postings import IndexedText, Postings, merge_ngrams
+from memtier_plugin.storage.index.postings import (
+    IndexedText,
+    Postings,
+    follow_plugins,
+    merge_ngrams,
+)
 from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
@@ -137,6 +141,7 @@ class IndexWriter(IndexItems):
         """Read what is new in these files; return the number of lines, and whether that was all.
 
         Args:
+            files: that are behind, by `files_behind`.
             budget: stop after about this many bytes and leave the rest for the next call; a larger
                 file that must be read again from the start needs a call without a budget.
             progress: called with the number of bytes of each step.
@@ -149,7 +154,7 @@ class IndexWriter(IndexItems):
         count, complete = 0, True
         problem: LedgerError | None = None
         for file in files:
-            behind = is_behind(self._db, file)
+            behind = True
             while behind and (budget is None or budget > 0):
                 try:
                     lines, size = self._step(file, ours, budget)
@@ -177,7 +182,8 @@ class IndexWriter(IndexItems):
             for name, kind in self._db.execute("SELECT path, ledger FROM files").fetchall()
             if name not in present
         ]
-        lines = self.catch_up([*deleted, *files], progress=progress)[0]
+        behind = files_behind(self._db, [*deleted, *files])
+        lines = self.catch_up(behind, progress=progress)[0]
         self.merge_ngrams()
         return lines
 

@@ -30,7 +30,7 @@ from memtier_plugin.core.paths import (
 )
 from memtier_plugin.storage.home_files import remove_abandoned_restores
 from memtier_plugin.storage.index.connection import connect, index_problem
-from memtier_plugin.storage.index.event_tables import follow_plugins
+from memtier_plugin.storage.index.postings import follow_plugins
 from memtier_plugin.storage.index.sqlite import remove_index
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import IndexWriter, build_index, read_metadata

@@ -68,9 +68,9 @@ def prepare(url: str, project: str) -> dict[str, Any]:
         LedgerError: it is unreachable, or this user may not.
     """
     if is_nats(url):
-        from memtier_plugin.storage.shared.nats import admin as nats_admin
+        from memtier_plugin.storage.shared.nats import ledger as nats_ledger
 
-        return {"project": project, "new_stream": nats_admin.prepare(url, project)}
+        return {"project": project, "new_stream": nats_ledger.prepare(url, project)}
     from memtier_plugin.storage.shared.postgres import server
 
     return {"migrations": server.migrate(url)}
@@ -85,9 +85,9 @@ def grant(url: str, given: MachineGrant, password: str | None = None) -> dict[st
         LedgerError: the server is unreachable, or this user may not.
     """
     if is_nats(url):
-        from memtier_plugin.storage.shared.nats import admin as nats_admin
+        from memtier_plugin.storage.shared.nats import ledger as nats_ledger
 
-        text = nats_admin.snippet(
+        text = nats_ledger.snippet(
             given.project, given.machine, given.agent, read_only=given.read_only
         )
         return {**given._asdict(), "add_to_users": text}
@@ -104,9 +104,9 @@ def revoke(url: str, machine: str, project: str, agent: str | None = None) -> di
     """
     done: dict[str, Any] = {"machine": machine, "project": project}
     if is_nats(url):
-        from memtier_plugin.storage.shared.nats import admin as nats_admin
+        from memtier_plugin.storage.shared.nats import ledger as nats_ledger
 
-        forgotten = nats_admin.forget(url, project, machine)
+        forgotten = nats_ledger.forget(url, project, machine)
         return {**done, "forgotten": forgotten, "remove_from_users": machine}
     from memtier_plugin.storage.shared.postgres import server
 

@@ -14,9 +14,9 @@ from typing import Final, Literal
 
 from memtier_papers.memtier.settings import CauseSettings
 from memtier_papers.memtier.trials import report_uplift
-from memtier_plugin.core.arguments import check_methods
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.records import Fact
+from memtier_plugin.core.structs import check_methods
 from memtier_plugin.facts.filters import is_essential
 from memtier_plugin.facts.forgetting import propose_forget
 from memtier_plugin.retrieval.standing import is_standing

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from memtier_papers.true_memory import fused_search
 from memtier_papers.true_memory.settings import Rrf
@@ -15,6 +16,7 @@ from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.candidates import best_rows
 from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from memtier_plugin.retrieval.signals import Pool
+from memtier_plugin.storage.index.records import to_utf8_all
 from memtier_plugin.storage.readers import Reader
 
 _SURPRISING: Final = 50  # the best of the first ranking, whose surprise is looked at
@@ -69,11 +71,26 @@ def score_surprise(pool: Pool, reader: Reader, scopes: Sequence[int]) -> list[fl
         for text in texts.values()
         for mark in fingerprints(text)
     }
-    first = reader.first_rows(scopes, {*chain.from_iterable(parts.values())})
+    words_of_all = {*chain.from_iterable(parts.values())}
+    first = reader.plugin_tables(partial(_first_rows, scopes, words_of_all))
     since = {mark: {first.get(word) for word in words} for mark, words in parts.items()}
     return pool.values(
         {row: line_surprise(text, partial(_begins, since, row)) for row, text in texts.items()}
     )
+
+
+def _first_rows(scopes: Sequence[int], words: Collection[str], index: Any) -> dict[str, int]:
+    """Return the first row, in the order of writing, that has each of these index words."""
+    rows = index.execute(
+        """SELECT term, min(item) FROM (
+             SELECT words.value AS term,
+               (SELECT item FROM postings WHERE scope = scopes.value AND term = words.value
+                ORDER BY item LIMIT 1) AS item
+             FROM json_each(?) AS words, json_each(?) AS scopes)
+           WHERE item IS NOT NULL GROUP BY term""",
+        (json.dumps(to_utf8_all(words)), json.dumps(list(scopes))),
+    )
+    return {str(term): int(row) for term, row in rows}
 
 
 def _begins(since: Mapping[str, Collection[int | None]], row: int, mark: str) -> bool:

@@ -1,4 +1,4 @@
-"""The shared ledger in NATS JetStream, server 2.9 or newer.
+"""The shared ledger in NATS JetStream, server 2.9 or newer, and its setup.
 
 What is appended together is one message, so that all of it is stored or none.  It is stored only
 if the subject's last message is the one that the writer knows, and says at which offset its lines
@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import LedgerError
@@ -26,6 +26,7 @@ from memtier_plugin.storage.shared.nats.link import (
 )
 from memtier_plugin.storage.shared.nats.log import EXPECTED_SUBJECT, Logs
 from memtier_plugin.storage.shared.nats.messages import (
+    KINDS,
     LineBatch,
     Names,
     Patch,
@@ -35,6 +36,7 @@ from memtier_plugin.storage.shared.nats.messages import (
     encode,
     pack_lines,
     pack_purge,
+    permissions,
     stream_of,
 )
 from memtier_plugin.storage.shared.protocol import (
@@ -399,3 +401,76 @@ if TYPE_CHECKING:
     def _check(ledger: NatsLedger) -> SharedLedger:
         """Let the type checker verify that this implements the protocol."""
         return ledger
+
+
+# -- Set up a project in NATS, as a user who may: its users are in the server's own configuration
+
+_VERSION: Final = "MemTier's shared ledger, 1"
+
+
+def prepare(url: str, project: str) -> bool:
+    """Make the stream of a project, or bring its settings up to date; return whether it is new.
+
+    The address may say on how many servers of a cluster it is kept: ``?replicas=3``.
+
+    Raises:
+        LedgerError: the server is unreachable, or this user may not.
+    """
+    link, names = _open(url, project)
+    kinds = [names.subject(kind, ">") for kind in KINDS]
+    config = {
+        "name": names.stream,
+        "description": _VERSION,
+        "subjects": kinds,
+        "storage": "file",
+        "retention": "limits",
+        "discard": "new",
+        "num_replicas": int(link.address.options.get("replicas", "1")),
+        "duplicate_window": 0,
+        "allow_rollup_hdrs": True,
+        "max_consumers": -1,
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "max_msg_size": -1,
+    }
+    try:
+        try:
+            there = link.ask("STREAM.INFO")["config"].get("description")
+        except LedgerError:
+            link.ask("STREAM.CREATE", **config)
+            return True
+        if there != _VERSION:
+            raise LedgerError(f"{names.stream} was made by another version: {there!r}")
+        link.ask("STREAM.UPDATE", **config)
+        return False
+    finally:
+        link.close()
+
+
+def snippet(
+    project: str, machine: str, agent: str | None = None, *, read_only: bool = False
+) -> str:
+    """Return what to add to the users in the server's configuration."""
+    return permissions(Names(project, agent), machine, read_only=read_only)
+
+
+def forget(url: str, project: str, machine: str) -> int:
+    """Wait for a machine no longer; return for how many streams it was waited.
+
+    Raises:
+        LedgerError: the server is unreachable, or this user may not.
+    """
+    link, names = _open(url, project)
+    try:
+        pattern = names.subject("at", encode(machine), ">")
+        done: dict[str, Any] = link.ask("STREAM.PURGE", filter=pattern)
+        return int(done["purged"])
+    finally:
+        link.close()
+
+
+def _open(url: str, project: str) -> tuple[Link, Names]:
+    check_driver()
+    names = Names(project)
+    return Link(ServerAddress.of(url), names.stream), names
