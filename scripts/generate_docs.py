@@ -25,7 +25,7 @@ import click
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.cli.scope import example_of
-from memtier_plugin.core.settings.keys import Key, KeyPath, all_keys
+from memtier_plugin.core.settings.yaml_file import Key, KeyPath, all_keys
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DEFAULTS: Final = (

@@ -22,7 +22,7 @@ import click
 
 import memtier_plugin
 from memtier_plugin.cli.main import main
-from memtier_plugin.core.settings.keys import all_keys
+from memtier_plugin.core.settings.yaml_file import all_keys
 from memtier_plugin.server.methods import METHODS, Methods
 
 Surface = dict[str, dict[str, dict[str, Any]]]

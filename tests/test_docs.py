@@ -25,9 +25,9 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.core import hookspecs
 from memtier_plugin.core.events import PAYLOADS
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.core.settings.keys import all_keys
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.yaml_file import all_keys
 from memtier_plugin.server.methods import METHODS
 from memtier_plugin.trust.escaping import FENCE
 from tests.console_examples import (

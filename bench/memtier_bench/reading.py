@@ -16,8 +16,8 @@ from memtier_bench.answers import ReaderAnswer, judge_answer
 from memtier_bench.datasets import DatasetQuestion
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.settings.keys import all_keys
 from memtier_plugin.core.settings.schema import Endpoint
+from memtier_plugin.core.settings.yaml_file import all_keys
 from memtier_plugin.providers.endpoint import ChatReply, EndpointClient
 from memtier_plugin.retrieval.block import BlockPlan
 

@@ -42,8 +42,8 @@ from memtier_bench.silence_prompts import (
     load_generic_prompts,
 )
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.core.settings.keys import all_keys
 from memtier_plugin.core.settings.load import flatten_settings
+from memtier_plugin.core.settings.yaml_file import all_keys
 from memtier_plugin.memory import MemTier
 
 KINDS: Final = ("own", "foreign", "generic")

@@ -30,7 +30,7 @@ from memtier_bench.silence import (
 from memtier_bench.silence_prompts import load_generic_prompts
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError, Unsupported
-from memtier_plugin.core.settings.keys import all_keys
+from memtier_plugin.core.settings.yaml_file import all_keys
 
 GARDEN = [
     ("Ada", "I planted runner beans behind the shed."),

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MemTierError, SettingsError, UnsafePath
 from memtier_plugin.core.paths import resolve_home
-from memtier_plugin.core.settings.keys import Key, all_keys, plugin_sections
 from memtier_plugin.core.settings.load import (
     bind_workspace,
     flatten_settings,
@@ -33,6 +32,7 @@ from memtier_plugin.core.settings.schema import (
     Language,
     Settings,
 )
+from memtier_plugin.core.settings.yaml_file import Key, all_keys, plugin_sections
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTED = (ROOT / "config/memtier.yaml", ROOT / "papers/memtier_papers/settings.yaml")

@@ -19,14 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
-from memtier_plugin.core.settings.keys import (
-    USER_NAMED_SECTIONS,
-    KeyPath,
-    all_keys,
-    key_pattern,
-    missing_package,
-    plugin_sections,
-)
 from memtier_plugin.core.settings.schema import (
     NO_KEYS,
     AgentRights,
@@ -35,7 +27,16 @@ from memtier_plugin.core.settings.schema import (
     Settings,
     Within,
 )
-from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text
+from memtier_plugin.core.settings.yaml_file import (
+    USER_NAMED_SECTIONS,
+    KeyPath,
+    YamlFile,
+    all_keys,
+    key_pattern,
+    missing_package,
+    plugin_sections,
+    read_config_text,
+)
 
 if TYPE_CHECKING:
     from yaml import Node
