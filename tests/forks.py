@@ -23,6 +23,7 @@ import time
 import types
 from contextlib import suppress
 from inspect import signature
+from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core import fault_injection
@@ -69,6 +70,7 @@ class Forked(subprocess.Popen[Any]):
             cls._owner = os.getpid()
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forks", str(theirs.fileno())],
+                cwd=Path(__file__).parents[1],  # a test may have gone elsewhere
                 pass_fds=[theirs.fileno()],
             )
             theirs.close()
