@@ -29,6 +29,7 @@ from memtier_plugin.retrieval.replacement import (
     CONSIDERED,
     Replacement,
     find_replacements,
+    mark_replaced,
     newest_first,
     put_current_first,
     with_evidence_of,
@@ -242,7 +243,9 @@ class Judge:
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
         if not (query.ranker.merges or asking):
             return Judged(lines)
-        current = put_current_first(lines, replaced)
+        staying = _said_then(lines, replaced)
+        moving = {older: now for older, now in replaced.items() if older not in staying}
+        current = put_current_first(mark_replaced(lines, staying), moving)
         level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
         terms, words = candidates.result.terms, self._store.tokenizer.words
         no_answers, rivals = dict[str, str](), candidates.hits
@@ -377,6 +380,18 @@ class Judge:
             return Rarity(reader.word_frequencies(scopes, words), items)
 
         return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
+
+
+def _said_then(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) -> dict[str, Replacement]:
+    """Return the replacements of what was said in the time that a question names.
+
+    That stays where it is found, with its mark.  A time that belongs to the matter ("on the 3rd")
+    is not when anything was said.
+    """
+    if not replaced:
+        return {}
+    then = {hit.id for hit in hits if hit.evidence is not None and hit.evidence.time == 1}
+    return {o: now for o, now in replaced.items() if o in then and now.by.id not in then}
 
 
 def is_about_asker(

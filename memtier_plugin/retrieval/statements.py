@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
+from itertools import takewhile
 from typing import Final, Literal, NamedTuple
 
 from memtier_plugin.text.languages import detect_language
@@ -16,11 +17,13 @@ from memtier_plugin.text.lexicon import (
     LANGUAGES,
     Words,
     common_words,
+    irregular_verbs,
     lexicon,
     lexicons,
     words_of,
 )
-from memtier_plugin.text.phrases import phrase_end
+from memtier_plugin.text.phrases import Words as Phrases
+from memtier_plugin.text.phrases import opens_imperative, phrase_end
 from memtier_plugin.text.tokenizer import Tokenizer
 
 SHORT_CHARS: Final = 140  # characters up to which a message is one statement
@@ -36,6 +39,9 @@ _WORD: Final = re.compile(
 _IDENTIFIER: Final = re.compile(r"(?!v\d)[^\W\d_]")  # "m6", "eu-west-1"; "v2.1" is a version
 _OPENS: Final = frozenset(".!?。！？:")  # after it a capital is no sign of a name
 _STEMS: Final = Tokenizer()
+_QUOTED: Final = re.compile(
+    r"[\"“„«][^\"”“»„«\s]*+\s[^\"”“»„«]*+[\"”“»]"
+)  # more than a word or a name
 _OPENING: Final = 3  # words that tell whether a statement only supposes
 _QUESTION_MARKS: Final = ("?", "？", "吗", "か。", "吗。")
 CueClass = Literal["change", "present", "ending", "unsettled"]
@@ -114,8 +120,14 @@ class Statement:
 
     @cached_property
     def is_open(self) -> bool:
-        """Whether it opens with what is not settled."""
-        return "unsettled" in find_cues(" ".join(_TOKEN.findall(self.text)[:_OPENING]))
+        """Whether it opens with what is not settled, quotes somebody, or gives an order.
+
+        What somebody is told to do is not done by that.
+        """
+        opening = " ".join(_TOKEN.findall(self.text)[:_OPENING])
+        if "unsettled" in find_cues(opening) or _QUOTED.search(self.text):
+            return True
+        return _is_order(Phrases.of(self.text, self.language or "english"))
 
     @cached_property
     def stems(self) -> frozenset[str]:
@@ -168,6 +180,20 @@ def _sentences(text: str) -> Iterator[str]:
         start = end.end()
     if part := text[start:].strip():
         yield part
+
+
+def _is_order(words: Phrases) -> bool:
+    """Return whether words open with what somebody is told to do, not with a subject like a verb.
+
+    A verb right behind a noun or two has them as its subject: "Test results are in S3".
+    """
+    if not opens_imperative(words):
+        return False
+    function, verbs = _function_words(words.language), lexicon(words.language).copulas
+    if words.language == "english":
+        verbs |= irregular_verbs().past
+    subject = list(takewhile(lambda word: word in verbs or word not in function, words.words[1:3]))
+    return verbs.isdisjoint(subject)
 
 
 def _read_words(text: str, language: str) -> Iterator[StatementWord]:

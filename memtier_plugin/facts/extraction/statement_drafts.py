@@ -122,11 +122,20 @@ _ENDING_VERBS: Final = re.compile(
     r"(?i)(?:ends?|finish(?:es|ed|ing)?|closes?|expires?|endet|enden|schließt|termina|acaba|vence|"
     r"caduca|finit|ferme|expire|截止|到期|结束)\Z"
 )
+_CHANGES: Final = re.compile(
+    r"(?:We|I)(?:['’]ve| have)? (?:just )?(?P<verb>moved|changed|renamed|switched|pushed|"
+    r"postponed|raised|lowered|increased|reduced|shifted|rescheduled|set|bumped|extended|put) "
+    r"(?P<whose>the|our|my) (?P<thing>\w[^,;]{1,60}?) (?:from [^,;]{1,40} )?(?:up |down |back )?to "
+    r"(?P<value>[^,;]+)\Z"
+)
+_IN_TIME: Final = frozenset(["moved", "pushed", "postponed", "shifted", "rescheduled"])
+_HOUR: Final = re.compile(r"(?:[01]?\d|2[0-4])(?: o['’]clock)?\Z")
 _TIMED: Final = re.compile(
     r"\s+(?:now )?(?:at|um|à|a las) (?P<value>\d{1,2}(?::\d\d| ?[ap]m\b|\Z).*)"
 )
 _EMPHASIS: Final = re.compile(r"\*{1,3}(?=\S)([^*\n]+?)(?<=\S)\*{1,3}")
 _USER: Final = "The user"
+_CLOCK: Final = re.compile(r"\d{1,2}(?::\d\d| ?[ap]m)\b")
 _PLACE: Final = r"(?P<value>(?:the )?[A-Z][\w'’.-]+(?:(?:,? | of | de )[A-Z][\w'’.-]+){0,4})"
 _ADVERB: Final = r"(?: (?:now|currently|still|also|just|recently|really|always|actually))*"
 _AM: Final = rf"[Ii](?:['’]m| am){_ADVERB}"
@@ -322,6 +331,10 @@ def _slots(words: Words, verb: tuple[int, int] | None, subject: str, who: str) -
             return Slots(
                 f"{who}'s {possession}" if possession else subject, relation, match["value"]
             )
+    if moved := _CHANGES.match(sentence):
+        changed = _changed(moved)
+        mine = moved["whose"] == "my"
+        return changed._replace(subject=f"{who}'s {changed.subject}") if mine else changed
     if words.has("preference_cues") and speaks_of_self(words) and not _of_kin(words):
         return Slots(subject, "prefers", sentence)
     about = _subject(words, verb, subject, who)
@@ -329,6 +342,18 @@ def _slots(words: Words, verb: tuple[int, int] | None, subject: str, who: str) -
         return Slots(about, "did" if verb and is_past(words, verb) else "states", sentence)
     relation, value = _relation(words, verb)
     return Slots(about, relation, value or sentence)
+
+
+def _changed(moved: re.Match[str]) -> Slots:
+    """Return the thing that somebody says they changed, and its new value."""
+    thing, value = moved["thing"], moved["value"]
+    if moved["verb"].startswith("renam"):
+        return Slots(thing, "name", value)
+    if port := _PORT.search(value):
+        return Slots(thing, "runs_on_port", next(filter(None, port.groups())))
+    if has_date(value) or _CLOCK.match(value) or (moved["verb"] in _IN_TIME and _HOUR.match(value)):
+        return Slots(thing, "scheduled_for", value)
+    return Slots(thing, "amount" if value[:1].isdigit() else "states", value)
 
 
 def _subject(words: Words, verb: tuple[int, int] | None, subject: str, who: str) -> str:
