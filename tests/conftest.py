@@ -106,11 +106,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _copied_schema() -> Iterator[None]:
     """Copy the schema into each new index from one that was migrated: a tenth of the time."""
     migrate, migrations, lock = connection.migrate, connection.MIGRATIONS, threading.Lock()
+    process = os.getpid()  # SQLite's objects are not used across a fork
     empty = apsw.Connection(":memory:")
     migrate(empty)
 
     def copy(index: apsw.Connection) -> None:
-        if not index.pragma("user_version") and connection.MIGRATIONS is migrations:
+        ours = os.getpid() == process and connection.MIGRATIONS is migrations
+        if ours and not index.pragma("user_version"):
             with lock:
                 if not index.pragma("user_version") and not index.readonly("main"):
                     with index.backup("main", empty, "main") as copying:

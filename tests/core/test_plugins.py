@@ -95,7 +95,7 @@ def test_hooks_are_documented_and_typed() -> None:
     """Every hook has a docstring, and a type for each argument and for what it returns."""
     relay = plugins.manager().hook
     names = [name for name in vars(relay) if not name.startswith("_")]
-    assert len(names) == 32
+    assert len(names) == 33
     for name in names:
         spec = getattr(hookspecs, name)
         signature = inspect.signature(spec)
@@ -120,8 +120,8 @@ def test_no_plugin_no_search(home: Path) -> None:
     """Without a plugin installed, importlib.metadata (slow to import) is not imported."""
     script = """
         import json, sys
-        from memtier_plugin.core import plugins
-        plugins._with_third_parties("a group that nothing installed names")
+        from memtier_plugin.core.entry_points import find_entry_points
+        find_entry_points("a group that nothing installed names")
         print(json.dumps("importlib.metadata" in sys.modules))
     """
     assert run(script, home) is False

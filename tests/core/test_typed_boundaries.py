@@ -322,7 +322,7 @@ def test_a_host_s_payload_of_another_form(
 ) -> None:
     """What no host sends is refused as parameters are, whoever sends it."""
     methods = Methods(home, lambda context: None)
-    with pytest.raises(BadParams, match=f"of {host} looks like that"):
+    with pytest.raises(BadParams, match=f"payload from {host}: "):
         methods.hook("before_prompt_build", context, event, host=host)
 
 

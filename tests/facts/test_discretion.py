@@ -247,6 +247,6 @@ def test_a_chat_command_makes_its_session_private(orchestrated: Path) -> None:
     context = RunContext(agent_id="main", session_id="s", project="default", home=str(orchestrated))
     with MemTier.open(orchestrated) as memory:
         memory.end_run(turns("I live in Porto.", "I see."), session_id="s")
-        assert "stays private: 2 lines" in answer_command("private", context)
+        assert "is now private: 2 lines" in answer_command("private", context)
         memory.consolidate()
     assert "Porto" not in _others(orchestrated)

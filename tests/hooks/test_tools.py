@@ -233,7 +233,7 @@ def test_a_person_reviews_in_the_chat(home: Path) -> None:
     assert command("review") == "Nothing awaits your review here."
     with MemTier.open(home, "p") as memory:
         assert {fact.text for fact in memory.facts()} == {texts[0], "The pump hums by day."}
-    assert "nothing that waits" in command(f"review accept {door}")
+    assert "no pending item" in command(f"review accept {door}")
 
 
 @pytest.mark.parametrize("text", ["review accept", "review sing X", "review edit ABCDEFGH", "sing"])
@@ -242,7 +242,7 @@ def test_a_mistyped_command_is_told(home: Path, text: str) -> None:
     say(home, "Hello.")
     identity = keep("The attic lamp is green.")
     answer = command(text.replace("ABCDEFGH", identity[-SHORT_ID_CHARS:]))
-    assert "Usage" in answer or "there are status, review" in answer
+    assert "Usage" in answer or "use status, review" in answer
     assert command("review").startswith("1 awaits")
 
 
@@ -252,7 +252,7 @@ def test_a_chat_shows_what_is_its_own(home: Path) -> None:
     identity = keep("The attic lamp is green.", sender="chat:ana")
     for sender, agent in ((None, AGENT), ("chat:ben", AGENT), ("chat:ana", "hermes.default")):
         assert command("review", sender, agent) == "Nothing awaits your review here."
-        assert "nothing that waits" in command(f"review accept {identity}", sender, agent)
+        assert "no pending item" in command(f"review accept {identity}", sender, agent)
     assert command("review", "chat:ana").startswith("1 awaits")
 
 

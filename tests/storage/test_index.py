@@ -23,6 +23,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import project_index, sessions, store
 from memtier_plugin.storage.index import writer
 from memtier_plugin.storage.index.connection import MIGRATIONS, Index, connect
+from memtier_plugin.storage.index.postings import follow_plugins
 from memtier_plugin.storage.index.sqlite import APPLICATION_ID
 from memtier_plugin.storage.index.writer import IndexWriter, build_index
 from memtier_plugin.storage.ledger import jsonl
@@ -552,6 +553,7 @@ def test_index_equals_a_rebuild(
     """
     folder = tmp_path_factory.mktemp("project")
     with closing(connect(folder / "index.sqlite3")) as connection:
+        follow_plugins(connection, {})
         writer = IndexWriter(connection, folder, Tokenizer())
         for step in history:
             if step is None:

@@ -174,7 +174,7 @@ def test_a_file_that_is_not_ours(world: MemTier, tmp_path: Path, form: str) -> N
     path = tmp_path / "mine.txt"
     path.write_text("Lisbon is my own note.")
     args = ["export", "--project", "p", "--format", form, "-o", str(path)]
-    assert "exists; another file, or remove it" in CliRunner().invoke(main, args).stderr
+    assert "exists; name another file, or remove it" in CliRunner().invoke(main, args).stderr
     device = tmp_path / "device"
     device.symlink_to(os.devnull)
     refused = CliRunner().invoke(main, [*args[:-1], str(device)])
