@@ -342,7 +342,9 @@ def count_journeys(checkout: Path, home: Path) -> dict[str, Any]:
     def recall() -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             scope = ["--home", str(home), "--project", "p", "--agent", "main"]
-            command([*scope, "recall", QUESTION], standalone_mode=False)
+            sys.argv = ["memtier", *scope, "recall", QUESTION]
+            with contextlib.suppress(SystemExit):
+                command()
 
     def consolidate(project: str) -> None:
         with MemTier.open(home, project, "main") as memory:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -15,13 +17,13 @@ from hypothesis import strategies as st
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import MessageError, NotFound
 from memtier_plugin.core.formats import new_id
-from memtier_plugin.core.records import FactDraft, Source
+from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.lifecycle.purge import files as rewrite
-from memtier_plugin.lifecycle.purge.plan import PurgePlan
+from memtier_plugin.lifecycle.purge.plan import PurgePlan, iter_texts
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
-from tests.builders import costly_examples, make_fact, write_config
+from tests.builders import costly_examples, make_fact, user_message, write_config
 
 SECRET = "-".join(("heron", "4471", "Quail"))  # made here, so that no filter takes it for one
 
@@ -114,6 +116,36 @@ def test_the_rest_of_a_line_stays(home: Path) -> None:
     assert {path: path.stat().st_size for path in before} == before  # cursors count bytes
     assert memory.status()["degraded"] == []
     assert two.store.files_behind() == []
+
+
+def test_a_day_that_is_purged_stays_in_what_code_wrote(
+    home: Path, day: Callable[..., datetime]
+) -> None:
+    """A purged text that is also part of a time leaves every line readable, and no word of it."""
+    with MemTier.open(home, "p") as memory:
+        memory.record(
+            [user_message("Since 2026-01-05 the cellar is locked.")],
+            session_id="s",
+            observed_at=day(0),
+        )
+        memory.consolidate()
+        memory.remember("The vault opens on 2026-01-05.")
+        memory.recall("Since when is the cellar locked?", at=day(0))
+        memory.purge("2026-01-05")
+        assert [finding for finding in memory.doctor() if ".jsonl" in finding.where] == []
+        texts = [*memory.entries(), *memory.facts(include_superseded=True)]
+        assert texts and not any("2026-01-05" in str(getattr(t, "text", "")) for t in texts)
+
+
+def test_no_time_is_taken_for_text() -> None:
+    """Every field of a record that holds a time is one that a purge leaves alone."""
+    times = {
+        field.encode_name
+        for record in (Entry, Fact, Source, JournalEvent)
+        for field in msgspec.structs.fields(record)
+        if "datetime" in str(field.type)
+    }
+    assert times and not [name for name in times if [*iter_texts({name: "x"}, names=True)]]
 
 
 def test_a_fact_on_other_grounds_stays(home: Path) -> None:

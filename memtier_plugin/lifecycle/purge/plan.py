@@ -28,8 +28,9 @@ SpanFinder = Callable[[str], Spans]
 _STRUCTURE: Final = frozenset(
     {
         *("schema", "id", "timestamp", "kind", "agent_id", "key", "role", "origin", "status"),
-        *("tier", "observed_at", "purged", "item", "items", "facts", "by", "entry", "agent"),
-        *("settles", "cursors", "signals", "weights", "prompt_hash", "extractor", formats.FIELD),
+        *("tier", "observed_at", "valid_from", "valid_to", "at", "purged", "item", "items"),
+        *("facts", "by", "entry", "agent", "settles", "cursors", "signals", "weights"),
+        *("prompt_hash", "extractor", formats.FIELD),
     }
 )
 _NAMES: Final = frozenset({"run_id", "session_id", "session", "run", "sender", "person", "people"})
