@@ -15,7 +15,7 @@ def test_without_consent_in_the_host(ground: Ground, host: Host) -> None:
     scene = Scene(ground, host)
     settings_path(ground.home, PROJECT).write_text("consolidation: {model: host}\n")
     job = scene.turn()
-    assert "no host that runs offers its model" in str(job.waits)
+    assert "no running host offers its model" in str(job.waits)
     assert (scene.extractions, scene.facts()) == ([], [])
     status = ground.status(host.agent)
     assert (status["spending"]["calls"], status["degraded"]) == (0, [])

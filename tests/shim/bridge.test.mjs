@@ -316,7 +316,7 @@ test("the host's own model is asked where it is offered, and nowhere else", asyn
   const host = make();
   const job = make();
   await host.call("ping", {}, PATIENCE);
-  await assert.rejects(job.call("complete", request, PATIENCE), /no host that runs offers its model/);
+  await assert.rejects(job.call("complete", request, PATIENCE), /no running host offers its model/);
   const asked = [];
   host.offerModel("p", async (given) => {
     asked.push(given.messages[0].content);
@@ -330,7 +330,7 @@ test("the host's own model is asked where it is offered, and nowhere else", asyn
   host.close();
   await assert.rejects(
     until(() => job.call("offers", { project: "p" }, PATIENCE).then(() => false, (error) => Promise.reject(error))),
-    /no host that runs offers/,
+    /no running host offers/,
   );
 });
 
