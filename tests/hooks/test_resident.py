@@ -35,7 +35,6 @@ from memtier_plugin.operations.hook_latency import HookWait
 from tests.processes import (
     PATIENCE,
     ROOT,
-    fork_python,
     held_ledger,
     run_in_fork,
     run_python,
@@ -74,7 +73,8 @@ def pipe(home: Path) -> Iterator[Callable[..., ResidentClient]]:
 @pytest.fixture
 def server(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a `memtier serve` that is nobody's child here, and wait for its socket."""
-    with running(fork_python("-m", "memtier_plugin", "--home", home, "serve")) as process:
+    # a real start: who kills what hangs looks at its command line
+    with running(start_python("-m", "memtier_plugin", "--home", home, "serve")) as process:
         wait_until(lambda: socket_path(home).exists())
         yield process
 
