@@ -87,7 +87,7 @@ def test_the_commands(
     assert memtier(home, "status")["shared"]["error"] is None
     options = ("--home", home, "--project", PROJECT)
     assert "; 0 lines not delivered yet" in run_memtier(*options, "status").stdout
-    assert "Nothing was purged" in run_memtier(*options, "shared", "purges").stdout
+    assert "Nothing has been purged" in run_memtier(*options, "shared", "purges").stdout
     memtier(home, "purge", "--query", "pier", "--yes")
     [purge] = memtier(home, "shared", "purges")["purges"]
     assert purge["purge"] in run_memtier(*options, "shared", "purges").stdout
