@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _copied_schema() -> Iterator[None]:
     """Copy the schema into each new index from one that was migrated: a tenth of the time."""
     migrate, migrations, lock = connection.migrate, connection.MIGRATIONS, threading.Lock()
-    process = os.getpid()  # SQLite's objects are not used across a fork
+    process = os.getpid()  # SQLite connections must not cross a fork
     empty = apsw.Connection(":memory:")
     migrate(empty)
 

@@ -70,7 +70,7 @@ class Forked(subprocess.Popen[Any]):
             cls._owner = os.getpid()
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forks", str(theirs.fileno())],
-                cwd=Path(__file__).parents[1],  # a test may have gone elsewhere
+                cwd=Path(__file__).parents[1],  # the test may have changed directory
                 pass_fds=[theirs.fileno()],
             )
             theirs.close()

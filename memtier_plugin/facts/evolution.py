@@ -352,7 +352,7 @@ def _replaces(fact: _ComparedFact, known: _ComparedFact, rarity: Rarity, context
         return False  # what is said in one breath stands together
     old, new = (f.fact.quote or f.fact.text for f in (known, fact))
     if fact.relation == known.relation and fact.relation not in _ANY_ATTRIBUTE:
-        # of a relation that has several values at a time one ends by a word of change alone
+        # a relation with several values at a time: only a word of change ends one of them
         values = [set(content_words(f.value)) for f in (known, fact)]
         return (
             known.slot == fact.slot

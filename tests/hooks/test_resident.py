@@ -73,7 +73,7 @@ def pipe(home: Path) -> Iterator[Callable[..., ResidentClient]]:
 @pytest.fixture
 def server(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a `memtier serve` that is nobody's child here, and wait for its socket."""
-    # a real start: who kills what hangs looks at its command line
+    # a real start: before a hanging resident is killed, its command line is read
     with running(start_python("-m", "memtier_plugin", "--home", home, "serve")) as process:
         wait_until(lambda: socket_path(home).exists())
         yield process

@@ -121,7 +121,7 @@ def test_the_rest_of_a_line_stays(home: Path) -> None:
 def test_a_day_that_is_purged_stays_in_what_code_wrote(
     home: Path, day: Callable[..., datetime]
 ) -> None:
-    """A purged text that is also part of a time leaves every line readable, and no word of it."""
+    """Purging a text that also occurs in a timestamp removes it, and every line stays readable."""
     with MemTier.open(home, "p") as memory:
         memory.record(
             [user_message("Since 2026-01-05 the cellar is locked.")],
