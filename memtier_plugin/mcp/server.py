@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +19,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from memtier_plugin.core.asgi import deliver_refusals
 from memtier_plugin.core.errors import MemTierError, SettingsError
 from memtier_plugin.core.paths import make_home, write_private_file
 from memtier_plugin.core.residents import LOOPBACK, listen_on_loopback
@@ -141,11 +143,6 @@ TOKEN_FILE: Final = "mcp-token"
 MIN_TOKEN_CHARS: Final = 32
 MAX_BODY_BYTES: Final = 1024 * 1024  # of an HTTP request; the longest text fits many times
 
-_Scope = dict[str, Any]
-_Receive = Callable[[], Awaitable[Any]]
-_Send = Callable[[dict[str, Any]], Awaitable[None]]
-_App = Any  # an ASGI application: (scope, receive, send)
-
 
 def serve_stdio(binding: Binding, opening: Opening) -> None:
     """Serve the client of an opening until it closes its side."""
@@ -176,7 +173,8 @@ def serve_http(binding: Binding, port: int, announce: Callable[[str, Path], None
     listener = listen_on_loopback(port)
     port = listener.getsockname()[1]
     with listener:
-        app = _require_token(_http_app(build_server(_open_calls(binding)), port), token)
+        guarded = _require_token(_http_app(build_server(_open_calls(binding)), port), token)
+        app = deliver_refusals(guarded)
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
         announce(f"http://{LOOPBACK}:{port}/mcp", binding.home / TOKEN_FILE)
         uvicorn.Server(config).run(sockets=[listener])
@@ -287,7 +285,7 @@ def _open_calls(binding: Binding) -> MemoryCalls:
     return MemoryCalls(resident, binding)
 
 
-def _http_app(server: Server[Any], port: int) -> _App:
+def _http_app(server: Server[Any], port: int) -> ASGIApp:
     """Return the SDK's app, which refuses foreign Host and Origin headers (DNS rebinding)."""
     hosts = [f"{name}:{port}" for name in (LOOPBACK, "localhost")]
     security = TransportSecuritySettings(
@@ -298,11 +296,11 @@ def _http_app(server: Server[Any], port: int) -> _App:
     )
 
 
-def _require_token(app: _App, token: str) -> _App:
+def _require_token(app: ASGIApp, token: str) -> ASGIApp:
     """Return an app that answers 401 to every request without the token."""
     expected = f"Bearer {token}".encode("ascii")
 
-    async def guarded(scope: _Scope, receive: _Receive, send: _Send) -> None:
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             sent = dict(scope["headers"]).get(b"authorization", b"")
             if not hmac.compare_digest(sent, expected):

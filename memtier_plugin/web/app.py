@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from memtier_plugin.core.asgi import deliver_refusals
 from memtier_plugin.core.errors import (
     IndexProblem,
     LedgerError,
@@ -52,7 +53,9 @@ def build_app(memory: MemTier, watch: LedgerWatch, *, token: str, port: int) -> 
         token: what the first request must have, for the cookie.
         port: the one that it is served on, by which a foreign Host is known.
     """
-    return Guard(build_pages(memory, Pages(memory), watch), token=token, port=port)
+    return deliver_refusals(
+        Guard(build_pages(memory, Pages(memory), watch), token=token, port=port)
+    )
 
 
 def build_pages(memory: MemTier, pages: Pages, watch: LedgerWatch) -> ASGIApp:
