@@ -119,7 +119,7 @@ def fold_events(lines: Sequence[LogLine]) -> Iterator[LogLine]:
 
 
 def address_of(request: Request) -> str:
-    """Return the path and query by which a page is asked for again."""
+    """Return the path and query of a request."""
     return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
