@@ -111,6 +111,7 @@ HOMES = {
     "rank_bm25": "papers.memtier.scorer bench.*",
     "regex": "core.lazy_regex",
     "rich": "cli.* papers.memtier.uplift_command bench.* tui.*",
+    "ruamel": "core.settings.yaml_file",
     "safetensors": "providers.embedding.*",
     "sqlite_vec": "storage.index.vectors",
     "Stemmer": "text.tokenizer bench.baselines",

@@ -220,7 +220,10 @@ def ask_hosts() -> list[HealthFinding]:
         findings += ownership.ask_openclaw(path)
     path = install.hermes_home() / "config.yaml"
     with suppress(OSError, SettingsError):
-        if yaml_settings.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
+        if (
+            yaml_settings.read_value(path.read_text("utf-8"), str(path), *yaml_settings.PROVIDER)
+            == "memtier"
+        ):
             findings += ownership.ask_hermes(path.parent)
     return findings
 
@@ -353,7 +356,7 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
     except OSError:
         text = ""
     try:
-        provider = yaml_settings.read_provider(text, str(path))
+        provider = yaml_settings.read_value(text, str(path), *yaml_settings.PROVIDER)
     except SettingsError as error:
         if "memtier" in text or plugin.exists():
             yield _error(str(error), str(path), "correct it")

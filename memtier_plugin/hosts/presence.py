@@ -51,7 +51,10 @@ def _plugin_configs() -> Iterator[Mapping[str, Any]]:
         yield section(entry, "config")
     with suppress(OSError, UnicodeDecodeError, SettingsError):
         path = install.hermes_home() / "config.yaml"
-        if yaml_settings.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
+        if (
+            yaml_settings.read_value(path.read_text("utf-8"), str(path), *yaml_settings.PROVIDER)
+            == "memtier"
+        ):
             yield section(read_json(path.with_name("memtier.json")))
 
 
