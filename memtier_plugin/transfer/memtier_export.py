@@ -15,7 +15,7 @@ from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.memory import MemTier
-from memtier_plugin.transfer.importers.detect import EXPORT_KEY
+from memtier_plugin.transfer.importers.formats import EXPORT_KEY
 from memtier_plugin.transfer.importers.reading import SkipCallback, TimeLimit, read_json_lines
 
 # -- Export a project's memory: JSON Lines that can be imported again, or Markdown to read

@@ -232,7 +232,6 @@ def _mem0_session(record: dict[str, Any], location: str, several: bool) -> Sessi
 # Their author is unknown, so all of them wait for `memtier review`.  Daily notes report events and
 # stay entries.
 
-PROPOSED_FORMATS: Final = ("openclaw-memory", "hermes-memory", "mem0")
 _MAX_CHARS: Final = 500  # characters; a longer note is not a single fact
 _DAILY_NOTE: Final = re.compile(r"openclaw-memory/memory/")
 
@@ -248,8 +247,8 @@ def propose_facts(memory: MemTier, entries: Iterable[Entry]) -> int:
 
 
 def _is_fact(entry: Entry) -> bool:
-    named = entry.session_id.partition("/")[0] in PROPOSED_FORMATS and entry.origin == "external"
-    return named and len(entry.content) <= _MAX_CHARS and not _DAILY_NOTE.match(entry.session_id)
+    is_note = entry.origin == "external" and not _DAILY_NOTE.match(entry.session_id)
+    return is_note and len(entry.content) <= _MAX_CHARS
 
 
 def _draft_fact(entry: Entry) -> FactDraft:
