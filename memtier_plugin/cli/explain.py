@@ -12,8 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memtier_plugin.cli.completion import complete_items, complete_recalls
-from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_items, complete_recalls
 from memtier_plugin.cli.views import (
     Document,
     draws,

@@ -12,9 +12,8 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.completion import complete_facts
 from memtier_plugin.cli.review import review, source_lines
-from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, limit_option
+from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, complete_facts, limit_option
 from memtier_plugin.cli.views import (
     Document,
     format_time,

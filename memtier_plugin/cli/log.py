@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.completion import complete_sessions
-from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_sessions
 from memtier_plugin.cli.views import (
     LEVEL_COLOURS,
     LEVEL_MARKS,

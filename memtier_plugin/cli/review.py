@@ -15,8 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.completion import complete_facts
-from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_facts
 from memtier_plugin.cli.views import Document, format_time, one_line, safe_text, short_id
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.facts.review import ReviewItem, ReviewOutcome

@@ -17,8 +17,7 @@ import click
 from rich.console import Group, RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.completion import complete_sessions
-from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_sessions, progress_bar
 from memtier_plugin.cli.screens import require_web
 from memtier_plugin.cli.views import LengthOfTime
 from memtier_plugin.core.errors import BackupError

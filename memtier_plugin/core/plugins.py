@@ -46,11 +46,7 @@ if TYPE_CHECKING:
     from memtier_plugin.core.structs import Record
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
-HOST_HANDLERS: Final = (
-    "memtier_plugin.hooks.before_prompt_build",
-    "memtier_plugin.hooks.agent_end",
-    "memtier_plugin.hooks.sessions",
-)
+HOST_HANDLERS: Final = ("memtier_plugin.hooks.host_hooks",)
 SHIPPED_PLUGINS: Final = ("memtier_plugin.telemetry.watch",)
 
 _log = logging.getLogger("memtier")
