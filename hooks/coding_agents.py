@@ -227,7 +227,7 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str):
         return value[:MAX_RESULT_CHARS]
     if isinstance(value, Mapping):
-        return {name: _cut(part) for name, part in value.items()}
+        return {name: _cut(inner) for name, inner in value.items()}
     return [*map(_cut, value)] if isinstance(value, list) else value
 
 

@@ -157,9 +157,9 @@ def _turn_messages(event: Payload, local: Sequence[str]) -> Iterator[Payload]:
     live = _live_calls(event)
     user = str(event.get("user") or "")
     now = _messages_of_turn(event.get("messages") or (), user)
-    mine = merge_turn(_messages_of_turn(event.get("before") or (), user), now)
-    yield from _with_outcomes(mine, live, local)
-    seen = {str(message.get("tool_call_id")) for message in mine if message.get("role") == "tool"}
+    turn = merge_turn(_messages_of_turn(event.get("before") or (), user), now)
+    yield from _with_outcomes(turn, live, local)
+    seen = {str(message.get("tool_call_id")) for message in turn if message.get("role") == "tool"}
     for key, call in live.items():
         if key not in seen:
             yield from _live_call_messages(key, call, local)
@@ -223,8 +223,8 @@ def _split_turn(messages: Sequence[Payload], user: str) -> tuple[list[Payload], 
     spoken = [m for m in spoken if not flatten_content(m.get("content")).startswith(_SUMMARIES)]
     prompts = [index for index, message in enumerate(spoken) if message["role"] == "user"]
     starts = [index for index in prompts if _spoken_or_system(spoken[index])["role"] == "user"]
-    mine = [index for index in prompts if user and _is_same_text(spoken[index], user)]
-    start = (mine or starts or prompts or [0])[-1]
+    prompts_of_turn = [index for index in prompts if user and _is_same_text(spoken[index], user)]
+    start = (prompts_of_turn or starts or prompts or [0])[-1]
     return spoken[:start], spoken[start:]
 
 

@@ -137,7 +137,7 @@ def usage_of(reports: Iterable[Any]) -> tuple[UsageEvent, ...]:
             continue
         counts = {name: _count(usage, names) for name, names in _NAMES.items()}
         if any(counts.values()):
-            named = [str(report[part]) for part in ("provider", "model") if report.get(part)]
+            named = [str(report[field]) for field in ("provider", "model") if report.get(field)]
             by_model.setdefault("/".join(named)[:200], []).append(counts)
     return tuple(
         UsageEvent(

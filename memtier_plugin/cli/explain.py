@@ -167,8 +167,8 @@ def _format_contributions(row: Document, counted: Document) -> str:
         for name, value in row["contributions"].items()
     ]
     uncounted = [f"{name} {v:.3f}" for name, v in signals.items() if v and name not in counted]
-    other = [f"other {row['other']:+.3f}"] if row["other"] else []
-    return "  ".join([*parts, *uncounted, *other])
+    remainder = [f"other {row['other']:+.3f}"] if row["other"] else []
+    return "  ".join([*parts, *uncounted, *remainder])
 
 
 def _left_out_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:

@@ -218,5 +218,5 @@ def profiles_view(document: Document) -> RenderableType:
 
 
 def _linked_view(document: Document) -> RenderableType:
-    [(what, ids)] = document.items()
-    return safe_text(f"{what}: {', '.join(ids)}")
+    [(verb, ids)] = document.items()
+    return safe_text(f"{verb}: {', '.join(ids)}")

@@ -66,7 +66,7 @@ class _Packed(Record, frozen=True, kw_only=True):
 
 
 def is_packed(data: Mapping[str, Any]) -> bool:
-    """Tell whether a recall's line is packed; those of earlier versions are not."""
+    """Return whether a recall's line is packed; those of earlier versions are not."""
     return _SCORES in data
 
 
@@ -102,7 +102,7 @@ def pack(full: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_kept(name: str, value: Any) -> bool:
-    """Tell whether a field is written; without ``at`` it is the time of the line."""
+    """Return whether a field is written; without ``at`` it is the time of the line."""
     return bool(value != _DEFAULTS.get(name, "" if name == "at" else None))
 
 

@@ -117,7 +117,7 @@ _plan: FaultPlan | None = None
 
 
 def arm(specification: str = "", log: str = "") -> None:
-    """Tell this process, and those that it forks, what is to fail; nothing by default.
+    """Arm faults in this process and its forks; without arguments, disarm them.
 
     Raises:
         ValueError: as `Fault.parse`.
@@ -128,7 +128,7 @@ def arm(specification: str = "", log: str = "") -> None:
 
 
 def is_armed() -> bool:
-    """Tell whether something is to fail, or to be listed."""
+    """Return whether faults are armed or points logged."""
     return _plan is not None
 
 
@@ -146,7 +146,7 @@ def write_bytes(name: str, fd: int, data: bytes, path: Path | None = None) -> in
     """
     if _plan is None:
         return os.write(fd, data)
-    return write_through(name, path, lambda part: os.write(fd, part), data)
+    return write_through(name, path, lambda chunk: os.write(fd, chunk), data)
 
 
 def write_through(name: str, path: Path | None, put: Callable[[bytes], int], data: bytes) -> int:

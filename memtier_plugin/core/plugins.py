@@ -132,7 +132,7 @@ def find_secret_spans(text: str) -> list[tuple[int, int, str]]:
 
 
 def gives_signals() -> bool:
-    """Tell whether a plugin has ranking signals."""
+    """Return whether a plugin has ranking signals."""
     return bool(_extensions().hook.memtier_signals.get_hookimpls())
 
 

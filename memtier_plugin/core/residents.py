@@ -70,7 +70,7 @@ def parse_address(text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine by its address (or as `localhost`)."""
+    """Return whether a host is this machine by its address (or as `localhost`)."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -155,7 +155,7 @@ class SocketClaim:
             os.write(self.lock, line.encode("ascii"))
 
     def is_current(self) -> bool:
-        """Tell whether clients find this socket: the home may have been replaced."""
+        """Return whether clients find this socket: the home may have been replaced."""
         with suppress(OSError):
             current = self.path.with_suffix(".lock").lstat()
             return os.path.samestat(current, os.fstat(self.lock)) and self.path.exists()
@@ -254,12 +254,12 @@ class SocketOwner:
 
     @property
     def is_outdated(self) -> bool:
-        """Tell whether it is older than this MemTier."""
+        """Return whether it is older than this MemTier."""
         return _numbers(self.version) < _numbers(__version__)
 
     @property
     def may_hang(self) -> bool:
-        """Tell whether it should have answered by now."""
+        """Return whether it should have answered by now."""
         return self.ready or time.time() - self.since > START_SECONDS
 
     def send(self, number: signal.Signals) -> None:
@@ -313,7 +313,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _is_resident(pid: int) -> bool:
-    """Tell whether a process is a `memtier serve`: its number may have been used again."""
+    """Return whether a process is a `memtier serve`: its number may have been used again."""
     command = ["ps", "-ww", "-o", "args=", "-p", str(pid)]
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes()  # small images have no `ps`

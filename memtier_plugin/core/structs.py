@@ -389,22 +389,22 @@ def _checkable(kind: Any) -> Any:
     What msgspec does not know becomes a predicate. An iterator can be read only once, so its items
     are left to the method.
     """
-    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    rest = [part for part in parts if part is not type(None)]
+    alternatives = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    rest = [alternative for alternative in alternatives if alternative is not type(None)]
     if len(rest) == 1 and _is_predicate(rest[0]):
-        return _Predicate.of(rest[0], optional=len(parts) > 1)
+        return _Predicate.of(rest[0], optional=len(alternatives) > 1)
     fits = all(
-        get_origin(part) is Annotated
-        or is_dataclass(part)
-        or part in _PLAIN
-        or get_origin(part) is Literal
-        for part in parts
+        get_origin(alternative) is Annotated
+        or is_dataclass(alternative)
+        or alternative in _PLAIN
+        or get_origin(alternative) is Literal
+        for alternative in alternatives
     )
     if fits:
-        return built(Union[*parts])
-    classes = [get_origin(part) or part for part in rest]
+        return built(Union[*alternatives])
+    classes = [get_origin(alternative) or alternative for alternative in rest]
     return (
-        _Predicate(tuple(classes), (), len(parts) > len(rest))
+        _Predicate(tuple(classes), (), len(alternatives) > len(rest))
         if all(map(isclass, classes))
         else None
     )
@@ -426,7 +426,7 @@ class _Predicate(NamedTuple):
     @classmethod
     def of(cls, hint: Any, *, optional: bool) -> _Predicate:
         """Return the predicate of an annotation."""
-        items = [part for item in get_args(hint) for part in get_args(item) or (item,)]
+        items = [inner for item in get_args(hint) for inner in get_args(item) or (item,)]
         kinds = [get_origin(item) or item for item in items]
         return cls(get_origin(hint) or hint, tuple(k for k in kinds if isclass(k)), optional)
 
@@ -473,7 +473,11 @@ def _check(name: str, value: object, kind: Any, *, strict: bool = True) -> Any:
             in_utc(value)
         return typed
     except msgspec.ValidationError as error:
-        choices = [part for part in (kind, *get_args(kind)) if get_origin(part) is Literal]
+        choices = [
+            alternative
+            for alternative in (kind, *get_args(kind))
+            if get_origin(alternative) is Literal
+        ]
         if choices and isinstance(value, str):
             expected = " or ".join(map(str, get_args(choices[0])))
             raise MessageError(f"{name}: expected {expected}, got {value!r:.60}") from None

@@ -251,7 +251,7 @@ def _add_table(path: Path, server: Sequence[str]) -> str:
         SettingsError: it is not TOML, or lists its servers in another form.
     """
     text = _TOML_TABLE.sub("", read_text(path) or "").rstrip("\n")
-    strings = [json.dumps(part, ensure_ascii=False) for part in server]
+    strings = [json.dumps(argument, ensure_ascii=False) for argument in server]
     table = f"[mcp_servers.{SERVER}]\ncommand = {strings[0]}\nargs = [{', '.join(strings[1:])}]\n"
     text = f"{text}\n\n{table}" if text else table
     try:

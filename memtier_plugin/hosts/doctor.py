@@ -41,7 +41,7 @@ def check_command(
             f"memtier --home {theirs} status shows its memory; or {again}",
         )
     command = plugin_config.get("command") or ["memtier"]
-    if not isinstance(command, list) or not all(isinstance(part, str) for part in command):
+    if not isinstance(command, list) or not all(isinstance(argument, str) for argument in command):
         yield HealthFinding(
             "error", f"the command is {command!r}, not a list of texts", where, again
         )

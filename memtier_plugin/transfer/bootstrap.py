@@ -41,7 +41,7 @@ def _belongs(inner: tuple[str, ...]) -> bool:
         2 <= len(inner) <= 3
         and inner[0] in LEDGERS
         and _DAY.fullmatch(inner[-1]) is not None
-        and not any(part.startswith(".") for part in inner)
+        and not any(name.startswith(".") for name in inner)
     )
 
 

@@ -47,8 +47,8 @@ def score(kind: str, text: str) -> float:
     """
     weights, bias = _model()[kind]
     best = 0.0
-    for number, part in enumerate(parts(kind, text)):
-        names = features(part)
+    for number, passage in enumerate(parts(kind, text)):
+        names = features(passage)
         total = sum(weights.get(name, 0.0) for name in names)
         total /= max(len(names), LEAST_NORM) ** 0.5
         best = max(best, total) if number else total
@@ -59,7 +59,7 @@ def parts(kind: str, text: str) -> list[str]:
     """Return what is judged by itself, in lower case: a sentence, or all, so that others count."""
     if kind in POINTING:
         return [text.casefold()]
-    return [part for part in _SENTENCE.findall(text.casefold()) if not part.isspace()]
+    return [sentence for sentence in _SENTENCE.findall(text.casefold()) if not sentence.isspace()]
 
 
 @lru_cache(64)  # each model asks for the same

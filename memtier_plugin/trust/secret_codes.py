@@ -70,15 +70,15 @@ def _codes(text: str) -> Iterator[Span]:
             continue
         start, end = number.span()
         begin = max(start - _WINDOW, text.rfind("\n", max(0, start - _WINDOW), start) + 1)
-        is_ = _is_before(text, begin, start)
-        stop = begin + len(text[begin : is_.start() if is_ else start].rstrip(_TRIM))
+        verb = _find_verb(text, begin, start)
+        stop = begin + len(text[begin : verb.start() if verb else start].rstrip(_TRIM))
         for clause in _CLAUSE_END.finditer(text, begin, stop):
             begin = clause.end()
         names = read.within(begin, stop)
         gap = text[names[-1].end() : stop].strip() if names else ""
-        near = not gap or _of().match(gap) is not None
-        stated = len(gap) <= _GAP and (near or is_)
-        opens = is_ and ((is_["opens"] and _is_long(code[0])) or "-" in code[0])
+        near = not gap or _genitive().match(gap) is not None
+        stated = len(gap) <= _GAP and (near or verb)
+        opens = verb and ((verb["opens"] and _is_long(code[0])) or "-" in code[0])
         kind = _kind(names, opens=bool(opens)) if stated else ""
         sure = near and kind == "pin"  # whatever the clause goes on with
         if not kind and (ahead := _ahead().match(text, end)):
@@ -134,9 +134,9 @@ def _is_long(code: str) -> bool:
     return sum(map(str.isdigit, code)) >= 4
 
 
-def _is_before(text: str, begin: int, end: int) -> re.Match[str] | None:
+def _find_verb(text: str, begin: int, end: int) -> re.Match[str] | None:
     """Return the verb or sign right before a number."""
-    return _is().search(text, max(begin, end - _VERB), end)
+    return _verb_before().search(text, max(begin, end - _VERB), end)
 
 
 def _listed(text: str, at: int) -> Iterator[Span]:
@@ -198,12 +198,12 @@ def _names() -> re.Pattern[str]:
 
 
 @cache
-def _of() -> re.Pattern[str]:
+def _genitive() -> re.Pattern[str]:
     return re.compile(rf"(?:{_any_of('of')})\b.*\w", re.IGNORECASE)
 
 
 @cache
-def _is() -> re.Pattern[str]:
+def _verb_before() -> re.Pattern[str]:
     """Match what may stand between the name of a code and the code."""
     opens = rf"\b(?P<opens>{_any_of('opens')})"
     return re.compile(

@@ -257,7 +257,9 @@ def _load() -> tuple[_Format, ...]:
 def _commands(row: dict[str, str]) -> Iterator[_Format]:
     """Yield the formats of passwords given as arguments of commands."""
     commands = row["commands"].split()
-    hints = tuple(c for c in commands if not any(part != c and part in c for part in commands))
+    hints = tuple(
+        c for c in commands if not any(shorter != c and shorter in c for shorter in commands)
+    )
     for key, gap in (("option", r"(?:\s{1,4}|(?<=[:=]))"), ("glued", "")):
         for option in row.get(key, "").split():
             pattern = (

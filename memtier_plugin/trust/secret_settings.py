@@ -244,7 +244,7 @@ def find_settings(text: str, lower: str) -> Iterator[Span]:
 def name_kind(name: str) -> str:
     """Return what the name of a setting announces: "password", "secret", "key" or nothing."""
     known = _name_parts()
-    parts = [part.lower() for part in _PARTS.findall(name)]
+    parts = [word.lower() for word in _PARTS.findall(name)]
     while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in known["after"]):
         parts.pop()
     if not parts or not known["public"].isdisjoint(parts):
@@ -313,7 +313,7 @@ def _in_file(text: str, match: re.Match[str]) -> bool:
     before = text[max(0, match.start() - _AROUND) : match.start()].split("\n")
     after = text[match.end() : match.end() + _AROUND].split("\n")
     line = before[-1] + match[0] + after[0]
-    around = [other for other in (*before[-3:-1], *after[1:3]) if other.strip()]
+    around = [near for near in (*before[-3:-1], *after[1:3]) if near.strip()]
     return bool(around) and all(map(_CONFIG_LINE.match, (line, *around)))
 
 

@@ -173,7 +173,7 @@ def project_values(file: YamlFile) -> dict[KeyPath, Any]:
 
 
 def _is_section(path: KeyPath, source: str) -> bool:
-    """Tell a section from a key; SettingsError if it is neither, with the nearest one known."""
+    """Return whether a path is a section, not a key; SettingsError if it is neither."""
     keys, pattern = all_keys(), key_pattern(path)
     if pattern in keys:
         return False

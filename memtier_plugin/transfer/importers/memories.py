@@ -80,7 +80,7 @@ def _find_openclaw_files(path: Path, skip: SkipCallback) -> Iterator[tuple[str, 
 
 
 def _is_regular_file(file: Path, skip: SkipCallback) -> bool:
-    """Tell whether a path is a regular file; symlinks are skipped, as they may point anywhere."""
+    """Return whether a path is a regular file; symlinks are skipped, as they may point anywhere."""
     if file.is_symlink():
         skip(str(file), "a symlink is not followed")
         return False

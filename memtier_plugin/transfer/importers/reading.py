@@ -40,7 +40,7 @@ class TimeLimit:
         self._clock = clock or monotonic
         self._end = self._clock() + 60 * minutes if minutes else math.inf
 
-    def read(self, parts: Iterable[T]) -> Iterator[T]:
+    def read(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the parts of a file that is looked through before anything of it is recorded.
 
         What reads a part goes by the same limit, see `in_time`.
@@ -50,9 +50,9 @@ class TimeLimit:
         """
         token = _at_hand.set(self)
         try:
-            for part in parts:
+            for item in items:
                 self.check_unrecorded()
-                yield part
+                yield item
         finally:
             _at_hand.reset(token)
 
@@ -92,16 +92,16 @@ class TimeLimit:
 _at_hand: Final[ContextVar[TimeLimit | None]] = ContextVar("memtier_import", default=None)
 
 
-def in_time(parts: Iterable[T]) -> Iterator[T]:
+def in_time(items: Iterable[T]) -> Iterator[T]:
     """Yield the lines or messages of a session, as long as the import that looks through it may.
 
     Raises:
         ImportStopped: the time is over.
     """
-    for number, part in enumerate(parts, start=1):
+    for number, item in enumerate(items, start=1):
         if number % _EVERY == 0 and (limit := _at_hand.get()):
             limit.check_unrecorded()
-        yield part
+        yield item
 
 
 # -- Read large exports: a JSON list item by item, from a file, a ZIP or a folder

@@ -210,7 +210,7 @@ def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Ses
 
 
 def _is_external(message: Message, call: ToolCall | None, record: Mapping[str, Any]) -> bool:
-    """Tell whether a tool's result is what strangers wrote."""
+    """Return whether a tool's result is what strangers wrote."""
     call = call or message.tool
     assert call is not None
     details = as_object(record.get("details"))
