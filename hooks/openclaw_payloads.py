@@ -23,7 +23,6 @@ from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.records import Origin
 from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
-from memtier_plugin.trust.origins import brings_external_text
 
 from .payloads import (
     calls_by_id,
@@ -33,6 +32,7 @@ from .payloads import (
     is_marked,
     is_report,
     local_tools,
+    result_origin,
     text_or_none,
     usage_of,
     user_words,
@@ -426,14 +426,13 @@ def _origin(result: Payload, calls: Mapping[str, tuple[str, str]], local: Sequen
     """Return the origin of a tool's result: the machine's, or strangers'."""
     name, arguments = calls.get(str(result.get("toolCallId")), ("", ""))
     details = result.get("details")
-    external = brings_external_text(
+    return result_origin(
         name or str(result.get("toolName") or ""),
         arguments,
         flatten_content(result.get("content")),
-        details if isinstance(details, Mapping) else None,
         local,
+        details if isinstance(details, Mapping) else None,
     )
-    return "external" if external else "tool"
 
 
 def _is_spoken(block: Any) -> bool:

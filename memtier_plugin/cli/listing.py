@@ -11,7 +11,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, limit_option
 from memtier_plugin.cli.views import Document, format_time, safe_text, table_view
 from memtier_plugin.core.formats import to_iso
@@ -183,18 +182,18 @@ def people_unlink(scope: Scope, names: tuple[str, ...]) -> None:
 
 def people_view(document: Document) -> RenderableType:
     """Render people with their names and links."""
-    table = views.column_table(
-        "person", "called", "one with", "lines", "own facts", right=["lines", "own facts"]
-    )
-    for person in document["people"]:
-        table.add_row(
-            safe_text(person["id"]),
-            safe_text(", ".join(person["names"])),
-            safe_text(", ".join(person["linked"])),
-            safe_text(person["lines"]),
-            safe_text(person["facts"]),
+    rows = (
+        (
+            person["id"],
+            ", ".join(person["names"]),
+            ", ".join(person["linked"]),
+            person["lines"],
+            person["facts"],
         )
-    return table if table.row_count else safe_text("Nobody has spoken yet.", "dim")
+        for person in document["people"]
+    )
+    names = ("person", "called", "one with", "lines", "own facts")
+    return table_view(names, rows, right=names[3:], nothing="Nobody has spoken yet.")
 
 
 def profiles_view(document: Document) -> RenderableType:
@@ -204,16 +203,18 @@ def profiles_view(document: Document) -> RenderableType:
         days = f"{profile['first'][:10]} to {profile['last'][:10]}"
         scope = f"{profile['agent']}, {profile['sender'] or THE_USER}"
         head = f"{profile['person']}: {profile['lines']} lines, {days} ({scope})"
-        table = views.column_table("what", "value", "times", "last", "line", right=["times"])
-        for attribute in profile["attributes"]:
-            table.add_row(
-                safe_text(attribute["name"].replace("_", " ")),
-                safe_text(attribute["value"]),
-                safe_text(attribute["count"]),
-                safe_text(attribute["last"][:10]),
-                safe_text(attribute["sources"][-1]["entry"]),
+        rows = (
+            (
+                attribute["name"].replace("_", " "),
+                attribute["value"],
+                attribute["count"],
+                attribute["last"][:10],
+                attribute["sources"][-1]["entry"],
             )
-        parts += [safe_text(head, "bold"), table]
+            for attribute in profile["attributes"]
+        )
+        names = ("what", "value", "times", "last", "line")
+        parts += [safe_text(head, "bold"), table_view(names, rows, right=["times"])]
     return Group(*parts) if parts else safe_text("Nobody has said enough yet.", "dim")
 
 

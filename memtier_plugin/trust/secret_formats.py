@@ -236,7 +236,7 @@ def _load() -> tuple[_Format, ...]:
     known = [
         _Format(
             form["kind"],
-            _hints(form["hints"]),
+            tuple(form["hints"].split()),
             form.get("pattern", "").replace("{START}", _START),
             form["shortest"],
             form.get("detector", ""),
@@ -277,10 +277,6 @@ def _looks_drawn(text: str) -> bool:
     if any(map(str.isdigit, text)):
         return True
     return len(_HUMP.findall(text)) > 1 and _CAPITALS.search(text) is not None
-
-
-def _hints(words: str) -> tuple[str, ...]:
-    return tuple(words.split())
 
 
 def _cookies(text: str) -> Iterator[Span]:
