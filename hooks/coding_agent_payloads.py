@@ -103,7 +103,7 @@ class CodingAgentTranslator:
 
 
 def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Iterator[Payload]:
-    """Yield the messages of a turn in event order, by which they are identified."""
+    """Yield the messages of a turn in event order, which identifies them."""
     for number, event in enumerate(events):
         kind = EVENTS[host].get(str(event.get("hook_event_name")))
         if event.get("tool_name"):

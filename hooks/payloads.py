@@ -227,7 +227,7 @@ def is_marked(message: Mapping[str, Any]) -> bool:
 
 
 def is_continuation(text: str) -> bool:
-    """Return whether a host's message goes on with a turn, instead of beginning one."""
+    """Return whether a host's message continues a turn rather than begins one."""
     return text.startswith(_CONTINUATIONS)
 
 

@@ -68,7 +68,7 @@ def begin_run(context: RunContext) -> None:
 
 
 def steps_of(context: RunContext) -> SearchSteps:
-    """Return the steps of the run at hand; without a session each call is a run of its own."""
+    """Return the steps of the current run; without a session each call is a run."""
     if context.session_id is None:
         return SearchSteps()
     with _mutex:
@@ -159,7 +159,7 @@ def _search(
 def _search_store(
     memory: MemTier, context: RunContext, store: str, query: str | None, limit: int | None
 ) -> dict[str, Any]:
-    """Search one store, as a step of the run at hand; lines that earlier steps showed are left out.
+    """Search one store, as a step of the current run; lines that earlier steps showed are left out.
 
     The bounds are those of `ask.mode: tools`: six steps, a wrong call uses one.
     """

@@ -118,7 +118,7 @@ HOMES = {
     "textual": "tui.*",
     "tokenizers": "providers.embedding.*",
     "transformers": "providers.embedding.conversion",
-    "starlette": "server.http web.*",
+    "starlette": "server.http web.* mcp.server core.asgi",
     "uvicorn": "mcp.* server.http web.app",
     "ulid": "core.formats core.records storage.index.items",
     "yaml": "core.settings.* hosts.* papers.settings_edit bench.judgement bench.languages "

@@ -1,4 +1,4 @@
-"""`memtier explain`: why a recall chose its lines, or what became of one line."""
+"""`memtier explain`: why a recall chose its lines, or the history of one line."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _head_view(recall: RecallView) -> RenderableType:
 
 
 def _block_view(recall: RecallView) -> Sequence[RenderableType]:
-    """Render the injected block, noting what is no longer known."""
+    """Render the injected block, marking lines that are gone."""
     if not recall.block or not recall.block["text"]:
         return ()
     fates = {"inject": "the prompt received", "offer": "came too late for the prompt"}

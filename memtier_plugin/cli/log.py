@@ -55,7 +55,7 @@ from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_l
 )
 @click.pass_obj
 def log(scope: Scope, date: str | None, written: bool, session: str | None, follow: bool) -> None:
-    """Read the daily log: who said what, and what became of it."""
+    """Read the daily log: who said what, and what happened to it."""
     with scope.open() as memory:
         newest = None if session else find_newest_day(memory, scope.agent, written=written)
         day = _day(date) or newest

@@ -63,7 +63,7 @@ os.register_at_fork(after_in_child=_renew_all)
 
 
 class Turns:
-    """A semaphore that lets in whoever has waited longest.
+    """A semaphore that admits the longest waiter first.
 
     The standard library's lets a thread that has just left in again before those that wait, so
     under load some wait ever longer.
@@ -128,7 +128,7 @@ class WorkerPool:
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Begin anew: a forked child does not inherit its parent's threads."""
+        """Start afresh: a forked child does not inherit its parent's threads."""
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[_QueuedJob] = SimpleQueue()
         self._idle = 0

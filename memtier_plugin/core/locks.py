@@ -151,7 +151,7 @@ def flush_to_disk(fd: int) -> None:
 
 
 def is_process_alive(process: int) -> bool:
-    """Return whether a process of this number exists, of whatever user."""
+    """Return whether a process with this id exists, of any user."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -358,7 +358,7 @@ def is_on_network(folder: Path, mounts_file: Path = Path("/proc/self/mounts")) -
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to replace, read or remove what is no plain file, nor a link to one or to nothing.
+    """Refuse paths other than plain files, links to them, and links to nothing.
 
     Root could put a file in the place of /dev/null, and a pipe is read for ever.
 

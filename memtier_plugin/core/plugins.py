@@ -54,7 +54,7 @@ _lock = threading.RLock()
 
 
 def _renew_after_fork() -> None:
-    """Give a child a lock of its own: a thread that held it when the process forked is gone."""
+    """Give a child a new lock: a thread that held the old one does not exist there."""
     global _lock
     _lock = threading.RLock()
 

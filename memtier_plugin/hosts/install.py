@@ -214,7 +214,7 @@ def openclaw_plugin_folder() -> Path:
 
 
 def read_plugin_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest in a plugin's folder, {} if there is none."""
+    """Return the manifest in a plugin's folder, or {}."""
     try:
         manifest = parse_json_text((folder / "openclaw.plugin.json").read_text("utf-8"))
     except (OSError, ValueError):

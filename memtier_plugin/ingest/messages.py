@@ -195,7 +195,7 @@ def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = 
 
 
 def flatten_content(content: Any) -> str:
-    """Return content as text: parts are joined by newlines, what is no text is named.
+    """Return content as text: parts are joined by newlines, other media are named.
 
     Raises:
         MessageError: it is neither text, nor parts, nor nothing.

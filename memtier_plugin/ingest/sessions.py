@@ -89,7 +89,7 @@ PLACES: Final = 5_000  # of a message in its run that are tried to know its key 
 
 
 class Delivery(NamedTuple):
-    """Whose run it is: hosts count runs for each person anew, so one id may be of several."""
+    """Whose run it is: hosts number runs for each person, so one id may belong to several."""
 
     agent: str
     run: str
@@ -97,7 +97,7 @@ class Delivery(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The names by which its keys know it."""
+        """The names that its keys use for it."""
         return [self.agent, self.run, *([] if self.sender is None else [self.sender])]
 
     @classmethod

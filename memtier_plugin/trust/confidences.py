@@ -166,7 +166,7 @@ class Confidence:
 
 @lru_cache(128)  # the next run of a session reads its last one again
 def find_confidence(text: str) -> Confidence | None:
-    """Return what a message makes a confidence; None where it is none itself."""
+    """Return what a message makes confidential; None if it asks for no confidence."""
     if _odds(text) < _CONFIDED:
         return None
     text = _read(text)
@@ -252,5 +252,5 @@ _ASKS: Final = regex.compile(
 
 
 def asks_to_forget(prompt: str) -> bool:
-    """Return whether a prompt has a word by which people ask to forget, in any language known."""
+    """Return whether a prompt has a word for forgetting, in any known language."""
     return bool(_ASKS.search(prompt))

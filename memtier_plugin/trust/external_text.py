@@ -48,7 +48,7 @@ Words = Callable[[str], Sequence[str]]
 
 
 class ExternalText:
-    """The external text of a session, and what its user said, as the session goes on.
+    """The external text of a running session, and what its user said.
 
     Args:
         words: how a text is taken apart, with word endings removed.

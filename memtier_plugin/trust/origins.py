@@ -157,7 +157,7 @@ def is_own_tool(name: str) -> bool:
 
 
 def is_wrapper(name: str) -> bool:
-    """Return whether a name is that of a tool by which a host calls any other."""
+    """Return whether a name is that of a tool through which a host calls others."""
     return _WRAPPER.fullmatch(name) is not None
 
 

@@ -142,7 +142,7 @@ class Redactor:
         return (self._remembered_name if len(name) <= _LONGEST_NAME else self._masked_name)(name)
 
     def _masked_name(self, name: str) -> str:
-        """Return a name with its secrets replaced, whether or not it was seen before."""
+        """Return a name with its secrets replaced."""
         if not self.redact(name).kinds:
             return name
         pieces = _MARKER.split(name)
