@@ -1,18 +1,17 @@
 """Inject faults into file operations, for `make faults`.
 
-Every write, fsync, rename, truncation and removal that the promises rest on is an operation with a
-name, such as ``append episodic``, and passes up to three points: ``before`` it, ``part of`` it
-(half of the bytes are out), ``after`` it.  Points without an operation (`pass_point`) are where a
-process may die between two of them.  ``MEMTIER_FAULT`` is ``POINT[:TIME][=KIND]``, or several with
-``;``:
+Every write, fsync, rename, truncation and removal that a guarantee depends on is a named operation,
+such as ``append episodic``, with up to three points: ``before`` it, ``part of`` it (half of the
+bytes are written), ``after`` it.  `pass_point` marks points between two operations.
+``MEMTIER_FAULT`` is ``POINT[:TIME][=KIND]``, or several with ``;``:
 
     after append episodic                  die after the first append to an episodic ledger
     append episodic:2=enospc               the second one finds the disk full (``before`` it)
     part of write project.yaml:3+=eio      from the third time on, after half of the bytes
 
-KIND is one of `KINDS`, ``kill`` by default.  With ``MEMTIER_FAULT_LOG`` every point passed is
-written to that file, with the kinds that it takes: how `make faults` finds out what there is.
-Where neither is set an operation costs one look at a name of this module, and no point anything.
+KIND is one of `KINDS`, ``kill`` by default.  ``MEMTIER_FAULT_LOG`` names a file that lists every
+point passed with its possible kinds, for `make faults`.  With neither set, an operation costs one
+lookup of a module variable.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ Milliseconds = Annotated[float, Meta(ge=0, le=86_400_000)]  # a day
 
 T = TypeVar("T")
 
-replace_fields: Final = msgspec.structs.replace  # of what is checked: it checks no types
+replace_fields: Final = msgspec.structs.replace  # of checked values: it checks no types
 MOST: Final = 2**63 - 1  # SQLite holds no larger number
 NO_TEXT: Final = (datetime,)  # only JSON decoding turns a string into a time
 _SCALARS: Final = frozenset({str, int, float, bool, NoneType})  # as JSON has them
@@ -96,7 +96,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tagged(msgspec.StructMeta):
-    """Makes classes that have their tag as ``KIND``, too."""
+    """Gives each class its tag as ``KIND``."""
 
     def __init__(cls, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args)
@@ -116,7 +116,7 @@ class _Strict(msgspec.StructMeta):
 
 
 class _Checked(_Strict):
-    # Not by `__post_init__`, which msgspec calls for what it has checked itself.
+    # Not in `__post_init__`, which msgspec also calls for values that it has checked.
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         record = super().__call__(*args, **kwargs)
         check_fields(record)
@@ -133,7 +133,7 @@ class CheckedRecord(GivenRecord, frozen=True, metaclass=_Checked):
 
 @cache
 def _left_out(cls: type[Record]) -> Mapping[str, object]:
-    """Return the fields that a record of a class lacks in JSON at these, their defaults."""
+    """Return the fields that JSON leaves out at their default, with the default."""
     names, defaults = cls.__struct_fields__, cls.__struct_defaults__
     optional = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
     nulls = names if cls.NULLS is None else cls.NULLS
@@ -204,7 +204,7 @@ def check_fields(record: object) -> None:
         msgspec.convert(_plain(record), built(cls), builtin_types=NO_TEXT)
     except (msgspec.ValidationError, TypeError) as error:
         raise MessageError(reason(error)) from None
-    except UnicodeEncodeError as error:  # of a text in the place of something else
+    except UnicodeEncodeError as error:  # of a text where another type is expected
         raise MessageError(f"{cls.__name__}: it holds what UTF-8 cannot: {error}") from None
     except RecursionError:
         raise MessageError(f"{cls.__name__}: nested too deeply") from None

@@ -41,8 +41,7 @@ from memtier_plugin.storage.home_files import (
 # -- Write files of a project into one verified archive, and read it again
 #
 # An archive is a tar of the files below one folder, then ``manifest.json`` with the size and
-# SHA-256 of each.  What is no file that its kind may contain is refused before anything is
-# unpacked.
+# SHA-256 of each.  Files that the kind of archive cannot contain are refused before unpacking.
 
 Progress = Callable[[int, int], None]
 
@@ -55,7 +54,7 @@ _ARCHIVE_ERRORS: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveKind:
-    """What archives of one kind are, and which files they may contain.
+    """A kind of archive and the files that it may contain.
 
     Attributes:
         title: its name in messages and in the register of exports.
@@ -77,7 +76,7 @@ class ArchiveKind:
 
 
 def refuse_taken(dest: Path) -> None:
-    """Refuse to write where something stands; of a device or a link nobody is told to remove it.
+    """Refuse to overwrite; only for a plain file does the message suggest removing it.
 
     Raises:
         BackupError: something stands there.
@@ -246,13 +245,13 @@ def _open_source(frozen: FrozenFile) -> _HashingReader:
     return _HashingReader(file, frozen)
 
 
-# -- and back ----------------------------------------------------------------------------------
+# -- Read an archive
 
 
 def read_archive(
     kind: ArchiveKind, archive: Path, into: Path | None, progress: Progress
 ) -> Mapping[str, Any]:
-    """Check a whole archive against its manifest, unpack it if ``into`` is given; return that.
+    """Check an archive against its manifest, unpack it into ``into`` if given; return the manifest.
 
     Raises:
         BackupError: it is of another kind, or part of it is damaged, missing or unsafe.
@@ -279,7 +278,7 @@ def read_archive(
                     unpacked[name] = member.size, _unpack(source, into, name, member.size)
                 progress(raw.tell(), total)
             while unzipped.read(_CHUNK_BYTES):
-                pass  # read on to the checksum
+                pass  # gzip checks its sum at the end
     except FileNotFoundError as error:
         raise BackupError(f"there is no file {archive}") from error
     except _ARCHIVE_ERRORS as error:
@@ -313,7 +312,7 @@ def _safe_name(kind: ArchiveKind, archive: Path, member: tarfile.TarInfo) -> str
         return _MANIFEST
     parts = PurePosixPath(member.name).parts
     plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
-    # The rules by which archives are written: no file is unpacked anywhere else.
+    # The same rules as for writing: no file is unpacked anywhere else.
     if (
         parts[:1] != (kind.top,)
         or not plain
@@ -368,10 +367,10 @@ def _parse_manifest(
 
 # -- Back up a project into one verified file while others write, and restore it
 #
-# What is copied is fixed under the writers' locks: of each ledger, the complete lines at that
-# moment. Agents' journals are read first, then what they refer to, and the project's journal last,
-# so that no reference dangles and no forgetting is missed.  The copying itself holds no lock.  The
-# index, which can be rebuilt, and the state of this machine are left out.
+# The writers' locks fix what is copied: the complete lines of each ledger at that moment.  Agents'
+# journals are read first, then what they refer to, and the project's journal last, so that no
+# reference dangles and no forgetting is missed.  The copying itself holds no lock.  The index,
+# which can be rebuilt, and the state of this machine are left out.
 
 
 def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:

@@ -164,9 +164,9 @@ def _blank_lines(match: re.Match[str]) -> str:
 
 # -- Read memories exported from mem0: a list, an object with `results`, or one memory per line
 #
-# A model wrote them from what users said, so their origin is `external`.  Each is a run of its own,
+# A model derived them from users' words, so their origin is `external`.  Each is a run of its own,
 # named by its id, so that a later import adds only what mem0 changed.  If a file has memories of
-# several users, each user's are recalled only for that sender.
+# several users, each user's memories are recalled for that sender alone.
 
 
 def read_mem0(path: Path, skip: SkipCallback) -> Iterator[Session]:

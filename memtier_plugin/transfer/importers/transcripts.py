@@ -27,7 +27,7 @@ from memtier_plugin.transfer.importers.reading import (
 )
 from memtier_plugin.trust.origins import brings_external_text
 
-_MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
+_MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last two for invalid times
 
 
 def parse_locomo_sample(sample: Any, location: str) -> Iterator[Session]:
@@ -76,7 +76,7 @@ def parse_longmemeval_date(text: str, location: str) -> datetime:
 
 
 def parse_openclaw_message(record: Mapping[str, Any]) -> Message | None:
-    """Return an OpenClaw message, or None for one that nobody said and no tool answered.
+    """Return an OpenClaw message; None if it is neither spoken nor a tool's result.
 
     Raises:
         MessageError: its content is neither text nor blocks.
@@ -92,7 +92,7 @@ def parse_openclaw_message(record: Mapping[str, Any]) -> Message | None:
             "name": record.get("toolName"),
             "tool_call_id": record.get("toolCallId"),
             "is_error": bool(record.get("isError")) or details.get("status") == "error",
-            # A command that failed has isError false; only its exit code tells.
+            # A failed command has isError false; only its exit code shows the failure.
             "exit_code": details.get("exitCode"),
         }
     elif chat["role"] not in ("user", "assistant"):
@@ -210,7 +210,7 @@ def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Ses
 
 
 def _is_external(message: Message, call: ToolCall | None, record: Mapping[str, Any]) -> bool:
-    """Return whether a tool's result is what strangers wrote."""
+    """Return whether a tool's result is external text."""
     call = call or message.tool
     assert call is not None
     details = as_object(record.get("details"))
