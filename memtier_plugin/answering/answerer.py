@@ -246,11 +246,9 @@ class Answerer:
             return inquiry.answer(
                 EXTRACTIVE, _no_route(first), NOTHING, answered=False, citations=()
             )
-        if (mode := self._store.settings.ask.mode) != "pages":
-            search = plugins.find_ask_mode(mode)
-            if search is not None:
-                return self._answer_by_search(inquiry, model, search)
-            inquiry.problem = f"ask.mode is {mode}, which needs: pip install memtier-papers"
+        if search := plugins.find_ask_mode(self._store.settings.ask.mode):
+            return self._answer_by_search(inquiry, model, search)
+        inquiry.problem = "; ".join(self._store.settings.missing("ask.mode"))
         route = model.route(inquiry.text, facts.injected)
         reply: ModelAnswer | None = None
         if route.action == "S":

@@ -422,7 +422,8 @@ def memtier_settings() -> Mapping[type[Record], str]:
     """Return sections of settings, each a record whose fields have defaults, with their paths.
 
     A path may be that of a section that there is: its keys are added to that section's, and a key
-    of both takes the values that the plugin's does.  Read them by `Settings.of`.
+    of both, a choice, takes the values of either.  Keys added to `retrieval.weights` weigh the
+    plugin's signals of the same names.  Read them by `Settings.of`.
     """
 
 

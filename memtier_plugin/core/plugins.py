@@ -159,19 +159,8 @@ def route_hits(recaller: Any, query: Any, candidates: Any, selection: Any) -> An
 
 
 def find_ranker(profile: str) -> Any:
-    """Return the ranker that a plugin has for a profile.
-
-    Raises:
-        SettingsError: no plugin has one.
-    """
-    ranker = _extensions().hook.memtier_ranker(profile=profile)
-    if ranker is None:
-        raise SettingsError(
-            f"no installed package ranks by {profile!r} (retrieval.profile or retrieval.search): "
-            "run `pip install memtier-papers`, or set retrieval.profile: recall_first and "
-            "retrieval.search: flat"
-        )
-    return ranker
+    """Return the ranker that a plugin has for a profile; else None."""
+    return _extensions().hook.memtier_ranker(profile=profile)
 
 
 def expand_query(

@@ -49,13 +49,11 @@ class Weights(Record, frozen=True, kw_only=True):
     dense: Annotated[float, Within(0, 100)] = 1.8
     dense_window: Annotated[float, Within(0, 100)] = 2.1
     dense_previous: Annotated[float, Within(0, 100)] = 0.0
-    hypothetical: Annotated[float, Within(0, 100)] = 1.0
     standing: Annotated[float, Within(0, 100)] = 1.5
     time: Annotated[float, Within(0, 100)] = 1.6
     decay: Annotated[float, Within(0, 100)] = 0.1
     weight: Annotated[float, Within(0, 100)] = 2.5
     tier: Annotated[float, Within(0, 100)] = 2.0
-    surprise: Annotated[float, Within(0, 100)] = 0.0
     overview: Annotated[float, Within(0, 100)] = 4.0
 
 
@@ -76,8 +74,8 @@ class RouterDoubts(Record, frozen=True, kw_only=True):
 class Retrieval(Record, frozen=True, kw_only=True):
     """Limits on what a recall reads, ranks and injects."""
 
-    profile: Literal["recall_first", "paper", "rrf"] = "recall_first"
-    search: Literal["flat", "tiers"] = "flat"
+    profile: Literal["recall_first"] = "recall_first"
+    search: Literal["flat"] = "flat"
     depth: Depth = "mixed"
     facts: bool = True
     experiences: bool = True
@@ -247,7 +245,7 @@ class Ask(Record, frozen=True, kw_only=True):
     """The model that answers questions, its search limits, and the write-back of findings."""
 
     model: str = "none"
-    mode: Literal["pages", "tools"] = "pages"
+    mode: Literal["pages"] = "pages"
     rounds: Annotated[int, Within(1, 10)] = 3
     pages: Annotated[int, Within(1, 100)] = 5
     write_back: bool = True
@@ -332,3 +330,11 @@ class Settings(Record, frozen=True, kw_only=True):
     def having(self, section: Record) -> Settings:
         """Return the settings with another section of a plugin."""
         return replace(self, plugins={**self.plugins, type(section): section})
+
+    def missing(self, *names: str) -> list[str]:
+        """Return what to install for the keys that need it, of these names or all."""
+        return [
+            f"{key} needs a package that is missing: pip install memtier-papers"
+            for key in self.unserved
+            if not names or key.partition(" ")[0] in names
+        ]

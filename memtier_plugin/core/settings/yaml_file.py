@@ -195,9 +195,11 @@ USER_NAMED_SECTIONS: Final = ("agents", "endpoints", "prices")  # sections of th
 _ELSEWHERE: Final[Mapping[str, frozenset[str]]] = {
     "memtier-papers": frozenset(
         {
-            *("ask.hypothetical", "ask.planner", "attribution.model", "attribution.proxy: logprob"),
-            *("causes", "consolidation.second_look", "consolidation.tools", "gate", "paper"),
-            *("people", "priority", "rerank", "rrf"),
+            *("ask.hypothetical", "ask.mode: tools", "ask.planner", "attribution.model"),
+            *("attribution.proxy: logprob", "causes", "consolidation.second_look"),
+            *("consolidation.tools", "gate", "paper", "people", "priority", "rerank"),
+            *("retrieval.profile: paper", "retrieval.profile: rrf", "retrieval.search: tiers"),
+            *("retrieval.weights.hypothetical", "retrieval.weights.surprise", "rrf"),
         }
     )
 }
@@ -209,6 +211,10 @@ class Key(NamedTuple):
     kind: Any
     default: Any = None
     limits: Within | Literal["url", "server"] = Within(-math.inf, math.inf)
+
+    def joined(self, known: Key) -> Key:
+        """Return the key with the choices of a known one first."""
+        return self._replace(kind=Literal[(*get_args(known.kind), *get_args(self.kind))])
 
     def takes(self, value: Any) -> bool:
         """Return whether a value is one that the key accepts."""
@@ -298,7 +304,8 @@ def all_keys() -> dict[KeyPath, Key]:
     choosing = {("project",): Key(str), ("workspaces", "*"): Key(str)}
     keys = dict(_declared(Settings, ())) | choosing
     for section, path in plugin_sections():
-        keys |= dict(_declared(section, path))
+        for name, key in _declared(section, path):
+            keys[name] = key.joined(keys[name]) if name in keys else key
     return keys
 
 

@@ -7,7 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from memtier_papers.memtier.settings import CauseSettings, ModelAttribution, Paper
+from memtier_papers.memtier.settings import (
+    CauseSettings,
+    ModelAttribution,
+    Paper,
+    PublishedProfile,
+)
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import JobSpec, hookimpl
 from memtier_plugin.core.records import EventPayload, JournalEvent
@@ -28,7 +33,12 @@ _log = logging.getLogger("memtier")
 @hookimpl
 def memtier_settings() -> Mapping[type[Record], str]:
     """Return the settings of the profile `paper`, of causes, and of log-probabilities."""
-    return {Paper: "paper", CauseSettings: "causes", ModelAttribution: "attribution"}
+    return {
+        PublishedProfile: "retrieval",
+        Paper: "paper",
+        CauseSettings: "causes",
+        ModelAttribution: "attribution",
+    }
 
 
 @hookimpl
