@@ -33,11 +33,11 @@ from memtier_papers.tiermem.router_reward import (
     route_label,
     route_reward,
 )
+from memtier_papers.tiermem.settings import RouterDoubts
 from memtier_plugin import MemTier
 from memtier_plugin.answering.llm import _ROUTE
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.settings.load import load_settings
-from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.providers.prompting import parse_json
 from tests.builders import say
 from tests.processes import run_memtier

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -150,17 +150,6 @@ def people_list(scope: Scope) -> None:
     scope.show(document, people_view)
 
 
-@people.command("show", example="ines")
-@click.argument("name", required=False, metavar="[PERSON]")
-@click.pass_obj
-def people_show(scope: Scope, name: str | None) -> None:
-    """Show what is known about a person, or everyone, with counts, sources and times."""
-    with scope.open() as memory:
-        everybody = memory.people.profiles(name)
-        document = {"profiles": [profile.to_json() for profile in everybody]}
-    scope.show(document, profiles_view)
-
-
 @people.command("link", example="telegram:4711 ines")
 @click.argument("names", nargs=-1, required=True, metavar="PERSON PERSON...")
 @click.pass_obj
@@ -195,26 +184,6 @@ def people_view(document: Document) -> RenderableType:
             safe_text(person["facts"]),
         )
     return table if table.row_count else safe_text("Nobody has spoken yet.", "dim")
-
-
-def profiles_view(document: Document) -> RenderableType:
-    """Render profiles, each attribute with its newest source line."""
-    parts: list[RenderableType] = []
-    for profile in document["profiles"]:
-        days = f"{profile['first'][:10]} to {profile['last'][:10]}"
-        scope = f"{profile['agent']}, {profile['sender'] or THE_USER}"
-        head = f"{profile['person']}: {profile['lines']} lines, {days} ({scope})"
-        table = views.column_table("what", "value", "times", "last", "line", right=["times"])
-        for attribute in profile["attributes"]:
-            table.add_row(
-                safe_text(attribute["name"].replace("_", " ")),
-                safe_text(attribute["value"]),
-                safe_text(attribute["count"]),
-                safe_text(attribute["last"][:10]),
-                safe_text(attribute["sources"][-1]["entry"]),
-            )
-        parts += [safe_text(head, "bold"), table]
-    return Group(*parts) if parts else safe_text("Nobody has said enough yet.", "dim")
 
 
 def _linked_view(document: Document) -> RenderableType:

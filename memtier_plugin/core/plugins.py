@@ -37,6 +37,7 @@ from memtier_plugin.core.hookspecs import (
     JobSpec,
     ModelPass,
     OverviewKind,
+    WebPage,
 )
 
 if TYPE_CHECKING:
@@ -336,6 +337,11 @@ def find_profiles(store: Any, name: str | None) -> Sequence[Any]:
             "profiles of people need a package that is missing: pip install memtier-papers"
         )
     return cast("Sequence[Any]", profiles)
+
+
+def find_web_pages() -> list[WebPage]:
+    """Return the pages that plugins add to `memtier web`."""
+    return [page for answer in _extensions().hook.memtier_web_pages() for page in answer]
 
 
 def find_settings() -> dict[type[Record], str]:

@@ -50,7 +50,6 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
         "waits": hook_latency.read_waits(store.project_folder.home, store.project),
         "prompts": hook_latency.count_prompts(store.project_folder.home, store.project),
         "agents": {},
-        "causes": None,
         "degraded": [],
         "warnings": [],
         "plugins": plugin_errors(),

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from html import unescape
 from importlib.resources import files
 from typing import Any, Final
@@ -28,7 +28,7 @@ START: Final = ("/", "/facts", "/facts?state=all", "/recalls", "/health")
 MOST_LINES: Final = 1_000  # pages of single lines; the log has the others
 MOST_PAGES: Final = 10_000
 _OF_A_LINE: Final = "/lines/"
-_KEPT: Final = ("/", "/facts", "/recalls", "/lines", "/health", "/people", "/uplift", "/bill")
+_KEPT: Final = ("/", "/facts", "/recalls", "/lines", "/health", "/people", "/bill")
 _NARROWED: Final = {
     "agent",
     "session",
@@ -67,6 +67,7 @@ async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None])
     """Return the content of each page by its address, in the order of the links."""
     app, parts = build_pages(memory, pages, LedgerWatch(memory)), dict[str, str]()
     waiting, known, lines = deque(START), set(START), 0
+    kept = {*_KEPT, *(page.path for page in pages.added)}
     while waiting and len(parts) < MOST_PAGES:
         address = waiting.popleft()
         status, part = await _get(app, address)
@@ -76,7 +77,7 @@ async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None])
         report(len(parts))
         for link in _links(part, address):
             is_line = link.startswith(_OF_A_LINE)
-            if link in known or not _is_kept(link) or (is_line and lines >= MOST_LINES):
+            if link in known or not _is_kept(link, kept) or (is_line and lines >= MOST_LINES):
                 continue
             known.add(link)
             lines += is_line
@@ -121,10 +122,10 @@ def _absolute(link: str, address: str) -> str:
     return urlsplit(address).path + link if link.startswith("?") else link
 
 
-def _is_kept(link: str) -> bool:
+def _is_kept(link: str, kept: Collection[str]) -> bool:
     """Return whether a page is of the file: it only reads, and no other shows more of the same."""
     path, query = urlsplit(link).path, parse_qs(urlsplit(link).query)
-    return ("/" + path.split("/")[1]) in _KEPT and not _NARROWED & query.keys()
+    return ("/" + path.split("/")[1]) in kept and not _NARROWED & query.keys()
 
 
 def _detach(part: str, address: str, anchors: dict[str, str]) -> str:

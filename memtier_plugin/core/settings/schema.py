@@ -57,20 +57,6 @@ class Weights(Record, frozen=True, kw_only=True):
     overview: Annotated[float, Within(0, 100)] = 4.0
 
 
-class RouterDoubts(Record, frozen=True, kw_only=True):
-    """How much each doubt in the facts counts, and the sum up to which the facts alone answer."""
-
-    unsaid: Annotated[float, Within(-100, 100)] = 0.5
-    uncarried: Annotated[float, Within(-100, 100)] = 0.5
-    no_fact: Annotated[float, Within(-100, 100)] = 0.3
-    kind: Annotated[float, Within(-100, 100)] = 0.3
-    disagree: Annotated[float, Within(-100, 100)] = 0.3
-    ended: Annotated[float, Within(-100, 100)] = 0.3
-    foreign: Annotated[float, Within(-100, 100)] = 0.5
-    blamed: Annotated[float, Within(-100, 100)] = 0.3
-    limit: Annotated[float, Within(-100, 100)] = 0.2
-
-
 class Retrieval(Record, frozen=True, kw_only=True):
     """Limits on what a recall reads, ranks and injects."""
 
@@ -91,7 +77,6 @@ class Retrieval(Record, frozen=True, kw_only=True):
     decay_lambda: Annotated[float, Within(0, 10)] = 0.05
     decay_bypass: Annotated[float, Within(0, 1000)] = 2.0
     weights: Weights = Weights()
-    router: RouterDoubts = RouterDoubts()
 
     @property
     def ranker(self) -> str | None:

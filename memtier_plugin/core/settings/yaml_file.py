@@ -198,8 +198,13 @@ _ELSEWHERE: Final[Mapping[str, frozenset[str]]] = {
             *("ask.hypothetical", "ask.mode: tools", "ask.planner", "attribution.model"),
             *("attribution.proxy: logprob", "causes", "consolidation.second_look"),
             *("consolidation.tools", "gate", "paper", "people", "priority", "rerank"),
-            *("retrieval.profile: paper", "retrieval.profile: rrf", "retrieval.search: tiers"),
-            *("retrieval.weights.hypothetical", "retrieval.weights.surprise", "rrf"),
+            *("retrieval.profile: paper", "retrieval.profile: rrf", "retrieval.router"),
+            *(
+                "retrieval.search: tiers",
+                "retrieval.weights.hypothetical",
+                "retrieval.weights.surprise",
+                "rrf",
+            ),
         }
     )
 }
@@ -213,7 +218,9 @@ class Key(NamedTuple):
     limits: Within | Literal["url", "server"] = Within(-math.inf, math.inf)
 
     def joined(self, known: Key) -> Key:
-        """Return the key with the choices of a known one first."""
+        """Return the key; of two choices, one of both, those of the known one first."""
+        if get_origin(self.kind) is not Literal:
+            return self
         return self._replace(kind=Literal[(*get_args(known.kind), *get_args(self.kind))])
 
     def takes(self, value: Any) -> bool:

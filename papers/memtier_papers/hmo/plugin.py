@@ -85,7 +85,9 @@ def memtier_status(
         return {}
     from memtier_papers.hmo.tables import PriorityReader
 
-    return {"priority": {**reader.plugin_tables(PriorityReader).counts()}}
+    counts = reader.plugin_tables(PriorityReader).counts()
+    tiers = "{cache} by priority in the cache, {buffer} in the buffer".format(**counts)
+    return {"priority": {**counts, "said": f"{counts['rated']} entries rated, {tiers}"}}
 
 
 def prioritiser_of(memory: MemTier) -> Prioritiser:
