@@ -220,8 +220,9 @@ def test_what_is_better_is_applied_and_undone(tmp_path: Path) -> None:
     done = run_memtier(*scope, "router", "--data", data, "--apply", "--json")
     document = json.loads(done.stdout)
     assert document["figures"]["gain"]["low"] > 0 and document["applied"]
-    retrieval = load_settings(home, "p").retrieval
-    assert asdict(retrieval.router) == pytest.approx(document["router"]) and retrieval.k == 8
+    settings = load_settings(home, "p")
+    doubts = asdict(settings.of(RouterDoubts))
+    assert doubts == pytest.approx(document["router"]) and settings.retrieval.k == 8
     [entry] = json.loads(run_memtier(*scope, "log", "--json").stdout)["learned"]
     assert (entry["id"], entry["what"], entry["applied"]) == (document["applied"], "router", True)
     run_memtier(*scope, "revert")

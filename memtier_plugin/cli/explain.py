@@ -142,7 +142,7 @@ def _ranked_row_view(row: RankedRow, curve: Sequence[float]) -> Sequence[Rendera
     details = f"{short_id(row.id)} · {source} · {weight}{drawn}{behind}{note}"
     signals = "  ".join(map(_format_bar, row.bars))
     rows = [head, indented(details, "cyan"), indented(signals, "dim")]
-    return [*rows, *(indented(said, "dim") for said in row.said)]
+    return [*rows, *(indented(note, "dim") for note in row.said)]
 
 
 def _format_bar(bar: Bar) -> str:

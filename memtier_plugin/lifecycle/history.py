@@ -18,10 +18,10 @@ from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.views import FactChange, list_changes
 from memtier_plugin.lifecycle.edit import RunUndoer, UndoneRun
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.opening import open_as_of
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold, touched_items, weighing_kinds
+from memtier_plugin.storage.store import Actor
 
 # -- Compare a project at two times: what was said, learned, forgotten and weighted differently
 

@@ -21,11 +21,11 @@ from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.session import AlreadyShown
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.protocol import LOCK_SECONDS
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import is_offer, settle_offers
+from memtier_plugin.storage.store import Actor
 
 MAX_NEAR_MISSES: Final = 8  # hits without a line that are journalled, the best
 _RUNS: Final = 512  # not ended, whose recalls are kept in memory

@@ -35,11 +35,10 @@ from memtier_plugin.retrieval.query import (
     parse_query,
 )
 from memtier_plugin.retrieval.signals import rank, ranking_weights, scale_by_max, score_signals
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.text.tokenizer import Tokenizer
 
 # -- From a query to ranked rows, by the profile of the settings, within a deadline

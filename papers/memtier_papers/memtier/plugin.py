@@ -86,8 +86,12 @@ def memtier_status(
         return {"causes": None}
     withheld = sum(lottery.item is not None for lottery in lotteries)
     counts = f"{withheld} of the newest {len(lotteries)} prompts lacked it"
-    said = f"one line is left out in {share:.0%} of the runs; {counts}: memtier uplift"
-    causes = {"withhold": share, "recalls": len(lotteries), "withheld": withheld, "said": said}
+    causes = {
+        "withhold": share,
+        "recalls": len(lotteries),
+        "withheld": withheld,
+        "said": f"one line is left out in {share:.0%} of the runs; {counts}: memtier uplift",
+    }
     if share:
         line = f"In {share:.0%} of the runs a prompt goes without one line: memtier uplift"
         causes["preview"] = line

@@ -26,7 +26,7 @@ from memtier_plugin.credit.questions import Question, read_history
 from memtier_plugin.credit.regression import GateReport, RegressionGate, keep_answerable
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.search import signal_weights
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.store import Actor
 
 # Signals that data sets and histories cannot teach: none of their lines is credited, asked for or
 # made up, and most are asked on one day.  A learned weight of credits would feed on itself.

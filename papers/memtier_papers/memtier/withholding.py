@@ -24,8 +24,8 @@ from memtier_plugin.retrieval.standing import is_standing
 if TYPE_CHECKING:
     from memtier_plugin.retrieval.journal import RecallJournal
     from memtier_plugin.retrieval.plan import RecallPlan
-    from memtier_plugin.storage.actor import Actor
     from memtier_plugin.storage.readers import Reader
+    from memtier_plugin.storage.store import Actor
 
 _HASHED: Final = 8  # bytes
 
