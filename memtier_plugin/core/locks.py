@@ -75,7 +75,7 @@ def wait_for_lock(fd: int, path: Path, deadline: float, *, shared: bool = False)
 
 
 def is_unlocked(fd: int) -> bool:
-    """Tell whether no process holds the exclusive lock on an open file."""
+    """Return whether no process holds the exclusive lock on an open file."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
