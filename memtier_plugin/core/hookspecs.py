@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import pluggy
 
@@ -42,9 +42,27 @@ if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
     from memtier_plugin.core.structs import Record
 
 ENTRY_POINT_GROUP: Final = "memtier"
+Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 hookspec = pluggy.HookspecMarker(ENTRY_POINT_GROUP)
 hookimpl = pluggy.HookimplMarker(ENTRY_POINT_GROUP)
+
+
+def off_while(section: type[Record] | str, **values: Any) -> Callable[[Hook], Hook]:
+    """Mark the implementation of a hook as off while settings have these values.
+
+    It is not called then, so what is off costs a prompt nothing.  Of several such marks all must
+    hold.
+
+    Args:
+        section: of the plugin's settings, or the path of one of MemTier's ("retrieval.weights").
+    """
+
+    def mark(function: Hook) -> Hook:
+        vars(function).setdefault("off_while", []).append((section, values))
+        return function
+
+    return mark
 
 
 @runtime_checkable

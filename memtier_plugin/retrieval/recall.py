@@ -295,7 +295,7 @@ class Recaller:
         if unindexed is not None:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
         if self.ranker.merges:
-            hits = plugins.annotate_hits(mark_ended(hits, viewer.at))
+            hits = plugins.annotate_hits(mark_ended(hits, viewer.at), self.settings)
         return hits, result
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:

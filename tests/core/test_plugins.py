@@ -17,7 +17,8 @@ import pytest
 from msgspec import structs
 
 from memtier_plugin.core import hookspecs, plugins
-from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.schema import Retrieval, Settings
+from memtier_plugin.core.structs import Record
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from tests.builders import say_each, write_config
@@ -259,6 +260,39 @@ def test_reranker_may_not_invent_hits(only: Any) -> None:
     assert [hit.id for hit in plugins.rerank_hits("turn", hits, 0.0, Settings())] == ["c", "b", "a"]
     assert plugins.rerank_hits("add", hits, 0.0, Settings()) is hits
     assert [error.hook for error in plugins.load_errors()] == ["memtier_rerank"]
+
+
+class Reversal(Record, frozen=True, kw_only=True):
+    """The settings of a plugin that turns hits around."""
+
+    mode: str = "never"
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls"),
+    [
+        (Settings(), 0),
+        (Settings().having(Reversal(mode="always")), 1),
+        (Settings(retrieval=Retrieval(k=11)), 1),
+    ],
+)
+def test_what_settings_turn_off_is_not_called(only: Any, settings: Settings, calls: int) -> None:
+    """An implementation is called unless every section has the values that turn it off."""
+    hits: list[Any] = [type("AHit", (), {"id": name})() for name in "ab"]
+    called: list[str] = []
+
+    class Plugin:
+        @hookspecs.hookimpl
+        @hookspecs.off_while(Reversal, mode="never")
+        @hookspecs.off_while("retrieval", k=Retrieval().k)
+        def memtier_rerank(self, query: str, hits: list[Any]) -> list[Any]:
+            called.append(query)
+            return hits[::-1]
+
+    only(Plugin())
+    ordered = plugins.rerank_hits("turn", hits, 0.0, settings)
+    assert len(called) == calls
+    assert [*ordered] == (hits[::-1] if calls else hits)
 
 
 class Backwards(Ranker):
