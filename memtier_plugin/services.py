@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from memtier_plugin.lifecycle.edit import Editor
     from memtier_plugin.lifecycle.history import History
     from memtier_plugin.lifecycle.purge.purge import Purger
-    from memtier_plugin.retrieval.query import Viewer
     from memtier_plugin.retrieval.recall import Recaller
+    from memtier_plugin.retrieval.visibility import Viewer
     from memtier_plugin.storage.actor import Actor
 
 

@@ -281,7 +281,8 @@ def memtier_order_pages(
 ) -> Sequence[Any] | None:
     """Return the pages that `ask` reads in another order, or None; as `memtier_rerank`.
 
-    ``reader`` returns the lines of a page (`memtier_plugin.retrieval.hits.PageReader.hits_on`).
+    ``reader`` is a `memtier_plugin.retrieval.visibility.PageReader`: `hits_on` returns the lines
+    of a page.
     """
 
 

@@ -20,12 +20,7 @@ from memtier_plugin.core import concurrency, plugins
 from memtier_plugin.core.results import Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
-from memtier_plugin.retrieval.query import (
-    ParsedQuery,
-    QueryVector,
-    Viewer,
-    requested_kinds,
-)
+from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, requested_kinds
 from memtier_plugin.retrieval.signals import (
     DAY_SECONDS,
     Adjacent,
@@ -35,6 +30,7 @@ from memtier_plugin.retrieval.signals import (
     adjacent_rows,
     lengths_of,
 )
+from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded

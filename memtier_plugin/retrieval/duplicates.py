@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
-from memtier_plugin.text.speech import without_receipts
+from memtier_plugin.text.phrases import without_receipts
 from memtier_plugin.text.tokenizer import MAX_CHARS, normalise, plain_words
 
 # -- Facts that contradict each other: the newest first, saying that an older one exists.  Pure

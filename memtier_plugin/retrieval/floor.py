@@ -241,7 +241,7 @@ def line_features(line: Evidence, rank: int, best: Evidence) -> dict[str, float]
     """Return what tells whether one line, the ``rank``-th from 0, is part of what a query needs.
 
     Args:
-        best: the most that any line has of each kind of evidence (`best_of`).
+        best: the most that any line has of each kind of evidence (`Evidence.best_of`).
     """
     return {
         "one": 1.0,
@@ -346,7 +346,9 @@ def apply_floor(
         bar = max(bar, least["block"])
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
         return Judged(shown, probability, dict.fromkeys((hit.id for hit in hits), "floor"), silent)
-    best = best_of([*judged, *(hit.evidence for hit in in_sight if hit.evidence is not None)])
+    best = Evidence.best_of(
+        [*judged, *(hit.evidence for hit in in_sight if hit.evidence is not None)]
+    )
     ranks = [n + sum(seen.score > hit.score for seen in in_sight) for n, hit in enumerate(hits)]
     lines = [
         None if line is None else model.line_probability(line, rank, best)
@@ -367,15 +369,6 @@ def apply_floor(
             kept.append(hit.with_probability(line))
     silent = "" if kept else "what fits stands in sight"
     return Judged(tuple(kept), probability, weak, silent)
-
-
-def best_of(lines: Sequence[Evidence]) -> Evidence:
-    """Return the most that any of these lines has of each kind of evidence."""
-    return Evidence(
-        coverage=max(line.coverage for line in lines),
-        own_coverage=max(line.own_coverage for line in lines),
-        cosine=max(line.cosine for line in lines),
-    )
 
 
 def block_probability(query: QueryEvidence, lines: Sequence[Evidence]) -> float:

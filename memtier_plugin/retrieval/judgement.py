@@ -43,11 +43,10 @@ from memtier_plugin.retrieval.session import (
     select_last,
 )
 from memtier_plugin.retrieval.standing import read_standing, select_standing
-from memtier_plugin.retrieval.succession import Rarity
+from memtier_plugin.retrieval.statements import Rarity
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.phrases import is_standing_instruction
-from memtier_plugin.text.speech import only_asks
+from memtier_plugin.text.phrases import is_standing_instruction, only_asks
 from memtier_plugin.text.tokenizer import distinct_tokens, ngrams, plain_words
 from memtier_plugin.trust.external_text import missing_statement
 

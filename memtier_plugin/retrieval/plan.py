@@ -14,8 +14,9 @@ from memtier_plugin.retrieval.block import BlockPlan, keep_injectable
 from memtier_plugin.retrieval.duplicates import StatedValue
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
-from memtier_plugin.retrieval.query import Viewer, asks_several
+from memtier_plugin.retrieval.query import asks_several
 from memtier_plugin.retrieval.search import SearchResult
+from memtier_plugin.retrieval.visibility import Viewer
 
 if TYPE_CHECKING:
     from memtier_plugin.retrieval.candidates import Expansion

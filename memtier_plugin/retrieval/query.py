@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice
@@ -13,14 +12,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.retrieval.prompt_words import (
     likeliest_language,
     split_words,
     tokenize,
     vocabulary,
 )
-from memtier_plugin.retrieval.visibility import Asker, is_visible
 from memtier_plugin.text.dates.spans import TimeSpan, find_time_spans
 from memtier_plugin.text.lexicon import LANGUAGES, lexicon, words_of
 from memtier_plugin.text.phrases import Words
@@ -303,44 +300,6 @@ _HISTORY: Final = regex.compile(
     | 以前 | 之前 | 曾经 | 曾經 | 过去 | 過去 | 历史 | 歷史 | 变化 | 變化 | 原来 | 原來
     """
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Viewer:
-    """The viewer and the time of a query, which decide the visibility and age of rows.
-
-    ``linked`` is what else the sender is called, ``read_people`` grants everybody's personal facts.
-    Who reads all and is no agent ("") is the person at the machine.
-    """
-
-    agent: str
-    sender: str | None
-    read_all: bool
-    at: datetime
-    linked: frozenset[str] = frozenset()
-    read_people: bool = False
-
-    @property
-    def asker(self) -> Asker | None:
-        """Return the viewer as one that asks for facts; None for the person at the machine."""
-        if self.read_all and not self.agent:
-            return None
-        people = self.linked | {self.sender or ""}
-        return Asker(self.agent, people, self.read_all or self.read_people)
-
-    def may_see(self, item: Entry | Fact) -> bool:
-        """Return whether it may see an item; ``read_all`` opens summaries, but no confidences."""
-        asker = self.asker
-        if asker is None:
-            return True
-        if isinstance(item, Entry):
-            return self.read_all or asker.hears(item)
-        return is_visible(item, asker) or (self.read_all and bool(item.shelf))
-
-    @property
-    def people(self) -> frozenset[str] | None:
-        """The people whose personal facts it may see; None for everybody's."""
-        return asker.readable_people if (asker := self.asker) else None
 
 
 class QueryVector(Struct, frozen=True):

@@ -33,14 +33,12 @@ from memtier_plugin.retrieval.duplicates import (
     stated_values,
 )
 from memtier_plugin.retrieval.floor import Judged
-from memtier_plugin.retrieval.hits import read_hits, with_added
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
 from memtier_plugin.retrieval.judgement import Judge
 from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query, RecallPlan, Routed
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import (
     MAX_QUERY_CHARS,
-    Viewer,
     clean_query,
     read_project_names,
     without_names,
@@ -59,7 +57,7 @@ from memtier_plugin.retrieval.search import (
 )
 from memtier_plugin.retrieval.session import AlreadyShown, SubjectFinder, refresh_for
 from memtier_plugin.retrieval.standing import own_orders
-from memtier_plugin.retrieval.visibility import linked_people
+from memtier_plugin.retrieval.visibility import Viewer, linked_people, read_hits, with_added
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.text.passages import select_passage

@@ -36,6 +36,7 @@ _NO_TURNS: Final[tuple[RowLengths, RowLengths]] = ([], [])
 
 Around = Mapping[int, tuple[RowLengths, RowLengths]]  # by row: the turns before it and after it
 Adjacent = tuple[int, int]  # the rows of the turn before and of the one after; 0 for none
+ScoredRow = tuple[int, float, Mapping[str, float]]  # row, score, signals
 Signals = dict[str, Sequence[float]]  # by name: one value a candidate
 
 

@@ -12,7 +12,7 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import (
     FOREIGN_NEGATIONS,
     LANGUAGES,
-    Words,
+    WordSet,
     common_words,
     irregular_verbs,
     lexicon,
@@ -46,7 +46,7 @@ def _latin_languages() -> tuple[str, ...]:
 
 
 @cache
-def _common(language: str) -> Words:
+def _common(language: str) -> WordSet:
     """Return the words by which a language is recognised."""
     words = common_words(language) | lexicon(language).hints
     return words | irregular_verbs().lemmas.keys() if language == "english" else words
@@ -175,7 +175,7 @@ def find_sentence(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 @cache
-def _month_names() -> Words:
+def _month_names() -> WordSet:
     return frozenset(
         name
         for words in map(lexicon, LANGUAGES)
