@@ -66,7 +66,7 @@ def gather_evidence(
     # An English model's vectors tell nothing of another language but that it is another.
     similarity = (pool.similarity if pool.query.language == "english" else None) or {}
     weights, known = _term_weights(pool)
-    items = pool.match.documents + pool.fact_match.documents
+    items = pool.documents
     parts = _parts(pool, weights, math.log(2 + items))
     query = QueryEvidence(
         items=items,
@@ -156,7 +156,7 @@ def _own_terms(
     pool: Pool, weights: Mapping[str, float], rows: Collection[int], near: Collection[int]
 ) -> dict[int, Set[str]]:
     """Return which of the weighed words each of these rows has, and of the turns near them."""
-    terms: dict[int, Mapping[str, int]] = {**pool.terms, **pool.fact_match.terms_of(rows)}
+    terms: dict[int, Mapping[str, int]] = {**pool.words.terms, **pool.words.facts.terms_of(rows)}
     return {
         row: frozenset(weights.keys() & terms[row].keys())
         for row in dict.fromkeys((*rows, *near))
@@ -173,7 +173,7 @@ def _term_weights(pool: Pool) -> tuple[dict[str, float], set[str]]:
     """
     speakers = {c.speaker for c in pool.candidates if c.speaker and c.tier == "episodic"}
     names = {word for name in speakers for word in pool.query.tokenizer.words(name)}
-    items = max(1, pool.match.documents + pool.fact_match.documents)
+    items = max(1, pool.documents)
     named = (span for span in pool.query.spans if not span.may_recur and _was_used(span, pool))
     times = {*pool.query.tokenizer.words(" ".join(span.words for span in named))}
     weights: dict[str, float] = {}
@@ -182,7 +182,7 @@ def _term_weights(pool: Pool) -> tuple[dict[str, float], set[str]]:
         is_amount = term.isdecimal() and len(term) < _NUMBER
         if is_amount or term in names or term not in pool.query.topic_terms:
             continue
-        rarity = pool.match.idfs.get(term) or pool.fact_match.idfs.get(term)
+        rarity = pool.words.entries.idfs.get(term) or pool.words.facts.idfs.get(term)
         if rarity is not None:
             known.add(term)
         elif term in times:

@@ -23,7 +23,7 @@ from memtier_plugin.providers.embedding.vectors import (
     encode_query,
     quantise,
 )
-from memtier_plugin.retrieval.candidates import Expansion, PoolBuilder, SearchView
+from memtier_plugin.retrieval.candidates import Expansion, PoolBuilder, Reads, SearchView
 from memtier_plugin.retrieval.floor import QueryEvidence, gather_evidence
 from memtier_plugin.retrieval.prompt_kind import words_beside_time
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, ParsedQuery, QueryVector, parse_query
@@ -144,7 +144,7 @@ class Search(SearchView):
         values = scale_by_max(pool.bm25)
         ranked = self._order(pool.candidates, {"words": values}, {"words": 1.0})
         query_evidence, evidence = gather_evidence(pool, [row for row, _, _ in ranked])
-        result = self._result(self.builder, ranked, late=True)
+        result = self._result(self.builder.reads, ranked, late=True)
         return replace(result, query_evidence=query_evidence, evidence=evidence)
 
     def rank_by_signals(
@@ -179,14 +179,14 @@ class Search(SearchView):
             weights[added.name] = added.weight
         ranked = self._order(pool.candidates, signals, weights)
         query_evidence, evidence = gather_evidence(pool, [row for row, _, _ in ranked], model)
-        result = self._result(builder, ranked)
+        result = self._result(builder.reads, ranked)
         return replace(result, model=model, query_evidence=query_evidence, evidence=evidence)
 
     def _result(
-        self, builder: PoolBuilder, ranked: Sequence[ScoredRow], *, late: bool = False
+        self, reads: Reads, ranked: Sequence[ScoredRow], *, late: bool = False
     ) -> SearchResult:
         return SearchResult(
-            ranked, builder.postings, builder.vectors, late, self.partly_embedded, builder.terms
+            ranked, reads.postings, reads.vectors, late, self.partly_embedded, reads.terms
         )
 
     def _order(
