@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from memtier_plugin.core import lazy_regex as regex
+from memtier_plugin.text.languages import iter_sentences
 from memtier_plugin.text.lexicon import LANGUAGES, Lexicon, common_words, lexicon, words_of
 from memtier_plugin.text.phrases import Words
 
@@ -184,7 +185,6 @@ _THEIRS: Final = regex.compile(
     r"(?i)\b(?:his|her|their)\b|\bof (?:my|a|our)\b"
     r"|\b(?!(?:it|that|there|what|let|he|she|who|here|how|where|everything|one)['’])\p{L}+['’]s\s+\p{L}"
 )
-_SENTENCE_END: Final = regex.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
 _WORK: Final = regex.compile(
     r"(?i)(?:review|rate|grade|port|shorten|tl;?dr|reply|answer|respond|help|look at|read"
     r"|go through|check|what(?:'s| is| does| do)|why|is|are|does|do|how many|which|who|count|sum up"
@@ -222,7 +222,7 @@ def introduces_text(request: str, apart: bool) -> bool:
     Args:
         apart: whether a blank line stands behind it.
     """
-    request = _SENTENCE_END.split(request.strip())[-1]
+    request = ([*iter_sentences(request)] or [""])[-1]
     units = split_words(request)
     if not units or len(units) > _REQUEST_WORDS:
         return False

@@ -130,8 +130,10 @@ class Lexicon:
     task_verbs: Phrases  # open a request for what anybody could ask for
     task_endings: Phrases  # close one, where the verb stands last
     general_openers: Phrases  # open a question about the world
-    time_openers: Phrases  # ask when
     list_openers: Phrases  # ask for several things
+    overview_patterns: Phrases  # regular expressions: ask for all that was done or said
+    history_patterns: Phrases  # ask how something was before, or how it changed
+    asking_words: WordSet  # put a question to a memory, or say what the answer is to look like
     event_verbs: WordSet  # tell that something happened
     character_cues: Phrases  # ask what somebody is like: traits, tastes, interests
     said_verbs: WordSet  # say, advise, give: after "you", the assistant's words
