@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from memtier_plugin.text.languages import detect_language
+from memtier_plugin.text.languages import detect_language, iter_sentences
 from memtier_plugin.text.lexicon import (
     LANGUAGES,
     WordSet,
@@ -32,7 +32,6 @@ SHORT_CHARS: Final = 140  # characters up to which a message is one statement
 _MAX_SENTENCE: Final = 400  # characters; longer ones are code, tables and lists
 _MAX_CHARS: Final = 4_000  # of a message that are looked at
 _MAX_STATEMENTS: Final = 8  # of a message
-_SENTENCE_END: Final = re.compile(r"[.!?;]\s+|[。！？；]|\n+")
 _TOKEN: Final = re.compile(r"\w+")
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _WORD: Final = re.compile(
@@ -168,20 +167,11 @@ def _statements(text: str) -> tuple[Statement, ...]:
 
 def _stating(text: str) -> Sequence[str]:
     """Return the sentences of a text that are no questions, of a short one all in one."""
-    stating = [part for part in _sentences(text) if not part.endswith(_QUESTION_MARKS)]
+    parts = map(str.strip, iter_sentences(text))
+    stating = [part for part in parts if not part.endswith(_QUESTION_MARKS)]
     if len(text) <= SHORT_CHARS:
         return (" ".join(stating),) if stating else ()
     return [part for part in stating if len(part) <= _MAX_SENTENCE]
-
-
-def _sentences(text: str) -> Iterator[str]:
-    start = 0
-    for end in _SENTENCE_END.finditer(text):
-        if part := text[start : end.end()].strip():
-            yield part
-        start = end.end()
-    if part := text[start:].strip():
-        yield part
 
 
 def _is_order(words: Words) -> bool:

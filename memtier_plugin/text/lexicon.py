@@ -267,6 +267,12 @@ def words_of(name: str) -> WordSet:
     return frozenset[str]().union(*(getattr(words, name) for words in lexicons()))
 
 
+@cache
+def denials() -> WordSet:
+    """Return the words that deny in languages with spaces, and the "t" of "can't"."""
+    return frozenset("t").union(*(words.negations for words in lexicons() if not words.unspaced))
+
+
 # -- Verbs, synonyms and common words of a language, as sentences are parsed by them.  Pure
 
 
