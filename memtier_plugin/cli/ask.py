@@ -78,10 +78,10 @@ def _find_elsewhere(scope: Scope, searched: str | None, query: str) -> Iterator[
     for name in sorted(others, key=written, reverse=True)[:_MOST_PROJECTS]:
         with (
             suppress(MemTierError, OSError),  # do not report another project's errors here
-            MemTier.open(scope.path, name, create=False, everybody=True) as other,
+            MemTier.open(scope.path, name, create=False, everybody=True) as memory,
         ):
             request = RecallRequest(purpose="preview")
-            plan = Recaller(other.actor).plan(query, other.viewer(None), request)
+            plan = Recaller(memory.actor).plan(query, memory.viewer(None), request)
             hits, _ = plan.block.fill("")
             if hits:
                 yield {"project": name, "agents": sorted({*_agents_of(hits)})}
@@ -99,10 +99,10 @@ def reach_view(document: Document) -> Iterator[Text]:
         searched = f"Searched: what {', '.join(reach['agents'])} recorded in {reach['project']}."
         nothing = f"Nothing was recorded in {reach['project']} yet."
         yield safe_text(searched if reach["agents"] else nothing, "dim")
-    for other in reach["elsewhere"]:
-        has = f"{other['project']} has matching lines from {', '.join(other['agents'])}"
-        same = other["project"] == reach["project"]
-        how = "without --agent" if same else f"memtier --project {other['project']} ..."
+    for match in reach["elsewhere"]:
+        has = f"{match['project']} has matching lines from {', '.join(match['agents'])}"
+        same = match["project"] == reach["project"]
+        how = "without --agent" if same else f"memtier --project {match['project']} ..."
         yield safe_text(f"{has}: {how}", "yellow")
 
 
@@ -152,7 +152,7 @@ def recall(
         at=parse_optional_time(at), k=k, token_budget=budget, depth=depth, purpose="preview"
     )
     with scope.open(everybody=True) as memory:
-        withhold = _withheld_share(memory) if inject_preview else 0.0
+        notes = _preview_notes(memory) if inject_preview else []
         if then := parse_optional_time(as_of):
             with progress_bar() as report:
                 step = partial(report, "reading the ledgers")
@@ -173,19 +173,17 @@ def recall(
     document |= {"signals": signals, "text": result.text if inject_preview else ""}
     document["reach"] = reach
     scope.show(document, recall_view)
-    if inject_preview and withhold and not scope.as_json:
-        click.echo(
-            f"\nIn {withhold:.0%} of the runs a prompt goes without one line: memtier uplift"
-        )
     if inject_preview and not scope.as_json:
+        for note in notes:
+            click.echo(f"\n{note}")
         click.echo(f"\n{result.text}", nl=False)  # exactly as injected: no view wraps or styles it
 
 
-def _withheld_share(memory: MemTier) -> float:
-    """Return in how many runs a plugin leaves a line out of the prompt, as a share."""
+def _preview_notes(memory: MemTier) -> list[str]:
+    """Return what plugins say of how a prompt's lines may differ from a preview."""
     with memory.store.session() as reader:
-        causes = plugins.describe_status((), reader, memory.settings).get("causes") or {}
-    return float(causes.get("withhold", 0.0))
+        values = plugins.describe_status((), reader, memory.settings).values()
+    return [value["preview"] for value in values if value and "preview" in value]
 
 
 def recall_document(recall: Recall, limit: int) -> dict[str, Any]:
@@ -221,14 +219,14 @@ def recall_document(recall: Recall, limit: int) -> dict[str, Any]:
 def _hit_document(hit: Hit) -> dict[str, Any]:
     item = hit.item
     when = item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
-    who = item.speaker or item.sender or item.role if isinstance(item, Entry) else "fact"
+    speaker = item.speaker or item.sender or item.role if isinstance(item, Entry) else "fact"
     first = hit.sources[0]
     return {
         "id": hit.id,
         "score": hit.score,
         "tier": hit.tier,
         "date": to_iso(when)[:10],
-        "who": who,
+        "who": speaker,
         "text": hit.text,
         "place": f"{first.file}:{first.line}" if first.file else f"entry {first.entry}",
         "sources": [asdict(source) for source in hit.sources],

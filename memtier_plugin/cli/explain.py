@@ -1,4 +1,4 @@
-"""`memtier explain`: why a recall chose its lines, or what became of one line."""
+"""`memtier explain`: why a recall chose its lines, or the history of one line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memtier_plugin.cli.completion import complete_items, complete_recalls
-from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_items, complete_recalls
 from memtier_plugin.cli.views import (
     Document,
     draws,
@@ -107,14 +106,15 @@ def _head_view(recall: RecallView) -> RenderableType:
     if recall.probability is not None:
         rows.append(("likely", f"{recall.probability:.2f} that it contains what the prompt needs"))
     rows += recall.depth
-    if withheld := recall.withheld:
-        line = f"{short_id(withheld['item'])} {one_line(withheld['text'] or HIDDEN)}: "
-        rows.append(("withheld", (line if withheld["item"] else "") + withheld["said"]))
+    for name, note in recall.notes.items():
+        item = note.get("item")
+        line = f"{short_id(item)} {one_line(note['text'] or HIDDEN)}: " if item else ""
+        rows.append((name, line + note["said"]))
     return name_value_table(rows)
 
 
 def _block_view(recall: RecallView) -> Sequence[RenderableType]:
-    """Render the injected block, noting what is no longer known."""
+    """Render the injected block, marking lines that are gone."""
     if not recall.block or not recall.block["text"]:
         return ()
     fates = {"inject": "the prompt received", "offer": "came too late for the prompt"}
@@ -141,7 +141,7 @@ def _ranked_row_view(row: RankedRow, curve: Sequence[float]) -> Sequence[Rendera
     details = f"{short_id(row.id)} · {source} · {weight}{drawn}{behind}{note}"
     signals = "  ".join(map(_format_bar, row.bars))
     rows = [head, indented(details, "cyan"), indented(signals, "dim")]
-    return [*rows, indented(_format_priority(row.priority), "dim")] if row.priority else rows
+    return [*rows, *(indented(note, "dim") for note in row.said)]
 
 
 def _format_bar(bar: Bar) -> str:
@@ -154,12 +154,6 @@ def _format_bar(bar: Bar) -> str:
     return f"{drawn}{bar.name} {bar.added:.3f} ({bar.weight:g}×{bar.value:.3f})"
 
 
-def _format_priority(priority: Document) -> str:
-    """Format the priority of an entry and its parts."""
-    parts = "importance {importance}, alignment {alignment:.2f}, {uses} uses"
-    return f"{{tier}}: priority {{priority:.3f}} ({parts})".format(**priority)
-
-
 def _format_contributions(row: Document, counted: Document) -> str:
     """Format a score as the sum of its contributions (weight × signal), largest first."""
     signals = row["signals"]
@@ -168,8 +162,8 @@ def _format_contributions(row: Document, counted: Document) -> str:
         for name, value in row["contributions"].items()
     ]
     uncounted = [f"{name} {v:.3f}" for name, v in signals.items() if v and name not in counted]
-    other = [f"other {row['other']:+.3f}"] if row["other"] else []
-    return "  ".join([*parts, *uncounted, *other])
+    remainder = [f"other {row['other']:+.3f}"] if row["other"] else []
+    return "  ".join([*parts, *uncounted, *remainder])
 
 
 def _left_out_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:

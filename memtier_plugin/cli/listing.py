@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, limit_option
 from memtier_plugin.cli.views import Document, format_time, safe_text, table_view
 from memtier_plugin.core.formats import to_iso
@@ -150,17 +149,6 @@ def people_list(scope: Scope) -> None:
     scope.show(document, people_view)
 
 
-@people.command("show", example="ines")
-@click.argument("name", required=False, metavar="[PERSON]")
-@click.pass_obj
-def people_show(scope: Scope, name: str | None) -> None:
-    """Show what is known about a person, or everyone, with counts, sources and times."""
-    with scope.open() as memory:
-        everybody = memory.people.profiles(name)
-        document = {"profiles": [profile.to_json() for profile in everybody]}
-    scope.show(document, profiles_view)
-
-
 @people.command("link", example="telegram:4711 ines")
 @click.argument("names", nargs=-1, required=True, metavar="PERSON PERSON...")
 @click.pass_obj
@@ -183,40 +171,20 @@ def people_unlink(scope: Scope, names: tuple[str, ...]) -> None:
 
 def people_view(document: Document) -> RenderableType:
     """Render people with their names and links."""
-    table = views.column_table(
-        "person", "called", "one with", "lines", "own facts", right=["lines", "own facts"]
-    )
-    for person in document["people"]:
-        table.add_row(
-            safe_text(person["id"]),
-            safe_text(", ".join(person["names"])),
-            safe_text(", ".join(person["linked"])),
-            safe_text(person["lines"]),
-            safe_text(person["facts"]),
+    rows = (
+        (
+            person["id"],
+            ", ".join(person["names"]),
+            ", ".join(person["linked"]),
+            person["lines"],
+            person["facts"],
         )
-    return table if table.row_count else safe_text("Nobody has spoken yet.", "dim")
-
-
-def profiles_view(document: Document) -> RenderableType:
-    """Render profiles, each attribute with its newest source line."""
-    parts: list[RenderableType] = []
-    for profile in document["profiles"]:
-        days = f"{profile['first'][:10]} to {profile['last'][:10]}"
-        scope = f"{profile['agent']}, {profile['sender'] or THE_USER}"
-        head = f"{profile['person']}: {profile['lines']} lines, {days} ({scope})"
-        table = views.column_table("what", "value", "times", "last", "line", right=["times"])
-        for attribute in profile["attributes"]:
-            table.add_row(
-                safe_text(attribute["name"].replace("_", " ")),
-                safe_text(attribute["value"]),
-                safe_text(attribute["count"]),
-                safe_text(attribute["last"][:10]),
-                safe_text(attribute["sources"][-1]["entry"]),
-            )
-        parts += [safe_text(head, "bold"), table]
-    return Group(*parts) if parts else safe_text("Nobody has said enough yet.", "dim")
+        for person in document["people"]
+    )
+    names = ("person", "called", "one with", "lines", "own facts")
+    return table_view(names, rows, right=names[3:], nothing="Nobody has spoken yet.")
 
 
 def _linked_view(document: Document) -> RenderableType:
-    [(what, ids)] = document.items()
-    return safe_text(f"{what}: {', '.join(ids)}")
+    [(verb, ids)] = document.items()
+    return safe_text(f"{verb}: {', '.join(ids)}")

@@ -1,4 +1,4 @@
-"""The packed form of a recall in the journal: some 1.2 kB where the full form takes nine.  Pure."""
+"""Pack a recall's journal line: about 1.2 kB instead of nine.  Pure."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ from memtier_plugin.core.structs import Record, convert
 #
 # After "=" each line's value is one digit of 0-9, A-Z, a-z, the share of 61 parts; after ":" values
 # are as they are, and a single one is that of all lines.  Not kept are signals that are 0 for every
-# line, the signals of near misses, which `explain` computes again and says so, the steps of a
-# recall that was neither routed nor tiered, and what is as it is by default.
+# line, the signals of near misses, which `explain` computes again and says so, and what is as it is
+# by default.
 
 _DIGITS: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 STEPS: Final = len(_DIGITS) - 1  # between a journalled signal's 0 and 1
 MISS_CHARS: Final = 10  # of the id of a near miss: 50 bits of those that are random
-_TIER_STEPS: Final = frozenset({"cache", "buffer", "archive"})
 _SCORES: Final = "scores"  # is there in packed lines alone
 PACKED_FIELDS: Final = frozenset(
     {_SCORES, "ranks", "tiers", "learned", "notes", "proofs", "signals"}
 )
-_SEPARATORS: Final = re.compile(r"[\s;:=]")  # which a plugin's name for a signal may have
+_SEPARATORS: Final = re.compile(r"[\s;:=]")  # may be in the name of a plugin's signal
 _TIERS: Final = {"e": "episodic", "s": "semantic", "p": "procedural"}
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "profile": "recall_first",
@@ -52,7 +51,7 @@ _Texts = tuple[tuple[str, str], ...]
 
 
 class _Packed(Record, frozen=True, kw_only=True):
-    """The fields of a packed line that the full form has otherwise."""
+    """The fields whose packed form differs from the full one."""
 
     injected: str = ""
     near_misses: str = ""
@@ -66,16 +65,13 @@ class _Packed(Record, frozen=True, kw_only=True):
 
 
 def is_packed(data: Mapping[str, Any]) -> bool:
-    """Tell whether a recall's line is packed; those of earlier versions are not."""
+    """Return whether a recall's line is packed; those of earlier versions are not."""
     return _SCORES in data
 
 
 def pack(full: Mapping[str, Any]) -> dict[str, Any]:
     """Return the packed form of a recall's fields."""
     packed = {name: value for name, value in full.items() if _is_kept(name, value)}
-    tiered = any(step["name"] in _TIER_STEPS for step in packed.get("steps", ()))
-    if not (packed.get("route") or tiered):
-        packed.pop("steps", None)
     weights = packed.pop("weights", {})
     lines, missed = full["injected"], full["near_misses"]
     items = [*lines, *missed]
@@ -102,7 +98,7 @@ def pack(full: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_kept(name: str, value: Any) -> bool:
-    """Tell whether a field is written; without ``at`` it is the time of the line."""
+    """Return whether a field is written; without ``at`` it is the time of the line."""
     return bool(value != _DEFAULTS.get(name, "" if name == "at" else None))
 
 

@@ -1,18 +1,17 @@
 """Inject faults into file operations, for `make faults`.
 
-Every write, fsync, rename, truncation and removal that the promises rest on is an operation with a
-name, such as ``append episodic``, and passes up to three points: ``before`` it, ``part of`` it
-(half of the bytes are out), ``after`` it.  Points without an operation (`pass_point`) are where a
-process may die between two of them.  ``MEMTIER_FAULT`` is ``POINT[:TIME][=KIND]``, or several with
-``;``:
+Every write, fsync, rename, truncation and removal that a guarantee depends on is a named operation,
+such as ``append episodic``, with up to three points: ``before`` it, ``part of`` it (half of the
+bytes are written), ``after`` it.  `pass_point` marks points between two operations.
+``MEMTIER_FAULT`` is ``POINT[:TIME][=KIND]``, or several with ``;``:
 
     after append episodic                  die after the first append to an episodic ledger
     append episodic:2=enospc               the second one finds the disk full (``before`` it)
     part of write project.yaml:3+=eio      from the third time on, after half of the bytes
 
-KIND is one of `KINDS`, ``kill`` by default.  With ``MEMTIER_FAULT_LOG`` every point passed is
-written to that file, with the kinds that it takes: how `make faults` finds out what there is.
-Where neither is set an operation costs one look at a name of this module, and no point anything.
+KIND is one of `KINDS`, ``kill`` by default.  ``MEMTIER_FAULT_LOG`` names a file that lists every
+point passed with its possible kinds, for `make faults`.  With neither set, an operation costs one
+lookup of a module variable.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ _plan: FaultPlan | None = None
 
 
 def arm(specification: str = "", log: str = "") -> None:
-    """Tell this process, and those that it forks, what is to fail; nothing by default.
+    """Arm faults in this process and its forks; without arguments, disarm them.
 
     Raises:
         ValueError: as `Fault.parse`.
@@ -128,7 +127,7 @@ def arm(specification: str = "", log: str = "") -> None:
 
 
 def is_armed() -> bool:
-    """Tell whether something is to fail, or to be listed."""
+    """Return whether faults are armed or points logged."""
     return _plan is not None
 
 
@@ -146,7 +145,7 @@ def write_bytes(name: str, fd: int, data: bytes, path: Path | None = None) -> in
     """
     if _plan is None:
         return os.write(fd, data)
-    return write_through(name, path, lambda part: os.write(fd, part), data)
+    return write_through(name, path, lambda chunk: os.write(fd, chunk), data)
 
 
 def write_through(name: str, path: Path | None, put: Callable[[bytes], int], data: bytes) -> int:

@@ -19,7 +19,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -37,6 +36,7 @@ from memtier_plugin.core.hookspecs import (
     JobSpec,
     ModelPass,
     OverviewKind,
+    WebPage,
 )
 
 if TYPE_CHECKING:
@@ -46,11 +46,7 @@ if TYPE_CHECKING:
     from memtier_plugin.core.structs import Record
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
-HOST_HANDLERS: Final = (
-    "memtier_plugin.hooks.before_prompt_build",
-    "memtier_plugin.hooks.agent_end",
-    "memtier_plugin.hooks.sessions",
-)
+HOST_HANDLERS: Final = ("memtier_plugin.hooks.host_hooks",)
 SHIPPED_PLUGINS: Final = ("memtier_plugin.telemetry.watch",)
 
 _log = logging.getLogger("memtier")
@@ -58,7 +54,7 @@ _lock = threading.RLock()
 
 
 def _renew_after_fork() -> None:
-    """Give a child a lock of its own: a thread that held it when the process forked is gone."""
+    """Give a child a new lock: a thread that held the old one does not exist there."""
     global _lock
     _lock = threading.RLock()
 
@@ -103,15 +99,11 @@ def _hook(name: str, settings: Settings) -> Callable[..., Any]:
 
 def _is_off(implementation: Any, settings: Settings) -> bool:
     """Return whether settings turn an implementation off; see `hookspecs.off_while`."""
-    marks = getattr(implementation, "off_while", ())
-    return bool(marks) and all(
-        getattr(chosen, name) == value
-        for section, values in marks
-        for chosen in [
-            attrgetter(section)(settings) if isinstance(section, str) else settings.of(section)
-        ]
-        for name, value in values.items()
-    )
+    if not hasattr(implementation, "off_while"):
+        return False
+    section, values = implementation.off_while
+    chosen = settings.of(section)
+    return all(getattr(chosen, name) == value for name, value in values.items())
 
 
 def load_errors() -> list[PluginError]:
@@ -157,7 +149,7 @@ def find_secret_spans(text: str) -> list[tuple[int, int, str]]:
 
 
 def gives_signals() -> bool:
-    """Tell whether a plugin has ranking signals."""
+    """Return whether a plugin has ranking signals."""
     return bool(_extensions().hook.memtier_signals.get_hookimpls())
 
 
@@ -180,19 +172,8 @@ def route_hits(recaller: Any, query: Any, candidates: Any, selection: Any) -> An
 
 
 def find_ranker(profile: str) -> Any:
-    """Return the ranker that a plugin has for a profile.
-
-    Raises:
-        SettingsError: no plugin has one.
-    """
-    ranker = _extensions().hook.memtier_ranker(profile=profile)
-    if ranker is None:
-        raise SettingsError(
-            f"no installed package ranks by {profile!r} (retrieval.profile or retrieval.search): "
-            "run `pip install memtier-papers`, or set retrieval.profile: recall_first and "
-            "retrieval.search: flat"
-        )
-    return ranker
+    """Return the ranker that a plugin has for a profile; else None."""
+    return _extensions().hook.memtier_ranker(profile=profile)
 
 
 def expand_query(
@@ -373,6 +354,11 @@ def find_profiles(store: Any, name: str | None) -> Sequence[Any]:
             "profiles of people need a package that is missing: pip install memtier-papers"
         )
     return cast("Sequence[Any]", profiles)
+
+
+def find_web_pages() -> list[WebPage]:
+    """Return the pages that plugins add to `memtier web`."""
+    return [page for answer in _extensions().hook.memtier_web_pages() for page in answer]
 
 
 def find_settings() -> dict[type[Record], str]:

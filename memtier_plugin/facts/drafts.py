@@ -22,8 +22,8 @@ from memtier_plugin.facts.extraction.experiences import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatEvolution, ChatExtractor
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust import external_text, origins
 from memtier_plugin.trust.confidences import SENSITIVE, confided_entries, rests_on_doubtful
 from memtier_plugin.trust.external_text import ExternalText
@@ -218,7 +218,7 @@ class DraftBuilder:
         return [*denials, *facts, *procedures.drafts, *lessons]
 
     def _rejection_reason(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
-        """Return why a verified draft is no fact of its own, or an empty string."""
+        """Return why a verified draft is not a separate fact, or ""."""
         if _is_from_tool_arguments(draft, entries):
             return "a tool's arguments"
         return "repeats its own recall" if self._repeats_recall(draft, entries) else ""

@@ -11,10 +11,10 @@ from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.events import LimitEvent
 from memtier_plugin.core.records import Entry, Message, Run
 from memtier_plugin.core.structs import replace_fields as replace
+from memtier_plugin.ingest.messages import Delivery, Session, key_after
 from memtier_plugin.ingest.origins import Confidences, HeldLines, with_origins
-from memtier_plugin.ingest.sessions import Delivery, Session, key_after
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.protocol import NEAR_SHARE, NewRun, Quota
+from memtier_plugin.storage.store import Actor
 
 _LINE: Final = 600  # bytes of an entry's line beside its content
 _TOGETHER: Final = 1000  # messages of an import that are appended and indexed together
@@ -33,7 +33,7 @@ class Recorder:
         self._room = Quota(actor.store.measure_usage, actor.store.settings.limits)
 
     def record(self, runs: Iterable[tuple[Run, Sequence[Message]]]) -> list[Entry]:
-        """Append what is not stored yet of the agent's runs; it is acknowledged on return.
+        """Append what is not yet stored of the agent's runs; on return it is durable.
 
         Raises:
             LedgerError: nothing was written.

@@ -25,9 +25,9 @@ from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.retrieval.duplicates import holds_since
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import UNDO_KINDS
+from memtier_plugin.storage.store import Actor
 
 # -- Turn the changes that a person makes to a text of memory into events; no line is rewritten
 
@@ -141,7 +141,7 @@ class Editor:
         return self._record(above, change.text, "edit")
 
     def _record(self, stored: Stored, text: str, name: str) -> tuple[str, ...]:
-        """Record words of the user where and when an entry is, as private as that one is."""
+        """Record a user's words at the place and time of an entry, as private as it is."""
         entry = stored.item
         assert isinstance(entry, Entry)
         speaker = entry.speaker if entry.role == "user" else None

@@ -40,9 +40,9 @@ from memtier_plugin.retrieval.query import requested_kinds, weigh_terms
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
 from memtier_plugin.retrieval.search import embed_query, find_ranker
 from memtier_plugin.retrieval.visibility import Viewer, is_withheld, read_hits
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import ngrams
 
 WIDE_CANDIDATES: Final = 10_000  # of the second search, for what is not among the first ones
@@ -183,7 +183,7 @@ class Explainer:
     # -- one item ------------------------------------------------------------------------------
 
     def _why(self, event: JournalEvent, item_id: str) -> dict[str, Any]:
-        """Return what became of one entry or fact in a recall: ``reason``, and ``said`` in words.
+        """Return what a recall did with one entry or fact: ``reason``, and ``said`` in words.
 
         Texts and numbers are there only for who may see the item.
         """

@@ -132,7 +132,7 @@ def suits(task: WordSet, words: WordSet) -> int:
 
 
 def stems(text: str) -> WordSet:
-    """Return the words of a text by which tasks and instructions are compared."""
+    """Return the words of a text for comparing tasks and instructions."""
     return frozenset(_tokenizer().words(text))
 
 

@@ -9,15 +9,17 @@ import sys
 import textwrap
 import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pluggy
 import pytest
 from msgspec import structs
 
 from memtier_plugin.core import hookspecs, plugins
-from memtier_plugin.core.settings.schema import Retrieval, Settings
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.yaml_file import all_keys, plugin_sections
 from memtier_plugin.core.structs import Record
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
@@ -96,7 +98,7 @@ def test_hooks_are_documented_and_typed() -> None:
     """Every hook has a docstring, and a type for each argument and for what it returns."""
     relay = plugins.manager().hook
     names = [name for name in vars(relay) if not name.startswith("_")]
-    assert len(names) == 33
+    assert len(names) == 34
     for name in names:
         spec = getattr(hookspecs, name)
         signature = inspect.signature(spec)
@@ -210,7 +212,7 @@ def test_failing_plugins_are_passed_over(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Any:
+def only(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a function that makes one object the only plugin of this test."""
 
     def use(plugin: object) -> None:
@@ -219,8 +221,14 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
         plugins._register(manager, "only", plugin)
         monkeypatch.setattr(plugins, "_extensions", lambda: manager)
         monkeypatch.setattr(plugins, "_errors", {})
+        forget_settings()
 
-    return use
+    def forget_settings() -> None:
+        all_keys.cache_clear()
+        plugin_sections.cache_clear()
+
+    yield use
+    forget_settings()
 
 
 class Vectors:
@@ -266,6 +274,7 @@ class Reversal(Record, frozen=True, kw_only=True):
     """The settings of a plugin that turns hits around."""
 
     mode: str = "never"
+    only: str = ""
 
 
 @pytest.mark.parametrize(
@@ -273,18 +282,17 @@ class Reversal(Record, frozen=True, kw_only=True):
     [
         (Settings(), 0),
         (Settings().having(Reversal(mode="always")), 1),
-        (Settings(retrieval=Retrieval(k=11)), 1),
+        (Settings().having(Reversal(only="b")), 1),
     ],
 )
 def test_what_settings_turn_off_is_not_called(only: Any, settings: Settings, calls: int) -> None:
-    """An implementation is called unless every section has the values that turn it off."""
+    """An implementation is called unless its section has all the values that turn it off."""
     hits: list[Any] = [type("AHit", (), {"id": name})() for name in "ab"]
     called: list[str] = []
 
     class Plugin:
         @hookspecs.hookimpl
-        @hookspecs.off_while(Reversal, mode="never")
-        @hookspecs.off_while("retrieval", k=Retrieval().k)
+        @hookspecs.off_while(Reversal, mode="never", only="")
         def memtier_rerank(self, query: str, hits: list[Any]) -> list[Any]:
             called.append(query)
             return hits[::-1]
@@ -306,8 +314,19 @@ class Backwards(Ranker):
         return structs.replace(result, ranked=[*reversed(result.ranked)])
 
 
+class Reversed(Record, frozen=True, kw_only=True):
+    """What `retrieval.profile` may be with the plugin."""
+
+    profile: Literal["recall_first", "rrf"] = "recall_first"
+
+
 class Profiles:
     """A plugin that has a ranker for one profile."""
+
+    @hookspecs.hookimpl
+    def memtier_settings(self) -> dict[type[Record], str]:
+        """Let the setting have the profile's name."""
+        return {Reversed: "retrieval"}
 
     @hookspecs.hookimpl
     def memtier_ranker(self, profile: str) -> Ranker | None:

@@ -32,9 +32,9 @@ from memtier_plugin.providers.prompting import (
     object_of,
 )
 from memtier_plugin.retrieval.session import AT_COMPACTION, RELATION, SHELF
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import LineGroup
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import plain_words
 
 # -- Summarise by a chat model, and verify each sentence against the lines that it cites
@@ -350,7 +350,7 @@ class WorkingMemory:
         return written
 
     def _update(self, group: LineGroup, relation: str, model: PassModel | None) -> Fact | None:
-        """Write a session's summary in the place of its older one; None if none is due."""
+        """Write a session's summary and supersede its older one; None if none is due."""
         reader = self._store.reader()
         about = group.agent, group.sender, group.name
         existing = reader.overviews.shelved_facts(SHELF, about)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memtier_papers.true_memory.settings import Gate, MadeUpAnswers, PeopleSettings, Rerank, Rrf
+from memtier_papers.true_memory.settings import (
+    FusedProfile,
+    Gate,
+    MadeUpAnswers,
+    PeopleSettings,
+    Rerank,
+    Rrf,
+    SignalWeights,
+)
 from memtier_plugin.core.hookspecs import IndexTables, JobSpec, OverviewKind, hookimpl, off_while
 from memtier_plugin.core.records import EventPayload
 from memtier_plugin.core.results import Hit, RecallRequest
@@ -21,6 +29,8 @@ if TYPE_CHECKING:
 def memtier_settings() -> Mapping[type[Record], str]:
     """Return the settings of what this paper has."""
     return {
+        FusedProfile: "retrieval",
+        SignalWeights: "retrieval.weights",
         Rrf: "rrf",
         Rerank: "rerank",
         PeopleSettings: "people",
@@ -62,7 +72,7 @@ def memtier_ranker(profile: str) -> Ranker | None:
 
 
 @hookimpl
-@off_while("retrieval.weights", surprise=0)
+@off_while(SignalWeights, surprise=0)
 def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any, Any], Any]]:
     """Return the signal of surprise, where it has a weight."""
     from memtier_papers.true_memory.ranker import score_surprise
