@@ -93,17 +93,14 @@ def _hook(name: str, settings: Settings) -> Callable[..., Any]:
     """Return the caller of a hook without the implementations that settings turn off."""
     manager = _extensions()
     caller = getattr(manager.hook, name)
-    off = [impl.plugin for impl in caller.get_hookimpls() if _is_off(impl.function, settings)]
+    off = []
+    for implementation in caller.get_hookimpls():
+        if marked := getattr(implementation.function, "off_while", None):
+            section, values = marked
+            chosen = settings.of(section)
+            if all(getattr(chosen, field) == value for field, value in values.items()):
+                off.append(implementation.plugin)
     return manager.subset_hook_caller(name, off) if off else caller
-
-
-def _is_off(implementation: Any, settings: Settings) -> bool:
-    """Return whether settings turn an implementation off; see `hookspecs.off_while`."""
-    if not hasattr(implementation, "off_while"):
-        return False
-    section, values = implementation.off_while
-    chosen = settings.of(section)
-    return all(getattr(chosen, name) == value for name, value in values.items())
 
 
 def load_errors() -> list[PluginError]:

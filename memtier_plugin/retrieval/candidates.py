@@ -23,7 +23,6 @@ from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
 from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, requested_kinds
 from memtier_plugin.retrieval.signals import (
     DAY_SECONDS,
-    Adjacent,
     Around,
     FactLinks,
     Pool,
@@ -48,6 +47,8 @@ _NEAREST: Final = 50  # of these the rows that become candidates
 _SPANS: Final = 4  # times of a question, of each of which ...
 _PER_SPAN: Final = 60  # ... so many rows take part, whatever their words
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
+
+_NO_TURNS: Final[tuple[RowLengths, RowLengths]] = ([], [])
 
 Scores = dict[int, float]  # by row
 
@@ -203,8 +204,11 @@ class PoolBuilder:
         by_row, around = self._with_neighbours(by_row, first)
         self.search.check()
         rows = sorted(by_row)
-        adjacent = [_adjacent_rows(*around.get(row, ((), ()))) for row in rows]
-        turns = {row for sides in around.values() for row, _ in chain(*sides)}
+        sides = [around.get(row, _NO_TURNS) for row in rows]
+        adjacent = [
+            (before[0][0] if before else 0, after[0][0] if after else 0) for before, after in sides
+        ]
+        turns = {row for both in around.values() for row, _ in chain(*both)}
         beside = {*rows, *chain.from_iterable(adjacent)} - {0}
         return replace(
             self._pool([by_row[row] for row in rows], turns, by_ngrams),
@@ -474,8 +478,3 @@ def best_rows(scores: Mapping[int, float], limit: int) -> list[int]:
         least = nlargest(limit, scores.values())[-1]
         scores = {row: score for row, score in scores.items() if score >= least}
     return sorted(sorted(scores), key=scores.__getitem__, reverse=True)[:limit]
-
-
-def _adjacent_rows(before: RowLengths, after: RowLengths) -> Adjacent:
-    """Return the rows of the turns directly before and after an entry, 0 for none."""
-    return before[0][0] if before else 0, after[0][0] if after else 0

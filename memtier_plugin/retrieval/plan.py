@@ -37,6 +37,7 @@ class Query(Struct, frozen=True):
         ranker: of the profile.
         is_judged: whether what is found is judged: not for a search, and not as published.
         guarded: whether what comes from outside is kept out of prompts (`trust.defence`).
+        paused: whether the project is off, so that nothing is searched.
         kinds: the kinds of prompt it is; none for a search.
         subject: what its session named last, if the query only refers to that.
         expansion: another text that is searched for by its meaning.
@@ -53,6 +54,7 @@ class Query(Struct, frozen=True):
     ranker: Ranker
     is_judged: bool
     guarded: bool
+    paused: bool = False
     kinds: PromptKinds = NO_KINDS
     subject: str = ""
     expansion: Expansion | None = None

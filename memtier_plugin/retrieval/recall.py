@@ -174,7 +174,7 @@ class Recaller:
         query = self._understand(text, viewer, request, by_meaning, started)
         if query.kinds is not NO_KINDS:
             query = replace(query, subject=self.subjects.find(text, viewer, request, query.until))
-        if expands and text and not self.store.paused and self.ranker.refines:
+        if expands and text and not query.paused and self.ranker.refines:
             query = replace(query, expansion=self._expand(query))
         needless = query.kinds.silence and not search_talk
         candidates = Candidates((), SearchResult(), ()) if needless else self._search(query)
@@ -215,7 +215,8 @@ class Recaller:
         is_judged = (
             request.purpose != "search" and settings.retrieval.floor != "off" and self.ranker.merges
         )
-        has_kinds = text and not self.store.paused and is_judged
+        paused = self.store.paused
+        has_kinds = text and not paused and is_judged
         return Query(
             text,
             viewer,
@@ -228,6 +229,7 @@ class Recaller:
             ranker=self.ranker,
             is_judged=is_judged,
             guarded=settings.trust.defence,
+            paused=paused,
             kinds=prompt_kinds(text, request.kind) if has_kinds else NO_KINDS,
         )
 
@@ -242,7 +244,7 @@ class Recaller:
     def _search(self, query: Query) -> Candidates:
         degradations = [*query.expansion.problems] if query.expansion else []
         hits, result = list[Hit](), SearchResult()
-        if self.store.paused:
+        if query.paused:
             degradations.append("the project is off")
         elif query.text:
             try:

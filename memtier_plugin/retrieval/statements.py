@@ -87,7 +87,7 @@ class Statement:
     @cached_property
     def content(self) -> frozenset[str]:
         """The stems of those that are no function words."""
-        return content_stems(self.words)
+        return frozenset([word.stem for word in self.words if word.kind != "function"])
 
     @cached_property
     def numbers(self) -> frozenset[str]:
@@ -212,11 +212,8 @@ def _pairs(written: str) -> list[str]:
 def _stem(written: str) -> str:
     """Return the stem of a word; a number as it is."""
     folded = written.casefold()
-    return folded if _is_number(folded) else next(iter(_STEMS.words(folded)), folded)
-
-
-def _is_number(folded: str) -> bool:
-    return any(map(str.isdigit, folded)) and not _IDENTIFIER.match(folded)
+    is_number = any(map(str.isdigit, folded)) and not _IDENTIFIER.match(folded)
+    return folded if is_number else next(iter(_STEMS.words(folded)), folded)
 
 
 @lru_cache(16_384)
