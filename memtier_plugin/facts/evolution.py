@@ -362,7 +362,7 @@ def _replaces(fact: _ComparedFact, known: _ComparedFact, rarity: Rarity, context
             and bool(values[0] - values[1])
             and bool(values[1] - values[0])
         )
-    of_self = any(statement.own or statement.possessive for statement in statements(old))
+    of_self = any(statement.of_speaker or statement.possessive for statement in statements(old))
     if of_self and known.subject != fact.subject and known.subject not in fact.text:
         return False  # what somebody says of themselves is theirs to change
     return replaces(old, new, rarity, adjacent=old in context) >= fitted_model().mark

@@ -70,7 +70,7 @@ class Expansion(Struct, frozen=True):
 
 
 class SearchView:
-    """What one viewer searches in, and by.
+    """The index as one viewer may search it, with the vectors to search by.
 
     Attributes:
         scopes: of the entries in sight.
@@ -103,7 +103,7 @@ class SearchView:
 
 
 class _LinkedFacts(Struct, frozen=True):
-    """The facts that take part, and the entries that they lead to."""
+    """The facts that are ranked, and the entries they rest on."""
 
     best: Sequence[Candidate]  # without summaries and timelines
     kinds: Mapping[int, str]  # the summaries and timelines, by row
@@ -135,7 +135,7 @@ class Reads(Struct):
 
     @property
     def terms(self) -> dict[str, float]:
-        """How much each word of the query counts that was looked up."""
+        """The weight (idf) of each word of the query that was looked up."""
         return (self.fact_words.idfs if self.fact_words else {}) | self.words.idfs
 
 
@@ -176,7 +176,7 @@ class PoolBuilder:
             *best_rows(near_expansion, _NEAREST),
             *facts.strength,
             *facts.kinds,
-            *self._said_then(),
+            *self._rows_of_spans(),
         ]
         for row in [*facts.kinds][: 2 * _NEAREST]:
             reached += facts.sources.get(row, ())
@@ -358,7 +358,7 @@ class PoolBuilder:
                     sessions.add(session)
         return sessions
 
-    def _said_then(self) -> list[int]:
+    def _rows_of_spans(self) -> list[int]:
         """Return the newest rows of the times that a question asks by."""
         if not self.query.by_time:
             return []

@@ -97,7 +97,7 @@ class _Case(Struct, frozen=True):
 
 
 class _Hidden(Struct, frozen=True):
-    """The reason why no query finds an item, and whether it arose only after the recall."""
+    """Why no query finds an item, and whether that arose only after the recall."""
 
     reason: str
     message: str
@@ -146,7 +146,7 @@ class Explainer:
         missed: Sequence[Mapping[str, Any]] = event.data["near_misses"]
         if all(hit["signals"] for hit in missed) or self._store.paused:
             return missed
-        plan = self._plan_again(event, self._viewer_of(event))
+        plan = self._plan_again(event, self._find_viewer(event))
         hits = {hit.id: hit for hit in plan.hits}
         return [
             hit
@@ -166,7 +166,7 @@ class Explainer:
         injected = event.data["injected"]
         if not injected or self._store.paused:
             return {"text": "", "tokens": 0, "exact": not injected}
-        viewer = self._viewer_of(event)
+        viewer = self._find_viewer(event)
         ranked = [
             (stored[row["item"]].row, row["score"], row["signals"])
             for row in injected
@@ -194,7 +194,7 @@ class Explainer:
             if item_id in unindexed:
                 return _verdict(item_id, "unindexed", "the index has not read it yet")
             return _verdict(item_id, "unknown", _REASONS["unknown"])
-        viewer = self._viewer_of(event)
+        viewer = self._find_viewer(event)
         if not _may_see(reader, viewer, stored):
             # The same answer as for what does not exist: that it does would tell of others.
             return _verdict(item_id, "unknown", _REASONS["unknown"])
@@ -263,10 +263,10 @@ class Explainer:
 
     def _evidence_against(self, item_id: str) -> str:
         """Return why it was last proposed to forget an item; empty where no evidence says so."""
-        asked = map(
+        proposals = map(
             ProposeForgetEvent.of, self._store.reader().events(kinds=[ProposeForgetEvent.KIND])
         )
-        reasons = [each.evidence for each in asked if each.fact == item_id and each.evidence]
+        reasons = [each.evidence for each in proposals if each.fact == item_id and each.evidence]
         return reasons[-1] if reasons else ""
 
     def _undone(self, event: JournalEvent, item_id: str) -> _Hidden:
@@ -323,7 +323,7 @@ class Explainer:
     def _rank_again(self, case: _Case) -> dict[str, Any]:
         """Rank again, and report the item's rank and what kept it out of the block."""
         event, settings = case.event, self._store.settings
-        data, request = event.data, _request_of(event)
+        data, request = event.data, _repeat_request(event)
         is_fact = isinstance(case.stored.item, Fact)
         if request.depth in ("facts", "raw") and is_fact != (request.depth == "facts"):
             return case.verdict("depth", _REASONS["depth"])
@@ -345,7 +345,7 @@ class Explainer:
         message = words.pop("said") + _WORDS_ONLY * case.stored.state.words_only
         return case.verdict("no candidate", message, words=words)
 
-    def _viewer_of(self, event: JournalEvent) -> Viewer:
+    def _find_viewer(self, event: JournalEvent) -> Viewer:
         """Return who made the recall of an event, as of then."""
         recall = RecallEvent.of(event)
         return self._recaller(event).viewer(recall.sender, from_iso(recall.at))
@@ -353,7 +353,7 @@ class Explainer:
     def _plan_again(self, event: JournalEvent, viewer: Viewer) -> RecallPlan:
         """Return what the recall of an event would be now."""
         recaller = self._recaller(event)
-        return recaller.plan(event.data["query"], viewer, _request_of(event))
+        return recaller.plan(event.data["query"], viewer, _repeat_request(event))
 
     def _recaller(self, event: JournalEvent, settings: Settings | None = None) -> Recaller:
         everybody = self._actor.everybody and bool(RecallEvent.of(event).everybody)
@@ -382,7 +382,7 @@ class Explainer:
             "line": line,
             "weights": weights,
         }
-        last = next((other for other in reversed(wide.hits) if other.id in lines), None)
+        last = next((shown for shown in reversed(wide.hits) if shown.id in lines), None)
         if last is not None and last.id != case.id:
             case.details["last_line"] = report_lead(last, hit, weights, wide.hits)
         rank = f"rank {index + 1} of {len(wide.hits)}"
@@ -436,7 +436,7 @@ class Explainer:
         return f"it shares {common} and {parts} n-grams; {meaning}; {limits}"
 
 
-def _request_of(event: JournalEvent) -> RecallRequest:
+def _repeat_request(event: JournalEvent) -> RecallRequest:
     data = event.data
     return RecallRequest(
         purpose=data["purpose"],
@@ -483,9 +483,9 @@ def _left_out(
         by = "floor" if reason in plan.judged.left_out.values() else "route"
         return reason, _REASONS[reason], {"left_out": {"by": by, "reason": reason}}
     if index is None:
-        other = _stand_in(plan, item_id, allowed)
-        details = {"left_out": {"by": "duplicate", "of": other}}
-        return "duplicate", f"{other} says nearly the same and represents it", details
+        double = _stand_in(plan, item_id, allowed)
+        details = {"left_out": {"by": "duplicate", "of": double}}
+        return "duplicate", f"{double} says nearly the same and represents it", details
     refused = plan.block.explain_refusal(index, event.id)
     tokens = f"its line needs {refused.needed} tokens, and {refused.left} were left"
     return refused.by, _REASONS.get(refused.by, tokens), {"left_out": asdict(refused)}

@@ -34,7 +34,7 @@ _WHOLE: Final = 5.0  # of the rarest words: a line with so many covers a query o
 
 
 class QueryEvidence(Struct, frozen=True, kw_only=True):
-    """What is known of a query as a whole.
+    """Evidence about a query as a whole.
 
     Attributes:
         items: how many entries and facts its viewer may see.
@@ -330,7 +330,7 @@ def apply_floor(
     A hit without evidence (a plugin's) is not judged, and shown; so is a summary or a timeline that
     the query asks for.
     """
-    known = [_evidence_of(hit) for hit in hits]
+    known = [_judged_evidence(hit) for hit in hits]
     judged = [line for line in known[:CONSIDERED] if line is not None]
     if level == "off" or not judged:
         return Judged(tuple(hits))
@@ -354,7 +354,7 @@ def apply_floor(
         None if line is None else model.line_probability(line, rank, best)
         for line, rank in zip(known, ranks, strict=True)
     ]
-    sighted = enumerate(map(_evidence_of, in_sight))
+    sighted = enumerate(map(_judged_evidence, in_sight))
     seen = [model.line_probability(line, rank, best) for rank, line in sighted if line is not None]
     # What is only told gets at most what it is about, not all that was said that day.
     share = max(least["line"], _STATED * query.kinds.states)
@@ -388,7 +388,7 @@ def mark_nearest(judged: Judged, hits: Sequence[Hit]) -> Judged:
     return Judged((*judged.hits, *nearest), judged.probability)
 
 
-def _evidence_of(hit: Hit) -> Evidence | None:
+def _judged_evidence(hit: Hit) -> Evidence | None:
     """Return the evidence for judging a hit.
 
     A summary or a timeline is not: only a query that asks for one finds it.

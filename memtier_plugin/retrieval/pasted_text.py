@@ -156,7 +156,7 @@ def _bare(text: str) -> str:
     return text.strip().replace("[", "(").replace("]", ")")
 
 
-def own_words(text: str) -> str:
+def remove_pasted(text: str) -> str:
     """Return a message without what was pasted into it."""
     spans = pasted_spans(text)
     starts = [0, *(end for _, end in spans)]
@@ -241,7 +241,7 @@ class _Lines:
             index += 1
         return index
 
-    def own_end(self, first: int) -> int:
+    def text_end(self, first: int) -> int:
         """Return where a text from a line on ends: before a request that closes the message."""
         last = len(self.lines)
         while last > first and self.blank(last - 1):
@@ -369,7 +369,7 @@ def _mail_end(lines: _Lines, first: int) -> int:
             ):
                 end += 1
             return end
-    return lines.own_end(first)
+    return lines.text_end(first)
 
 
 def _is_name(line: str) -> bool:
@@ -462,6 +462,6 @@ def _worked_on(lines: _Lines) -> None:
     last = next((i for i in range(first + 1, len(lines)) if not lines.blank(i)), None)
     if last is None or not introduces_text(request, lines.blank(first + 1)):
         return
-    end = lines.own_end(last)
+    end = lines.text_end(last)
     if sum(map(len, lines.lines[last:end])) >= _LEAST_BODY:
         lines.mark(last, end)

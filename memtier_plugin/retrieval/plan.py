@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def with_subject(text: str, subject: str) -> str:
-    """Return a prompt with what it leaves to its session."""
+    """Return a prompt with the subject that only its session names, if any."""
     return f"{text} ({subject})" if subject else text
 
 
@@ -61,7 +61,7 @@ class Query(Struct, frozen=True):
 
     @property
     def full_text(self) -> str:
-        """The prompt, with the subject that it leaves to its session."""
+        """The prompt with the subject that only its session names."""
         return with_subject(self.text, self.subject)
 
     @property
@@ -93,7 +93,7 @@ class Query(Struct, frozen=True):
 
     @property
     def is_ask(self) -> bool:
-        """Whether the hits alone are to answer it."""
+        """Whether it must be answered by the hits alone."""
         return self.request.purpose == "ask"
 
 

@@ -89,7 +89,7 @@ class PromptKinds(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of it can be searched for: it means this conversation alone."""
+        """Whether it has nothing to search for, because it means this conversation alone."""
         return self.follow_up == 1.0
 
     @property
@@ -181,7 +181,7 @@ class _Reading(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_chat(self) -> bool:
-        """Whether it is small talk altogether; what is asked must be a phrase of it."""
+        """Whether it is nothing but small talk; a question must be a phrase of it."""
         if len(self.units) > MAX_CHAT_WORDS:
             return False
         if self.opens("thanks_for", polite=False) and self.sentences == 1:
@@ -195,7 +195,7 @@ class _Reading(Struct, frozen=True, dict=True):
 
     @cached_property
     def personal(self) -> bool:
-        """Whether the first person is spoken of, but not as whom to help ("give me")."""
+        """Whether it speaks of the first person, but not only as who wants help ("give me")."""
         words = lexicon(self.language)
         first_person = words.first_person | words.first_possessive
         if words.unspaced:

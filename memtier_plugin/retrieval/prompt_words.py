@@ -56,7 +56,7 @@ def vocabulary(language: str) -> Vocabulary:
     longest: dict[str, int] = {}
     for phrase in classes:
         longest[phrase[0]] = max(longest.get(phrase[0], 0), len(phrase))
-    return Vocabulary({phrase: frozenset(of) for phrase, of in classes.items()}, longest)
+    return Vocabulary({phrase: frozenset(names) for phrase, names in classes.items()}, longest)
 
 
 def _key(phrase: str, words: Lexicon) -> tuple[str, ...]:
@@ -94,7 +94,11 @@ def _known_words() -> Mapping[str, Mapping[str, int]]:
         words = lexicon(name)
         if words.unspaced:
             continue
-        weights = {phrase: 1 for phrase, of in vocabulary(name).phrases.items() if of == {FUNCTION}}
+        weights = {
+            phrase: 1
+            for phrase, classes in vocabulary(name).phrases.items()
+            if classes == {FUNCTION}
+        }
         weights |= {phrase: 2 for phrase in vocabulary(name).phrases if phrase not in weights}
         weights |= {_key(p, words): 2 for opener in _OPENERS for p in getattr(words, opener)}
         for phrase, weight in weights.items():
@@ -130,10 +134,10 @@ def speaks_of_oneself(text: str) -> bool:
     text = text[:_HEAD]
     words = split_words(text)
     classes = lexicon(likeliest_language(text, words))
-    own = classes.first_person | classes.first_possessive
+    first_person = classes.first_person | classes.first_possessive
     if classes.unspaced:
-        return any(word in text for word in own)
-    return not own.isdisjoint(words)
+        return any(word in text for word in first_person)
+    return not first_person.isdisjoint(words)
 
 
 def tokenize(units: Sequence[str], known: Vocabulary) -> list[Token]:
@@ -206,12 +210,12 @@ def is_request(text: str) -> bool:
     ).first_possessive.isdisjoint(words.words[:1]):
         return False
     polite = words.opens("politeness")
-    asked = Words.of(words.text[polite or 0 :].lstrip(" ,，"), words.language)
-    if asked.opens("keep_cues") is not None:
+    request = Words.of(words.text[polite or 0 :].lstrip(" ,，"), words.language)
+    if request.opens("keep_cues") is not None:
         return False
     return (
-        any(asked.opens(name) is not None for name in ("task_verbs", "edit_verbs"))
-        or _WORK.match(asked.text) is not None
+        any(request.opens(name) is not None for name in ("task_verbs", "edit_verbs"))
+        or _WORK.match(request.text) is not None
         or _WORK.match(words.text) is not None
     )
 
@@ -233,8 +237,9 @@ def introduces_text(request: str, apart: bool) -> bool:
     open_end = request.rstrip().endswith((":", "："))
     points = _BELOW.search(request) is not None
     if is_request(request):
-        own = not classes.first_possessive.isdisjoint(words.words) and not _THEIRS.search(request)
+        is_senders = _THEIRS.search(request) is None
+        is_senders = is_senders and not classes.first_possessive.isdisjoint(words.words)
         brief = len(units) < _BRIEF and _WORK.match(request) is not None
-        return (open_end and not own) or ((points or brief) and apart)
+        return (open_end and not is_senders) or ((points or brief) and apart)
     theirs = _THEIRS.search(request) is not None and request.rstrip()[-1:] not in "。.!！:："
     return _RECEIVED.search(request) is not None or (points and theirs and apart)

@@ -56,7 +56,7 @@ from memtier_plugin.retrieval.search import (
     read_unindexed,
 )
 from memtier_plugin.retrieval.session import AlreadyShown, SubjectFinder, refresh_for
-from memtier_plugin.retrieval.standing import own_orders
+from memtier_plugin.retrieval.standing import find_unpasted_orders
 from memtier_plugin.retrieval.visibility import Viewer, linked_people, read_hits, with_added
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.storage.store import Actor
@@ -387,7 +387,9 @@ class Recaller:
             return BlockPlan(judged.hits, k, budget, guarded=guarded)
         most, even = self.settings.retrieval.passage_tokens, query.several
         select = partial(select_passage, weights=terms, words=self.store.tokenizer.words)
-        rules = {hit.text: own_orders(hit.text) for hit in judged.added if query.kinds.task}
+        rules = {
+            hit.text: find_unpasted_orders(hit.text) for hit in judged.added if query.kinds.task
+        }
 
         def excerpt(text: str, index: int) -> str:
             text = rules.get(text) or text  # the order alone

@@ -57,7 +57,7 @@ _NOTE_WORDS: Final = 14  # of the current statement that a note quotes
 
 
 class Replacement(Struct, frozen=True):
-    """The line that holds instead of an older one.
+    """A later line that replaces an older one.
 
     Attributes:
         by: the later hit.
@@ -150,7 +150,7 @@ def _may_differ_in_subject(older: Statement, later: Statement) -> bool:
     parts come from Okafor" and "the pump's parts come from Okafor": an order, but no claim.
     """
     prefix, suffix = common_ends(older.words, later.words)
-    rest = [of.words[prefix : len(of.words) - suffix] for of in (older, later)]
+    rest = [each.words[prefix : len(each.words) - suffix] for each in (older, later)]
     differing = [{word.stem for word in words if word.kind != "function"} for words in rest]
     kinds = {word.kind for words in rest for word in words}
     if not all(differing) or "number" in kinds or not differing[0].isdisjoint(differing[1]):
@@ -197,7 +197,7 @@ class Pair(Struct, frozen=True):
         """
         text = self.old.text
         words = Words.of(text, likeliest_language(text, split_words(text)))
-        is_all = len(text) >= _WHOLE * len(_words_of(self.older).strip())
+        is_all = len(text) >= _WHOLE * len(_spoken_text(self.older).strip())
         return is_all and worth(words) > _WORTH
 
     def proof(self, likely: float) -> str:
@@ -275,8 +275,8 @@ def _read_lines(hits: Iterable[Hit], query: Collection[str]) -> Iterator[_Line]:
             yield _Line(hit, when, talk, turn, part, not query or part.has_any(query))
 
 
-def _words_of(hit: Hit) -> str:
-    """Return the words of a line as they were said: a fact's quote, an entry's text."""
+def _spoken_text(hit: Hit) -> str:
+    """Return a line as it was said: a fact's quote, an entry's text."""
     return hit.item.quote or hit.text if isinstance(hit.item, Fact) else hit.text
 
 
@@ -312,7 +312,7 @@ def _names_of_speaker(hit: Hit, statement: Statement) -> frozenset[str]:
     """Return the names of a line's speaker; none for an assistant."""
     item = hit.item
     if isinstance(item, Fact):
-        names = [item.person, item.subject if statement.own or statement.possessive else ""]
+        names = [item.person, item.subject if statement.of_speaker or statement.possessive else ""]
     else:
         names = [item.speaker, item.sender] if item.role == "user" else []
         names = names if any(names) or item.role != "user" else [item.role]
@@ -324,7 +324,7 @@ def _may_change(old: _Line, new: _Line) -> bool:
 
     Only the speaker may change what they said of themselves, or somebody who names them.
     """
-    if not (old.statement.own or old.statement.possessive):
+    if not (old.statement.of_speaker or old.statement.possessive):
         return True
     names = _names_of_speaker(old.hit, old.statement)
     later = new.hit.item
@@ -434,7 +434,7 @@ def put_current_first(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) 
         first = newest(hit.id)
         if first not in ordered:
             rest = [member for member in members[first] if member.id != first]
-            ordered[first] = with_evidence_of(by_id[first], rest)
+            ordered[first] = join_evidence(by_id[first], rest)
         if hit.id not in ordered:
             ordered[hit.id] = mark_older(hit, replaced[hit.id])
     return tuple(ordered.values())
@@ -485,7 +485,7 @@ def _origin(hit: Hit) -> str:
     return ""
 
 
-def with_evidence_of(hit: Hit, others: Sequence[Hit]) -> Hit:
+def join_evidence(hit: Hit, others: Sequence[Hit]) -> Hit:
     """Return a line with the best evidence of itself and of the lines it replaces or answers."""
     if hit.evidence is None or not others:
         return hit

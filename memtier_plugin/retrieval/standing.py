@@ -17,7 +17,7 @@ from msgspec import Struct
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact, count_tokens
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval.pasted_text import own_words
+from memtier_plugin.retrieval.pasted_text import remove_pasted
 from memtier_plugin.retrieval.prompt_words import split_words
 from memtier_plugin.retrieval.visibility import Viewer, entry_hit
 from memtier_plugin.storage.readers import Reader
@@ -83,9 +83,9 @@ def read_standing(reader: Reader, viewer: Viewer) -> list[Hit]:
     return [entry_hit(stored[row], 0.0, {}) for row in rows if row in stored]
 
 
-def own_orders(text: str) -> str:
+def find_unpasted_orders(text: str) -> str:
     """Return the orders for good of a message, without those in what was pasted into it."""
-    return find_orders(own_words(text))
+    return find_orders(remove_pasted(text))
 
 
 def select_standing(prompt: str, hits: Iterable[Hit], budget: int) -> list[Hit]:
@@ -101,7 +101,7 @@ def select_standing(prompt: str, hits: Iterable[Hit], budget: int) -> list[Hit]:
     newer: list[_Order] = []
     suited: list[tuple[int, int, Hit]] = []
     for hit in hits:
-        text = own_orders(hit.text)
+        text = find_unpasted_orders(hit.text)
         order = _Order.of(text)
         if not text or any(other.replaces(order) for other in newer):
             continue

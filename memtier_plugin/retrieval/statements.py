@@ -65,7 +65,7 @@ class StatementWord(NamedTuple):
 
 
 class Statement:
-    """What one sentence says, or a short message as a whole; each part is read when asked for."""
+    """A sentence, or a short message as a whole; its parts are parsed when first needed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -86,17 +86,17 @@ class Statement:
 
     @cached_property
     def content(self) -> frozenset[str]:
-        """The stems of those that are no function words."""
+        """The stems of its content words."""
         return frozenset([word.stem for word in self.words if word.kind != "function"])
 
     @cached_property
     def numbers(self) -> frozenset[str]:
-        """Those of its words, as they are written."""
+        """Its numbers, as they are written."""
         return frozenset([word.stem for word in self.words if word.kind == "number"])
 
     @cached_property
     def is_unspaced(self) -> bool:
-        """Whether it has a word of a script that does not separate words."""
+        """Whether it has a word in a script without spaces between words."""
         return not self.text.isascii() and _WIDE.search(self.text) is not None
 
     @cached_property
@@ -105,13 +105,13 @@ class Statement:
         return self._has_any(_classes().negations)
 
     @cached_property
-    def own(self) -> bool:
+    def of_speaker(self) -> bool:
         """Whether it speaks of its speaker: "I live"."""
-        return self._has_any(_classes().own)
+        return self._has_any(_classes().first_person)
 
     @cached_property
     def possessive(self) -> bool:
-        """Whether it speaks of what is its speaker's: "my flat"."""
+        """Whether it speaks of what belongs to its speaker: "my flat"."""
         return not self._tokens.isdisjoint(_classes().possessive)
 
     @cached_property
@@ -132,7 +132,7 @@ class Statement:
 
     @cached_property
     def stems(self) -> frozenset[str]:
-        """The stems of all its words, for which its language need not be known."""
+        """The stems of all its words; they do not depend on its language."""
         words = _WORD.findall(self.text)
         stems = frozenset(map(_stem, words))
         if self.text.isascii():
@@ -263,9 +263,9 @@ def _calendar() -> WordSet:
 
 
 class _Classes(NamedTuple):
-    """The words of the first person, of what is its own, and of denial."""
+    """The words of the first person, its possessives, and denials, over all languages."""
 
-    own: WordSet
+    first_person: WordSet
     possessive: WordSet
     negations: WordSet
 
@@ -300,12 +300,12 @@ def _spaced_cues() -> Mapping[str, tuple[_Cue, ...]]:
     common = Counter(word for words in spaced for word in common_words(words.language))
     by_first: dict[str, list[_Cue]] = {}
     for words in spaced:
-        own = common_words(words.language)
+        known = common_words(words.language)
         for name, attribute in _CUE_CLASSES.items():
             for phrase in getattr(words, attribute):
                 first, *rest = re.findall(r"\w+|\*", phrase)
                 foreign = not rest and words.language != "english"
-                foreign = foreign and common[first] > (first in own)
+                foreign = foreign and common[first] > (first in known)
                 cue = _Cue(tuple(rest), name, words.language if foreign else "")
                 by_first.setdefault(first, []).append(cue)
     return {first: tuple(dict.fromkeys(cues)) for first, cues in by_first.items()}
@@ -371,7 +371,9 @@ def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[st
     weight = math.fsum(rare[word] for word in shared)
     prefix, suffix = common_ends(old, new)
     middle_old, middle_new = old[prefix : len(old) - suffix], new[prefix : len(new) - suffix]
-    kinds_old, kinds_new = ({w.kind for w in of} - {"function"} for of in (middle_old, middle_new))
+    kinds_old, kinds_new = (
+        {w.kind for w in words} - {"function"} for words in (middle_old, middle_new)
+    )
     ends = [stem for stem, kind in old if kind != "function"]
     fresh_at = [at for at, (stem, kind) in enumerate(new) if kind != "function" and stem in fresh]
     return {
@@ -455,12 +457,12 @@ def is_of_another(older: Statement, later: Statement) -> bool:
     dog", "my brother has no dog"), or only the subject and the value differ, with the other words
     in the same order: "my mother's birthday is on 5 June", "my father's birthday is on 9 July".
     """
-    if older.own and later.possessive and not (later.own or older.possessive):
+    if older.of_speaker and later.possessive and not (later.of_speaker or older.possessive):
         return True
     if later.is_unspaced:
         return False  # pairs of letters are no words
     both = older.stems & later.stems
-    old, new = ([stem for stem, _ in of.words if stem in both] for of in (older, later))
+    old, new = ([stem for stem, _ in each.words if stem in both] for each in (older, later))
     if old != new:
         return False
     swaps = _find_swaps(older, later)

@@ -95,10 +95,10 @@ def is_withheld(reader: Reader, asker: Asker | None, stored: Stored) -> bool:
         source.agent != asker.agent for source in fact.sources
     ):
         return True
-    return not is_own(reader, asker, fact)
+    return not belongs_to_asker(reader, asker, fact)
 
 
-def is_own(reader: Reader, asker: Asker | None, fact: Fact) -> bool:
+def belongs_to_asker(reader: Reader, asker: Asker | None, fact: Fact) -> bool:
     """Return whether a fact is an asker's own, or rests on their lines alone.
 
     All are the person's at the machine, and an agent's that asks for nobody in particular.

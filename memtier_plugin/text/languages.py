@@ -110,10 +110,10 @@ def _by_pronoun(words: Sequence[str], scores: Mapping[str, int]) -> str | None:
     """Return the language of a short text by a pronoun that only one language has."""
     if any(word in FOREIGN_NEGATIONS for word in words):
         return None
-    own = {
+    named = {
         name for name in _latin_languages() if any(w in lexicon(name).first_person for w in words)
     }
-    if len(own) == 1 and (name := own.pop()) and scores.get(name, 0) >= 0:
+    if len(named) == 1 and (name := named.pop()) and scores.get(name, 0) >= 0:
         return name if len(words) <= 6 or scores.get(name, 0) else None
     return "english" if scores.get("english", 0) == 1 else None
 

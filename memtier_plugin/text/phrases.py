@@ -319,7 +319,7 @@ def only_asks(text: str) -> bool:
 
 
 def _may_only_ask(text: str) -> bool:
-    """Tell by its marks, or else by its first words, whether a text may do no more than ask."""
+    """Return whether a text may only ask, by its question marks or its first words."""
     if not _MARKS.isdisjoint(text):
         return True
     folded = _folded(text)

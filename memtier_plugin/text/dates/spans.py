@@ -93,7 +93,7 @@ def _spans(query: str, now: datetime) -> Iterator[TimeSpan]:
         mention = dated.mention
         if span and span.start <= mention.start < span.end:
             continue
-        start, opens = _opened(query, mention)
+        start, opens = _find_opening(query, mention)
         for first, last in _periods(dated, today):
             days_meant = _span(first, last, query[start : mention.end])
             if opens == "before":
@@ -112,7 +112,7 @@ def _periods(dated: Dated, today: date) -> list[Period]:
     return [period for period in periods if stated or period[0] <= today]
 
 
-def _opened(query: str, mention: DateMention) -> tuple[int, Literal["since", "before", ""]]:
+def _find_opening(query: str, mention: DateMention) -> tuple[int, Literal["since", "before", ""]]:
     """Return where a date begins with the word that opens its span, and what that word says."""
     reach = max(0, mention.start - _REACH)
     before = query[reach : mention.start]
@@ -278,7 +278,7 @@ def _moment(day: date) -> datetime:
 def _cue(text: str, mention: DateMention, language: str) -> Literal["since", "until", ""]:
     """Return what the preposition of a date says."""
     before, after = text[max(0, mention.start - _CUE_REACH) : mention.start].casefold(), mention.end
-    own = regex.match(r"\w+", text[mention.start : mention.end].casefold())
+    first = regex.match(r"\w+", text[mention.start : mention.end].casefold())
     until, since = _prepositions(language)
     if _AFTER_END.match(text, after) and lexicon(language).unspaced:
         return "until"
@@ -286,7 +286,7 @@ def _cue(text: str, mention: DateMention, language: str) -> Literal["since", "un
         return "since"
     if until.search(before):
         return "until"
-    if since.search(before) or (own and own[0] in lexicon(language).valid_from_cues):
+    if since.search(before) or (first and first[0] in lexicon(language).valid_from_cues):
         return "since"
     return ""
 
