@@ -59,7 +59,7 @@ class Services(Project):
         """The service for the project's facts: search, review, consolidate, roll back."""
         from memtier_plugin.facts.service import FactService
 
-        return FactService(self._actor, self._recaller)
+        return FactService(self._actor, lambda: self._recaller)
 
     def warm_up(self) -> None:
         """Prepare for the first prompt, which else takes eight times as long; journals nothing."""
