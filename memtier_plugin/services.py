@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from memtier_plugin.lifecycle.edit import Editor
     from memtier_plugin.lifecycle.history import History
     from memtier_plugin.lifecycle.purge.purge import Purger
-    from memtier_plugin.retrieval.query import Viewer
     from memtier_plugin.retrieval.recall import Recaller
+    from memtier_plugin.retrieval.visibility import Viewer
     from memtier_plugin.storage.store import Actor
 
 
@@ -59,7 +59,7 @@ class Services(Project):
         """The service for the project's facts: search, review, consolidate, roll back."""
         from memtier_plugin.facts.service import FactService
 
-        return FactService(self._actor, self._recaller)
+        return FactService(self._actor, lambda: self._recaller)
 
     def warm_up(self) -> None:
         """Prepare for the first prompt, which else takes eight times as long; journals nothing."""

@@ -63,7 +63,7 @@ from memtier_plugin.retrieval import floor
 from memtier_plugin.retrieval.floor import QueryEvidence
 from memtier_plugin.retrieval.judgement import is_about_asker
 from memtier_plugin.retrieval.prompt_kind import prompt_kinds
-from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.visibility import Viewer
 
 # Of own questions with a gold line among the best hits: the share that falls below the level, in
 # the mean of the sets, each judged by a model that was fitted without it.
@@ -117,7 +117,7 @@ class Example:
     @property
     def line_features(self) -> list[list[float]]:
         """The features of each line."""
-        best = floor.best_of(self.lines)
+        best = Evidence.best_of(self.lines)
         lines = enumerate(self.lines)
         return [[*floor.line_features(line, rank, best).values()] for rank, line in lines]
 
@@ -365,7 +365,7 @@ class Fitter:
         for share in _LINE_SHARES:
             left_out: dict[tuple[str, bool], list[bool]] = {}
             for example in own:
-                lines, best = enumerate(example.lines), floor.best_of(example.lines)
+                lines, best = enumerate(example.lines), Evidence.best_of(example.lines)
                 likely = [model.line_probability(line, rank, best) for rank, line in lines]
                 for probability, gold in zip(likely, example.gold, strict=True):
                     weak = probability < share * max(likely)

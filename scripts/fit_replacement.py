@@ -42,8 +42,7 @@ from memtier_plugin.core.records import Entry, Role, count_tokens
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval import replacement
 from memtier_plugin.retrieval.replacement import find_pairs
-from memtier_plugin.retrieval.statements import statements
-from memtier_plugin.retrieval.succession import Rarity, pair_features
+from memtier_plugin.retrieval.statements import Rarity, pair_features, statements
 
 if TYPE_CHECKING:
     from sklearn.ensemble import GradientBoostingClassifier  # type: ignore[import-not-found]

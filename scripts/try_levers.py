@@ -29,7 +29,7 @@ from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import format_line, pack, passage_size
-from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.text.passages import select_passage
 
 K, BUDGET, PASSAGE = 16, 600, 60  # the defaults

@@ -66,7 +66,7 @@ PURE = (
     " papers.memtier.uplift papers.mem_t.tree_credit papers.true_memory.gate"
     " lifecycle.purge.plan mcp.definitions credit.verdict providers.pricing"
     " providers.prompting retrieval.block retrieval.duplicates"
-    " retrieval.judgement retrieval.pasted_text retrieval.pasted_shapes retrieval.query"
+    " retrieval.judgement retrieval.pasted_text retrieval.query"
     " papers.memtier.scorer papers.true_memory.rerank_fusion papers.tiermem.routing"
     " retrieval.signals storage.index.postings storage.state telemetry.measures"
     " telemetry.prometheus"
@@ -74,7 +74,7 @@ PURE = (
 )
 READERS = (  # of threads, of their data files
     "text.tokenizer text.lexicon facts.extraction.llm retrieval.worth"
-    " retrieval.signals trust.confidences"
+    " retrieval.signals trust.confidences providers.prompting"
 )
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 

@@ -39,8 +39,8 @@ from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import format_line
-from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust.redaction import Redactor
 

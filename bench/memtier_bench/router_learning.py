@@ -37,7 +37,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Route
 from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 
 TABLES: Final[Mapping[str, str]] = {
     "tiermem-3": "training strategies of the router",

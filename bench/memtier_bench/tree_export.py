@@ -26,7 +26,7 @@ from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.extraction.llm import prompt_lines
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.prompt import fence_data, load_prompt
+from memtier_plugin.providers.prompting import fence_data, load_prompt
 
 RETRIEVAL: Final = "retrieval.jsonl"
 CONSTRUCTION: Final = "construction.jsonl"

@@ -43,10 +43,9 @@ from memtier_plugin.core.hookspecs import AskMode
 from memtier_plugin.core.records import Fact, Purpose
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest, Route, Step
 from memtier_plugin.retrieval.duplicates import hit_time
-from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.plan import with_subject
-from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.retrieval.visibility import PageReader, Viewer
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import Page
 from memtier_plugin.storage.store import Actor

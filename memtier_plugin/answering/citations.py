@@ -12,7 +12,7 @@ from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
-from memtier_plugin.retrieval.hits import PageReader
+from memtier_plugin.retrieval.visibility import PageReader
 from memtier_plugin.storage.index.records import Stored
 
 PASSAGE_CHARS: Final = 400  # of a cited line that are shown

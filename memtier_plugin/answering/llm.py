@@ -19,12 +19,13 @@ from memtier_plugin.core.results import Hit, Route, Step
 from memtier_plugin.facts.verification.passages import QuoteSpan, find_quote
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.pricing import ASK_PURPOSE
-from memtier_plugin.providers.prompt import fence_data, load_prompt
 from memtier_plugin.providers.prompting import (
     INTEGER,
     STRING,
     choice_of,
+    fence_data,
     list_of,
+    load_prompt,
     object_of,
     parse_json,
 )

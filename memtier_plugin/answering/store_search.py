@@ -17,9 +17,9 @@ from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Step
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.duplicates import hit_time
-from memtier_plugin.retrieval.hits import PageReader, read_hits
-from memtier_plugin.retrieval.query import Viewer, weigh_terms
+from memtier_plugin.retrieval.query import weigh_terms
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.retrieval.visibility import PageReader, Viewer, read_hits
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.passages import select_passage

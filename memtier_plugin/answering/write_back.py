@@ -20,7 +20,7 @@ from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.providers.embedding.static import StaticEmbedder
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.store import Actor
 

@@ -23,9 +23,12 @@ from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text
 from memtier_plugin.credit.regression import GateReport, Progress
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.embedding.conversion import DEFAULT_DIMENSIONS, distill_model
+from memtier_plugin.providers.embedding.conversion import (
+    DEFAULT_DIMENSIONS,
+    collect_shared_words,
+    distill_model,
+)
 from memtier_plugin.storage.home_files import register_export
-from memtier_plugin.text.speech import collect_shared_words
 from memtier_plugin.transfer.archive import restore_backup
 
 # -- `memtier distill`: distil an embedding model from a sentence encoder

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import pluggy
 
@@ -42,9 +42,26 @@ if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
     from memtier_plugin.core.structs import Record
 
 ENTRY_POINT_GROUP: Final = "memtier"
+Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 hookspec = pluggy.HookspecMarker(ENTRY_POINT_GROUP)
 hookimpl = pluggy.HookimplMarker(ENTRY_POINT_GROUP)
+
+
+def off_while(section: type[Record], **values: Any) -> Callable[[Hook], Hook]:
+    """Mark the implementation of a hook as off while a section of settings has these values.
+
+    It is not called then, so a mechanism that is off costs a prompt nothing.
+
+    Args:
+        section: one that the plugin declares (`memtier_settings`).
+    """
+
+    def mark(function: Hook) -> Hook:
+        vars(function)["off_while"] = section, values
+        return function
+
+    return mark
 
 
 @runtime_checkable
@@ -281,7 +298,8 @@ def memtier_order_pages(
 ) -> Sequence[Any] | None:
     """Return the pages that `ask` reads in another order, or None; as `memtier_rerank`.
 
-    ``reader`` returns the lines of a page (`memtier_plugin.retrieval.hits.PageReader.hits_on`).
+    ``reader`` is a `memtier_plugin.retrieval.visibility.PageReader`: `hits_on` returns the lines
+    of a page.
     """
 
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pluggy
@@ -88,6 +87,20 @@ def _extensions() -> pluggy.PluginManager:
     """Return the same manager for what MemTier itself asks of plugins."""
     with _lock:
         return _with_shipped(SHIPPED_PLUGINS)
+
+
+def _hook(name: str, settings: Settings) -> Callable[..., Any]:
+    """Return the caller of a hook without the implementations that settings turn off."""
+    manager = _extensions()
+    caller = getattr(manager.hook, name)
+    off = []
+    for implementation in caller.get_hookimpls():
+        if marked := getattr(implementation.function, "off_while", None):
+            section, values = marked
+            chosen = settings.of(section)
+            if all(getattr(chosen, field) == value for field, value in values.items()):
+                off.append(implementation.plugin)
+    return manager.subset_hook_caller(name, off) if off else caller
 
 
 def load_errors() -> list[PluginError]:
@@ -164,20 +177,20 @@ def expand_query(
     actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
 ) -> Any:
     """Return another text to search for beside a query, from the first plugin that has one."""
-    return _extensions().hook.memtier_expand(
+    return _hook("memtier_expand", actor.store.settings)(
         actor=actor, text=text, request=request, viewer=viewer, until=until
     )
 
 
 def find_pool_signals(settings: Settings) -> dict[str, Callable[[Any, Any, Any], Sequence[float]]]:
     """Return the signals that plugins add to the table of those of candidates, by name."""
-    answers = _extensions().hook.memtier_pool_signals(settings=settings)
+    answers = _hook("memtier_pool_signals", settings)(settings=settings)
     return {name: signal for answer in answers for name, signal in answer.items()}
 
 
 def pack_block(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any:
     """Return the block of a plan as the first plugin fills it that does; else None."""
-    return _extensions().hook.memtier_pack(
+    return _hook("memtier_pack", actor.store.settings)(
         plan=plan, recall_id=recall_id, actor=actor, journal=journal
     )
 
@@ -246,7 +259,7 @@ def rerank_hits(
     Raises:
         RerankUnavailable: a plugin had no answer in time.
     """
-    answer = _extensions().hook.memtier_rerank(
+    answer = _hook("memtier_rerank", settings)(
         query=query, hits=hits, deadline=deadline, settings=settings, redact=redact
     )
     return hits if answer is None else cast("Sequence[Hit]", answer)
@@ -264,7 +277,7 @@ def order_pages(
     Raises:
         RerankUnavailable: a plugin had no answer in time.
     """
-    answer = _extensions().hook.memtier_order_pages(
+    answer = _hook("memtier_order_pages", settings)(
         question=question, pages=pages, reader=reader, settings=settings, redact=redact
     )
     return cast("Sequence[Any] | None", answer)
@@ -272,7 +285,7 @@ def order_pages(
 
 def warm_up(settings: Settings) -> None:
     """Have plugins prepare for the first prompt."""
-    _extensions().hook.memtier_warm_up(settings=settings)
+    _hook("memtier_warm_up", settings)(settings=settings)
 
 
 def find_jobs() -> list[JobSpec]:
@@ -300,24 +313,29 @@ def find_services() -> dict[str, Callable[[Any], Any]]:
 
 def find_index_tables() -> list[IndexTables]:
     """Return the tables that plugins keep in the index."""
-    return [tables for answer in _extensions().hook.memtier_index_tables() for tables in answer]
+    return _index_tables(_extensions())
+
+
+@functools.cache  # asked by every index that opens, and by every event that is folded
+def _index_tables(manager: pluggy.PluginManager) -> list[IndexTables]:
+    return [tables for answer in manager.hook.memtier_index_tables() for tables in answer]
 
 
 def find_overviews(settings: Settings) -> list[OverviewKind]:
     """Return the kinds of overviews that plugins write."""
-    answers = _extensions().hook.memtier_overviews(settings=settings)
+    answers = _hook("memtier_overviews", settings)(settings=settings)
     return [kind for answer in answers for kind in answer]
 
 
 def find_overview_rows(query: Any, search: Any) -> dict[int, str]:
     """Return the overviews of plugins that a query asks for, by row of the index their kind."""
-    answers = _extensions().hook.memtier_find_overviews(query=query, search=search)
+    answers = _hook("memtier_find_overviews", search.settings)(query=query, search=search)
     return {row: kind for answer in answers for row, kind in answer.items()}
 
 
-def annotate_hits(hits: list[Hit]) -> list[Hit]:
+def annotate_hits(hits: list[Hit], settings: Settings) -> list[Hit]:
     """Return the hits of a recall with the notes of plugins."""
-    noted = _extensions().hook.memtier_annotate(hits=hits)
+    noted = _hook("memtier_annotate", settings)(hits=hits)
     return hits if noted is None else [*noted]
 
 
@@ -373,13 +391,17 @@ def _with_third_parties() -> pluggy.PluginManager:
     return manager
 
 
+class _GuardedPlugin:
+    """A plugin's hooks, each behind its own guard."""
+
+
 def _register(manager: pluggy.PluginManager, name: str, plugin: Any) -> None:
     """Register a plugin's hooks, each behind its own guard.
 
     Raises:
         pluggy.PluginValidationError: a hook is unknown, a wrapper, or takes unknown arguments.
     """
-    guarded = SimpleNamespace()
+    guarded = _GuardedPlugin()
     for attribute in dir(plugin):
         options = manager.parse_hookimpl_opts(plugin, attribute)
         if options is None:

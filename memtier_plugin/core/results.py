@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
@@ -241,6 +241,18 @@ class Evidence(Record, frozen=True, kw_only=True):
     cosine: float = 0.0
     time: float = 0.0
     speaker: bool = False
+
+    @classmethod
+    def best_of(cls, lines: Sequence[Evidence]) -> Evidence:
+        """Return the most that any of these lines has of each kind of evidence."""
+        return cls(
+            coverage=max(line.coverage for line in lines),
+            own_coverage=max(line.own_coverage for line in lines),
+            matched=max(line.matched for line in lines),
+            cosine=max(line.cosine for line in lines),
+            time=max(line.time for line in lines),
+            speaker=any(line.speaker for line in lines),
+        )
 
 
 class Hit(Record, frozen=True, kw_only=True):

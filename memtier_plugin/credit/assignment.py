@@ -123,7 +123,7 @@ def _why_no_reward(reward: float, confidence: float, *, failed: bool) -> str:
 def _limits_credit(settings: Settings) -> bool:
     if settings.retrieval.ranker is None:
         return True
-    from memtier_plugin.retrieval.search import find_ranker  # here: few projects have another
+    from memtier_plugin.retrieval.search import find_ranker
 
     return find_ranker(settings).limits_credit
 

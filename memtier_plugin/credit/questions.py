@@ -17,8 +17,9 @@ from memtier_plugin.core.records import Entry, JournalEvent
 from memtier_plugin.credit.verdict import judge
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.providers.embedding.vectors import quantise
-from memtier_plugin.retrieval.query import QueryVector, Viewer
+from memtier_plugin.retrieval.query import QueryVector
 from memtier_plugin.retrieval.search import Search, find_ranker
+from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import plain_words

@@ -2,7 +2,7 @@
 
 In doubt it is added.  A fact is ignored only if an existing one says the same, and supersedes an
 existing one only if it says more of the same, if the relation has one value at a time, if it denies
-the very words of the other, or if the fitted model (`retrieval.succession`) finds that it gives
+the very words of the other, or if the fitted model (`retrieval.replacement`) finds that it gives
 another value of the same.
 """
 
@@ -19,11 +19,11 @@ from typing import Final, Literal
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.facts.persons import comparable_subject
 from memtier_plugin.retrieval.duplicates import holds_since, may_replace
-from memtier_plugin.retrieval.statements import Statement, find_cues, statements
-from memtier_plugin.retrieval.succession import Rarity, fitted_model, replaces
+from memtier_plugin.retrieval.replacement import fitted_model, replaces
+from memtier_plugin.retrieval.statements import Rarity, Statement, find_cues, statements
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.text.dates.annotate import RELATIVE
-from memtier_plugin.text.speech import only_acknowledges, only_asks
+from memtier_plugin.text.dates.spans import RELATIVE
+from memtier_plugin.text.phrases import only_acknowledges, only_asks
 from memtier_plugin.text.tokenizer import normalise
 
 Action = Literal["add", "update", "supersede", "ignore"]
@@ -362,7 +362,7 @@ def _replaces(fact: _ComparedFact, known: _ComparedFact, rarity: Rarity, context
             and bool(values[0] - values[1])
             and bool(values[1] - values[0])
         )
-    of_self = any(statement.own or statement.possessive for statement in statements(old))
+    of_self = any(statement.of_speaker or statement.possessive for statement in statements(old))
     if of_self and known.subject != fact.subject and known.subject not in fact.text:
         return False  # what somebody says of themselves is theirs to change
     return replaces(old, new, rarity, adjacent=old in context) >= fitted_model().mark

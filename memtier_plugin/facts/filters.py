@@ -15,7 +15,7 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
 from memtier_plugin.core.settings.schema import Facts
 from memtier_plugin.retrieval.duplicates import DENIES
-from memtier_plugin.text.lexicon import lexicon, small_talk, word_set
+from memtier_plugin.text.lexicon import denials, small_talk, word_set
 from memtier_plugin.text.tokenizer import normalise, plain_words
 
 MAX_CHARS: Final = 600  # of one draft's text
@@ -90,20 +90,6 @@ _ESSENTIAL_RELATIONS: Final = word_set(
     """allergic_to allergy diet never always constraint constraints dislikes remember instruction
     standing_instruction preference prefers requires avoids rule deadline"""
 )
-_DENIALS: Final = frozenset(
-    word
-    for name in (
-        "english",
-        "german",
-        "spanish",
-        "french",
-        "italian",
-        "portuguese",
-        "dutch",
-        "russian",
-    )
-    for word in lexicon(name).negations
-) | {"t"}
 _WEAKER: Final[Sequence[Origin]] = ("user", "assistant", "tool", "external", "system")
 
 
@@ -227,7 +213,7 @@ class _Comparable:
 
     @cached_property
     def denies(self) -> bool:
-        return any(word in _DENIALS for word in plain_words(self.draft.text))
+        return any(word in denials() for word in plain_words(self.draft.text))
 
     @cached_property
     def words(self) -> dict[str, str]:
@@ -270,7 +256,7 @@ def _near_duplicates(draft: _Comparable, other: _Comparable) -> bool:
     if not (draft.value_words <= other.words.keys() and other.value_words <= draft.words.keys()):
         return False
     return not any(
-        word in _DENIALS or any(map(str.isdigit, word)) or word[0].isupper()
+        word in denials() or any(map(str.isdigit, word)) or word[0].isupper()
         for word in (draft.words.get(word) or other.words[word] for word in differing)
     )
 

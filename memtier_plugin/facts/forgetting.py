@@ -17,7 +17,7 @@ from memtier_plugin.core.formats import from_iso, parse_json_text
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.retrieval.visibility import Asker, is_own, is_visible
+from memtier_plugin.retrieval.visibility import Asker, belongs_to_asker, is_visible
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Actor, Store
@@ -114,13 +114,13 @@ def _may_name(viewer: Asker | None, stored: Stored) -> bool:
 
 
 def require_own(reader: Reader, viewer: Asker | None, items: Iterable[Entry | Fact]) -> None:
-    """Refuse to decide for a person on a fact that is not theirs; see `is_own`.
+    """Refuse to decide for a person on a fact that is not theirs; see `belongs_to_asker`.
 
     Raises:
         NotGranted: one of the facts is such.
     """
     for item in items:
-        if isinstance(item, Fact) and not is_own(reader, viewer, item):
+        if isinstance(item, Fact) and not belongs_to_asker(reader, viewer, item):
             raise NotGranted(
                 f"{item.id} rests on others' lines; a person decides: `memtier review`, `memtier "
                 "forget`"

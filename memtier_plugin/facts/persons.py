@@ -18,7 +18,7 @@ from memtier_plugin.facts.summaries.selection import MIN_PERSON_LINES
 from memtier_plugin.retrieval.visibility import linked_groups
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Actor
-from memtier_plugin.text.lexicon import KINSHIP, Phrases, Words, lexicons, words_of
+from memtier_plugin.text.lexicon import KINSHIP, Phrases, WordSet, lexicons, words_of
 from memtier_plugin.text.tokenizer import normalise
 from memtier_plugin.trust.confidences import DOUBTFUL, SENSITIVE, is_sensitive
 
@@ -167,13 +167,13 @@ def _is_shared_thing(draft: FactDraft) -> bool:
     return before is not None and before[1].casefold() in definite
 
 
-def _is_in_care(quote: str, words: Words) -> bool:
+def _is_in_care(quote: str, words: WordSet) -> bool:
     """Return whether somebody says that a thing of the project is theirs to look after."""
     possessive = words_of("first_possessive") - words_of("first_plural")
     return words.isdisjoint(possessive) and _owning().search(quote) is not None
 
 
-def _has(words: Words, quote: str, number: str) -> bool:
+def _has(words: WordSet, quote: str, number: str) -> bool:
     """Return whether a quote has a pronoun of the first person, in the singular or the plural."""
     plural = words_of("first_plural")
     if number == "plural":
@@ -187,7 +187,7 @@ def _has(words: Words, quote: str, number: str) -> bool:
 
 
 @cache
-def _unspaced(words: Words) -> Words:
+def _unspaced(words: WordSet) -> WordSet:
     """Return those of some words that are of a language that does not separate them."""
     return words & frozenset(
         word
@@ -197,7 +197,7 @@ def _unspaced(words: Words) -> Words:
     )
 
 
-def _words(text: str) -> Words:
+def _words(text: str) -> WordSet:
     """Return the words of a text, a contraction as a whole and by its first part."""
     words = {word.replace("’", "'") for word in _WORD.findall(text.casefold())}
     return frozenset(words | {word.partition("'")[0] for word in words})

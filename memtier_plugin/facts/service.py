@@ -58,21 +58,29 @@ class FactSearchResult:
 
 @check_methods
 class FactService:
-    """The facts of one project, as one agent may see them for a sender, or (``person``) all."""
+    """The facts of one project, as one agent may see them for a sender, or (``person``) all.
+
+    Args:
+        get_recaller: returns the agent's recaller, which a consolidation does not need.
+    """
 
     def __init__(
         self,
         actor: Actor,
-        recaller: Recaller,
+        get_recaller: Callable[[], Recaller],
         *,
         everybody: bool = False,
         sender: str | None = None,
     ) -> None:
         self._actor = actor
         self._store = actor.store
-        self._recaller = recaller
-        self._sees_all = everybody or recaller.reads_all
+        self._get_recaller = get_recaller
+        self._everybody = everybody
         self._sender = sender
+
+    @property
+    def _sees_all(self) -> bool:
+        return self._everybody or self._get_recaller().reads_all
 
     @property
     def _viewer(self) -> Asker | None:
@@ -80,17 +88,17 @@ class FactService:
         if self._sees_all:
             return None
         with self._store.session():
-            return self._recaller.viewer(self._sender, self._actor.clock()).asker
+            return self._get_recaller().viewer(self._sender, self._actor.clock()).asker
 
     @property
     def person(self) -> FactService:
         """The same service for the person at the machine, including every private fact."""
-        return FactService(self._actor, self._recaller, everybody=True)
+        return FactService(self._actor, self._get_recaller, everybody=True)
 
     def of_sender(self, sender: str | None) -> FactService:
         """Return the same service for one sender, who sees no other's personal facts."""
         sender = self._actor.mask_name(sender)
-        return FactService(self._actor, self._recaller, sender=sender)
+        return FactService(self._actor, self._get_recaller, sender=sender)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -159,8 +167,8 @@ class FactService:
         """
         if self._store.paused:
             raise Paused(f"project {self._store.project!r} is off; `memtier on` switches it on")
-        now, plan, request = self._actor.clock(), self._recaller.plan, RecallRequest(depth="facts")
-        viewer = self._recaller.viewer(self._sender, now)
+        recaller, request = self._get_recaller(), RecallRequest(depth="facts")
+        plan, viewer = recaller.plan, recaller.viewer(self._sender, self._actor.clock())
         viewer = replace(viewer, read_all=self._sees_all)
         # An agent without a name finds what all agents share, and what is a person's.
         shared = plan(

@@ -25,8 +25,7 @@ from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.persons import assign_person, comparable_subject, subject_for
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.duplicates import DENIES, holds_since
-from memtier_plugin.retrieval.statements import statements
-from memtier_plugin.retrieval.succession import Rarity
+from memtier_plugin.retrieval.statements import Rarity, statements
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.records import Stored

@@ -12,7 +12,7 @@ from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run,
 from memtier_plugin.core.structs import replace_fields as replace
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Actor
-from memtier_plugin.text.speech import only_acknowledges
+from memtier_plugin.text.phrases import only_acknowledges
 from memtier_plugin.trust.confidences import Confidence, find_confidence
 from memtier_plugin.trust.escaping import remove_quotes, says_more
 from memtier_plugin.trust.external_text import ExternalText

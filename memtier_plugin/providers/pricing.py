@@ -197,12 +197,12 @@ class DailyChatBudget:
         today = {
             event.id: ChatEvent.of(event) for event in events if starts <= event.timestamp < ends
         }
-        asked = {key: chat for key, chat in today.items() if chat.purpose == ASK_PURPOSE}
+        interactive = {key: chat for key, chat in today.items() if chat.purpose == ASK_PURPOSE}
         background = {key: chat for key, chat in today.items() if chat.purpose != ASK_PURPOSE}
         return cls(
             ends,
             Spending.from_events(background),
-            Spending.from_events(asked),
+            Spending.from_events(interactive),
             limits.max_calls_per_day,
             limits.max_cost_per_day,
             limits.max_tokens_per_day,

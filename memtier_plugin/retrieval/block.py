@@ -19,9 +19,8 @@ from memtier_plugin.core.records import Entry, Fact, count_tokens
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.duplicates import hit_time
 from memtier_plugin.retrieval.pasted_text import mark_pasted
-from memtier_plugin.text.dates.annotate import resolve_times
-from memtier_plugin.text.phrases import TOOL_CALL_MARK, is_standing_instruction
-from memtier_plugin.text.speech import MAX_ASKED
+from memtier_plugin.text.dates.spans import resolve_times
+from memtier_plugin.text.phrases import MAX_ASKED, TOOL_CALL_MARK, is_standing_instruction
 from memtier_plugin.trust.escaping import FENCE, NOTICE, escape_line, escape_name
 from memtier_plugin.trust.external_text import find_other_values
 from memtier_plugin.trust.origins import effective_origin, is_doubtful, is_foreign

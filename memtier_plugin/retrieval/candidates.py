@@ -13,29 +13,25 @@ from heapq import nlargest
 from itertools import chain
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from memtier_plugin.core import concurrency, plugins
 from memtier_plugin.core.results import Step
 from memtier_plugin.core.settings.schema import Retrieval, Settings
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
-from memtier_plugin.retrieval.query import (
-    ParsedQuery,
-    QueryVector,
-    Viewer,
-    requested_kinds,
-)
+from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, requested_kinds
 from memtier_plugin.retrieval.signals import (
     DAY_SECONDS,
-    Adjacent,
     Around,
+    FactLinks,
     Pool,
+    WordScores,
     add_scaled,
-    adjacent_rows,
-    lengths_of,
 )
+from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
+from memtier_plugin.storage.index.records import RowLengths
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.text.tokenizer import ngrams
@@ -51,6 +47,8 @@ _NEAREST: Final = 50  # of these the rows that become candidates
 _SPANS: Final = 4  # times of a question, of each of which ...
 _PER_SPAN: Final = 60  # ... so many rows take part, whatever their words
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
+
+_NO_TURNS: Final[tuple[RowLengths, RowLengths]] = ([], [])
 
 Scores = dict[int, float]  # by row
 
@@ -72,7 +70,7 @@ class Expansion(Struct, frozen=True):
 
 
 class SearchView:
-    """What one viewer searches in, and by.
+    """The index as one viewer may search it, with the vectors to search by.
 
     Attributes:
         scopes: of the entries in sight.
@@ -105,7 +103,7 @@ class SearchView:
 
 
 class _LinkedFacts(Struct, frozen=True):
-    """The facts that take part, and the entries that they lead to."""
+    """The facts that are ranked, and the entries they rest on."""
 
     best: Sequence[Candidate]  # without summaries and timelines
     kinds: Mapping[int, str]  # the summaries and timelines, by row
@@ -113,40 +111,63 @@ class _LinkedFacts(Struct, frozen=True):
     strength: Mapping[int, float]  # by entry, of the best fact that rests on it
 
 
+class Reads(Struct):
+    """What was read of the index for a query so far; a search of more rows goes on with it.
+
+    Attributes:
+        words: the query's words in the entries.
+        fact_words, fact_ngrams, near_facts: what facts share with the query, once it is known.
+        lexical: the score by words, of entries and facts.
+        by_words: the candidates by words, as soon as there are some.
+        similarity: the cosines to the query that are known.
+        postings, vectors: how many were read.
+    """
+
+    words: Match = field(default_factory=Match)
+    fact_words: Match | None = None
+    fact_ngrams: Scores | None = None
+    near_facts: Scores | None = None
+    lexical: Scores = {}
+    by_words: Sequence[Candidate] = ()
+    similarity: Scores = {}
+    postings: int = 0
+    vectors: int = 0
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """The weight (idf) of each word of the query that was looked up."""
+        return (self.fact_words.idfs if self.fact_words else {}) | self.words.idfs
+
+
 class PoolBuilder:
     """Gathers the candidates of one query of a search.
 
-    Attributes:
-        words, fact_words: the query's words in entries and in facts.
-        terms: how much each word of the query counts that was looked up.
-        lexical: the score by words, of entries and facts.
-        by_words: the candidates by words, as soon as there are some.
-        similarity: the cosines to the query that are known so far.
-        postings, vectors: how many were read so far.
+    Args:
+        reads: of the same query's search within fewer rows.
     """
 
-    def __init__(self, search: SearchView, query: ParsedQuery, settings: Retrieval) -> None:
+    def __init__(
+        self,
+        search: SearchView,
+        query: ParsedQuery,
+        settings: Retrieval,
+        reads: Reads | None = None,
+    ) -> None:
         self.search = search
         self.query = query
         self.settings = settings
-        self.reader = search.reader
-        self.scopes = search.scopes
+        self.reads = reads or Reads()
         self.fact_scopes = [*search.shared, *self._kind_scopes()]
-        self.words = self.fact_words = Match()
-        self.terms: Mapping[str, float] = {}
-        self.lexical: Scores = {}
-        self.by_words: Sequence[Candidate] = ()
-        self.similarity: Scores = {}
-        self.postings = self.vectors = 0
 
     def build(self) -> Pool:
         """Return the pool: the best candidates, and the turns next to the very best."""
+        reads, reader, scopes = self.reads, self.search.reader, self.search.scopes
         by_ngrams = self._match()
-        rows = best_rows(self.lexical, self.settings.candidates)
+        rows = best_rows(reads.lexical, self.settings.candidates)
         by_row = self._by_row(rows)
-        self.by_words = [*by_row.values()]
+        reads.by_words = [*by_row.values()]
         self.search.check()
-        near_entries, near_facts = self.nearest_entries(), self.nearest_facts()
+        near_entries, near_facts = self.nearest_entries(), self._nearest_facts()
         near_expansion = self._nearest_to_expansion()
         facts = self._link_facts(by_ngrams, near_facts)
         reached = [
@@ -155,65 +176,74 @@ class PoolBuilder:
             *best_rows(near_expansion, _NEAREST),
             *facts.strength,
             *facts.kinds,
-            *self._said_then(),
+            *self._rows_of_spans(),
         ]
         for row in [*facts.kinds][: 2 * _NEAREST]:
             reached += facts.sources.get(row, ())
         more = [row for row in dict.fromkeys(reached) if row not in by_row]
         by_row |= self._by_row(more)
-        if self.words.left_out:
-            self.postings += self.reader.complete_match(self.words, self.scopes, [*rows, *more])
-            self.lexical = self.fact_words.scores() | self.words.scores()
+        if reads.words.left_out:
+            reads.postings += reader.complete_match(reads.words, scopes, [*rows, *more])
+            reads.lexical = self._match_facts().scores() | reads.words.scores()
+        near = self.similarities(by_row)
         first = add_scaled(
             by_row,
-            self.lexical,
+            reads.lexical,
             by_ngrams,
             facts.strength,
-            self._similar_among(by_row),
+            {row: near[row] for row in by_row if row in near},
             {row: cosine for row, cosine in near_expansion.items() if row in by_row},
             dict.fromkeys(facts.kinds, 1.0),
         )
-        source_times = {
-            fact: [by_row[row].observed for row in rows] for fact, rows in facts.sources.items()
-        }
+        links = FactLinks(
+            facts.strength,
+            {fact: [by_row[row].observed for row in rows] for fact, rows in facts.sources.items()},
+            self._sessions(facts.best),
+            facts.kinds,
+        )
         by_row, around = self._with_neighbours(by_row, first)
         self.search.check()
         rows = sorted(by_row)
-        adjacent = adjacent_rows(around, rows)
+        sides = [around.get(row, _NO_TURNS) for row in rows]
+        adjacent = [
+            (before[0][0] if before else 0, after[0][0] if after else 0) for before, after in sides
+        ]
+        turns = {row for both in around.values() for row, _ in chain(*both)}
+        beside = {*rows, *chain.from_iterable(adjacent)} - {0}
         return replace(
-            self._pool([by_row[row] for row in rows], lengths_of(around)),
-            ngram_scores=by_ngrams,
-            source_strength=facts.strength,
-            source_times=source_times,
-            around=around,
+            self._pool([by_row[row] for row in rows], turns, by_ngrams),
             adjacent=adjacent,
-            sessions=self._sessions(facts.best),
-            kinds=facts.kinds,
-            similarity=self._similar_around(rows, adjacent),
+            around=around,
+            facts=links,
+            similarity=None if self.search.vector is None else self.similarities(beside),
             expansion=self._likeness(rows),
             first=first,
         )
 
     def lexical_pool(self) -> Pool:
         """Return the candidates by words as far as these were read, without the turns around."""
-        return self._pool(self.by_words)
+        return self._pool(self.reads.by_words)
 
-    def _pool(self, candidates: Sequence[Candidate], others: Iterable[int] = ()) -> Pool:
+    def _pool(
+        self,
+        candidates: Sequence[Candidate],
+        turns: Iterable[int] = (),
+        ngrams: Scores | None = None,
+    ) -> Pool:
         """Return candidates with what is known by words.
 
         Args:
-            others: rows whose words are needed as well.
+            turns: the rows around them, whose words are needed as well.
         """
-        rows = [candidate.row for candidate in candidates]
+        reads, rows = self.reads, [candidate.row for candidate in candidates]
+        terms = reads.words.terms_of({*rows, *turns})
+        facts = reads.fact_words or Match()
         return Pool(
             query=self.query,
             settings=self.settings,
             candidates=candidates,
-            match=self.words,
-            fact_match=self.fact_words,
-            bm25=[self.lexical.get(row, 0.0) for row in rows],
-            terms=self.words.terms_of({*rows, *others}),
-            scores=self.lexical,
+            words=WordScores(reads.words, facts, reads.lexical, terms, ngrams or {}),
+            bm25=[reads.lexical.get(row, 0.0) for row in rows],
             adjacent=[(0, 0)] * len(rows),
         )
 
@@ -221,36 +251,46 @@ class PoolBuilder:
 
     def _match(self) -> Scores:
         """Look up the query's words; return the scores of rows by n-grams."""
-        self.words, self.fact_words = self.match_words(), self.match_facts()
-        by_ngrams = self.match_ngrams() if self.settings.weights.grams else {}
-        self.terms = self.fact_words.idfs | self.words.idfs
-        self.lexical = self.words.scores() | self.fact_words.scores()
+        self.reads.words, facts = self.match_words(), self._match_facts()
+        by_ngrams = self._match_ngrams() if self.settings.weights.grams else {}
+        self.reads.lexical = self.reads.words.scores() | facts.scores()
         return by_ngrams
 
     def match_words(self) -> Match:
         """Look up the query's words in entries."""
-        words = self.reader.match_words(self.scopes, self.query.terms, self.settings.postings_cap)
-        self.postings += words.postings
+        return self._words_in(self.search.scopes, self.settings.postings_cap)
+
+    def _match_facts(self) -> Match:
+        """Look up the query's words in facts, once."""
+        if self.reads.fact_words is None:
+            cap = self.settings.postings_cap // 4
+            self.reads.fact_words = self._words_in(self.fact_scopes, cap)
+        return self.reads.fact_words
+
+    def _words_in(
+        self, scopes: Sequence[int], cap: int, within: Collection[int] | None = None
+    ) -> Match:
+        words = self.search.reader.match_words(scopes, self.query.terms, cap, within)
+        self.reads.postings += words.postings
         return words
 
-    def match_facts(self) -> Match:
-        """Look up the query's words in facts."""
-        cap = self.settings.postings_cap // 4
-        facts = self.reader.match_words(self.fact_scopes, self.query.terms, cap)
-        self.postings += facts.postings
-        return facts
+    def _match_ngrams(self) -> Scores:
+        """Look up the query's n-grams in facts, once, and in entries."""
+        if self.reads.fact_ngrams is None:
+            self.reads.fact_ngrams = self._ngrams_in(self.fact_scopes)
+        return self.match_entry_ngrams() | self.reads.fact_ngrams
 
-    def match_ngrams(self) -> Scores:
-        """Look up the query's n-grams in entries and facts."""
-        return self.ngrams_in(self.scopes) | self.ngrams_in(self.fact_scopes)
+    def match_entry_ngrams(self) -> Scores:
+        """Look up the query's n-grams in entries."""
+        return self._ngrams_in(self.search.scopes)
 
-    def ngrams_in(self, scopes: Sequence[int]) -> Scores:
+    def _ngrams_in(self, scopes: Sequence[int]) -> Scores:
         """Score the rows of these scopes by the n-grams that they share with the query."""
         if not scopes:
             return {}
         parts, cap = ngrams(self.query.topic), self.settings.postings_cap // 4
-        matched, postings = self.reader.match_ngrams(scopes, parts, cap)
-        self.postings += postings
+        matched, postings = self.search.reader.match_ngrams(scopes, parts, cap)
+        self.reads.postings += postings
         return matched
 
     def in_reach(self, rows: Iterable[int]) -> list[int]:
@@ -259,7 +299,7 @@ class PoolBuilder:
 
     def _kind_scopes(self) -> list[int]:
         """Return the scopes of the summaries and timelines that the query asks for."""
-        viewer, reader = self.search.viewer, self.reader
+        viewer, reader = self.search.viewer, self.search.reader
         kinds = requested_kinds(self.query.text)
         scopes: list[int] = []
         if "summary" in kinds:
@@ -275,7 +315,7 @@ class PoolBuilder:
     def _link_facts(
         self, by_ngrams: Mapping[int, float], near: Mapping[int, float]
     ) -> _LinkedFacts:
-        by_words = self.fact_words.scores()
+        by_words = self._match_facts().scores()
         strength = add_scaled({**by_words, **near}, by_words, near)
         best = best_rows(strength, _FACTS)
         kinds = self._find_kinds([*best, *near, *by_ngrams])
@@ -294,7 +334,7 @@ class PoolBuilder:
         kinds = plugins.find_overview_rows(self.query, self.search)
         if len(self.fact_scopes) == len(self.search.shared):
             return kinds
-        overviews, scopes, ordered = self.reader.overviews, self.fact_scopes, [*kinds]
+        overviews, scopes, ordered = self.search.reader.overviews, self.fact_scopes, [*kinds]
         for span in self.query.spans:
             start, end = span.start.timestamp() - DAY_SECONDS, span.end.timestamp()
             ordered += overviews.shelf_rows("summary", scopes, _NEWEST, start, end)
@@ -304,7 +344,7 @@ class PoolBuilder:
 
     def _sources(self, facts: Sequence[Candidate]) -> dict[int, list[int]]:
         """Return, for each fact, the rows of its entries that the viewer may see."""
-        linked = self.reader.fact_sources([fact.id for fact in facts], self.scopes)
+        linked = self.search.reader.fact_sources([fact.id for fact in facts], self.search.scopes)
         return {fact.row: self.in_reach(linked[fact.id]) for fact in facts}
 
     def _sessions(self, facts: Sequence[Candidate]) -> set[int]:
@@ -313,20 +353,20 @@ class PoolBuilder:
         for fact in facts:
             if len(sessions) >= self.settings.sessions:
                 break
-            for session in self.reader.fact_sessions(fact.id, self.scopes):
+            for session in self.search.reader.fact_sessions(fact.id, self.search.scopes):
                 if len(sessions) < self.settings.sessions:
                     sessions.add(session)
         return sessions
 
-    def _said_then(self) -> list[int]:
+    def _rows_of_spans(self) -> list[int]:
         """Return the newest rows of the times that a question asks by."""
         if not self.query.by_time:
             return []
-        scopes = [*self.scopes, *self.search.shared]
+        scopes = [*self.search.scopes, *self.search.shared]
         return self.in_reach(
             row
             for span in self.query.spans[:_SPANS]
-            for row in self.reader.rows_between(
+            for row in self.search.reader.rows_between(
                 scopes, span.start.timestamp(), span.end.timestamp(), _PER_SPAN
             )
         )
@@ -335,33 +375,35 @@ class PoolBuilder:
 
     def nearest_entries(self) -> Scores:
         """Return the entries nearest to the query, with their cosines."""
-        return self._nearest(self.scopes)
+        return self._nearest(self.search.scopes)
 
-    def nearest_facts(self) -> Scores:
-        """Return the facts nearest to the query, with their cosines."""
-        return self._nearest(self.fact_scopes)
+    def _nearest_facts(self) -> Scores:
+        """Return the facts nearest to the query, with their cosines, looked up once."""
+        if self.reads.near_facts is None:
+            self.reads.near_facts = self._nearest(self.fact_scopes)
+        return self.reads.near_facts
 
     def _nearest(self, scopes: Sequence[int]) -> Scores:
         """Return the rows nearest to the query, with their cosines."""
         vector = self.search.vector
         if vector is None or not scopes:
             return {}
-        near, read = self.reader.vectors.nearest(
+        near, read = self.search.reader.vectors.nearest(
             vector.model, scopes, vector.vector, self.settings.vectors_cap, PIECES
         )
-        self.vectors += read
-        self.similarity |= near
+        self.reads.vectors += read
+        self.reads.similarity |= near
         least = 0.0 if read <= FEW and speaks_of_oneself(self.query.text) else MIN_COSINE
         return {row: cosine for row, cosine in near.items() if cosine >= least}
 
     def similarities(self, rows: Iterable[int]) -> Scores:
         """Return the cosines known so far, after adding those of these rows."""
-        vector, missing = self.search.vector, sorted({*rows} - self.similarity.keys())
+        vector, missing = self.search.vector, sorted({*rows} - self.reads.similarity.keys())
         if vector is not None and missing:
-            cosines = self.reader.vectors.similarity(vector.model, vector.vector, missing)
-            self.vectors += len(cosines)
-            self.similarity |= cosines
-        return self.similarity
+            cosines = self.search.reader.vectors.similarity(vector.model, vector.vector, missing)
+            self.reads.vectors += len(cosines)
+            self.reads.similarity |= cosines
+        return self.reads.similarity
 
     def _nearest_to_expansion(self) -> Scores:
         """Return the rows nearest to the text that is searched for as well, with their cosines."""
@@ -369,14 +411,14 @@ class PoolBuilder:
         vector = expansion.vector if expansion else None
         if vector is None:
             return {}
-        near, read = self.reader.vectors.nearest(
+        near, read = self.search.reader.vectors.nearest(
             vector.model,
-            [*self.scopes, *self.fact_scopes],
+            [*self.search.scopes, *self.fact_scopes],
             vector.vector,
             self.settings.vectors_cap,
             PIECES,
         )
-        self.vectors += read
+        self.reads.vectors += read
         return {row: cosine for row, cosine in near.items() if cosine >= MIN_COSINE}
 
     def _likeness(self, rows: Sequence[int]) -> tuple[str, Mapping[int, float]] | None:
@@ -385,22 +427,9 @@ class PoolBuilder:
         vector = expansion.vector if expansion else None
         if vector is None or expansion is None:
             return None
-        self.vectors += len(rows)
-        cosines = self.reader.vectors.similarity(vector.model, vector.vector, rows)
+        self.reads.vectors += len(rows)
+        cosines = self.search.reader.vectors.similarity(vector.model, vector.vector, rows)
         return expansion.signal, cosines
-
-    def _similar_among(self, rows: Collection[int]) -> Scores:
-        if self.search.vector is None:
-            return {}
-        near = self.similarities(rows)
-        return {row: near[row] for row in rows if row in near}
-
-    def _similar_around(
-        self, rows: Sequence[int], adjacent: Sequence[Adjacent]
-    ) -> Mapping[int, float] | None:
-        if self.search.vector is None:
-            return None
-        return self.similarities({*rows, *chain.from_iterable(adjacent)} - {0})
 
     # -- the turns next to it ------------------------------------------------------------------
 
@@ -418,7 +447,7 @@ class PoolBuilder:
         leading, rest = entries[:_WITH_NEIGHBOURS], entries[_WITH_NEIGHBOURS:]
         gap = 3600 * self.settings.episode_hours
         reach = dict.fromkeys(leading, _REACH + _NEIGHBOURS) | dict.fromkeys(rest, _REACH)
-        around = self.reader.neighbours(reach, self.scopes, gap)
+        around = self.search.reader.neighbours(reach, self.search.scopes, gap)
         for row in leading:
             before, after = around[row]
             itself = (row, best[row].length)
@@ -437,7 +466,7 @@ class PoolBuilder:
         return best | neighbours, around
 
     def _by_row(self, rows: Collection[int]) -> dict[int, Candidate]:
-        candidates = self.reader.candidates(rows) if rows else ()
+        candidates = self.search.reader.candidates(rows) if rows else ()
         opened = {"semantic": self.settings.facts, "procedural": self.settings.experiences}
         return {each.row: each for each in candidates if opened.get(each.tier, True)}
 

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
-from memtier_plugin.text.speech import without_receipts
+from memtier_plugin.text.lexicon import denials
+from memtier_plugin.text.phrases import without_receipts
 from memtier_plugin.text.tokenizer import MAX_CHARS, normalise, plain_words
 
 # -- Facts that contradict each other: the newest first, saying that an older one exists.  Pure
@@ -134,7 +135,6 @@ def rank_newest_first(
 
 Split = Callable[[str], Sequence[str]]
 
-_NEGATIONS: Final = frozenset({"no", "not", "never", "none", "without", "cannot", "t"})  # "can't"
 _MUCH_MORE: Final = 2  # times a fact's words, and
 _A_FEW_WORDS: Final = 6  # up to which an entry stands for the fact
 _TO_SPACES: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
@@ -278,7 +278,7 @@ def _follows(answer: Entry, item: Entry | Fact) -> bool:
 
 def _agree(first: str, second: str) -> bool:
     """Return whether two texts have the same negations."""
-    return _words(first) & _NEGATIONS == _words(second) & _NEGATIONS
+    return denials().isdisjoint(_words(first) ^ _words(second))
 
 
 def merge_duplicates(group: Sequence[Hit]) -> Hit:
@@ -333,7 +333,7 @@ def _have_same_words(first: frozenset[str], second: frozenset[str]) -> bool:
     if both - 2 * same > (both - same) / 10:
         return False
     different = first ^ second
-    return not any(word in _NEGATIONS or any(map(str.isdigit, word)) for word in different)
+    return denials().isdisjoint(different) and not any(map(str.isdigit, "".join(different)))
 
 
 def _is_assistants(hit: Hit) -> bool:

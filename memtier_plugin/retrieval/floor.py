@@ -34,7 +34,7 @@ _WHOLE: Final = 5.0  # of the rarest words: a line with so many covers a query o
 
 
 class QueryEvidence(Struct, frozen=True, kw_only=True):
-    """What is known of a query as a whole.
+    """Evidence about a query as a whole.
 
     Attributes:
         items: how many entries and facts its viewer may see.
@@ -66,7 +66,7 @@ def gather_evidence(
     # An English model's vectors tell nothing of another language but that it is another.
     similarity = (pool.similarity if pool.query.language == "english" else None) or {}
     weights, known = _term_weights(pool)
-    items = pool.match.documents + pool.fact_match.documents
+    items = pool.documents
     parts = _parts(pool, weights, math.log(2 + items))
     query = QueryEvidence(
         items=items,
@@ -156,7 +156,7 @@ def _own_terms(
     pool: Pool, weights: Mapping[str, float], rows: Collection[int], near: Collection[int]
 ) -> dict[int, Set[str]]:
     """Return which of the weighed words each of these rows has, and of the turns near them."""
-    terms: dict[int, Mapping[str, int]] = {**pool.terms, **pool.fact_match.terms_of(rows)}
+    terms: dict[int, Mapping[str, int]] = {**pool.words.terms, **pool.words.facts.terms_of(rows)}
     return {
         row: frozenset(weights.keys() & terms[row].keys())
         for row in dict.fromkeys((*rows, *near))
@@ -173,7 +173,7 @@ def _term_weights(pool: Pool) -> tuple[dict[str, float], set[str]]:
     """
     speakers = {c.speaker for c in pool.candidates if c.speaker and c.tier == "episodic"}
     names = {word for name in speakers for word in pool.query.tokenizer.words(name)}
-    items = max(1, pool.match.documents + pool.fact_match.documents)
+    items = max(1, pool.documents)
     named = (span for span in pool.query.spans if not span.may_recur and _was_used(span, pool))
     times = {*pool.query.tokenizer.words(" ".join(span.words for span in named))}
     weights: dict[str, float] = {}
@@ -182,7 +182,7 @@ def _term_weights(pool: Pool) -> tuple[dict[str, float], set[str]]:
         is_amount = term.isdecimal() and len(term) < _NUMBER
         if is_amount or term in names or term not in pool.query.topic_terms:
             continue
-        rarity = pool.match.idfs.get(term) or pool.fact_match.idfs.get(term)
+        rarity = pool.words.entries.idfs.get(term) or pool.words.facts.idfs.get(term)
         if rarity is not None:
             known.add(term)
         elif term in times:
@@ -241,7 +241,7 @@ def line_features(line: Evidence, rank: int, best: Evidence) -> dict[str, float]
     """Return what tells whether one line, the ``rank``-th from 0, is part of what a query needs.
 
     Args:
-        best: the most that any line has of each kind of evidence (`best_of`).
+        best: the most that any line has of each kind of evidence (`Evidence.best_of`).
     """
     return {
         "one": 1.0,
@@ -330,7 +330,7 @@ def apply_floor(
     A hit without evidence (a plugin's) is not judged, and shown; so is a summary or a timeline that
     the query asks for.
     """
-    known = [_evidence_of(hit) for hit in hits]
+    known = [_judged_evidence(hit) for hit in hits]
     judged = [line for line in known[:CONSIDERED] if line is not None]
     if level == "off" or not judged:
         return Judged(tuple(hits))
@@ -346,13 +346,15 @@ def apply_floor(
         bar = max(bar, least["block"])
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
         return Judged(shown, probability, dict.fromkeys((hit.id for hit in hits), "floor"), silent)
-    best = best_of([*judged, *(hit.evidence for hit in in_sight if hit.evidence is not None)])
+    best = Evidence.best_of(
+        [*judged, *(hit.evidence for hit in in_sight if hit.evidence is not None)]
+    )
     ranks = [n + sum(seen.score > hit.score for seen in in_sight) for n, hit in enumerate(hits)]
     lines = [
         None if line is None else model.line_probability(line, rank, best)
         for line, rank in zip(known, ranks, strict=True)
     ]
-    sighted = enumerate(map(_evidence_of, in_sight))
+    sighted = enumerate(map(_judged_evidence, in_sight))
     seen = [model.line_probability(line, rank, best) for rank, line in sighted if line is not None]
     # What is only told gets at most what it is about, not all that was said that day.
     share = max(least["line"], _STATED * query.kinds.states)
@@ -367,15 +369,6 @@ def apply_floor(
             kept.append(hit.with_probability(line))
     silent = "" if kept else "what fits stands in sight"
     return Judged(tuple(kept), probability, weak, silent)
-
-
-def best_of(lines: Sequence[Evidence]) -> Evidence:
-    """Return the most that any of these lines has of each kind of evidence."""
-    return Evidence(
-        coverage=max(line.coverage for line in lines),
-        own_coverage=max(line.own_coverage for line in lines),
-        cosine=max(line.cosine for line in lines),
-    )
 
 
 def block_probability(query: QueryEvidence, lines: Sequence[Evidence]) -> float:
@@ -395,7 +388,7 @@ def mark_nearest(judged: Judged, hits: Sequence[Hit]) -> Judged:
     return Judged((*judged.hits, *nearest), judged.probability)
 
 
-def _evidence_of(hit: Hit) -> Evidence | None:
+def _judged_evidence(hit: Hit) -> Evidence | None:
     """Return the evidence for judging a hit.
 
     A summary or a timeline is not: only a query that asks for one finds it.

@@ -12,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from memtier_plugin.core.concurrency import Mutex
-from memtier_plugin.core.errors import IndexProblem, LedgerError
+from memtier_plugin.core.errors import IndexProblem, LedgerError, NotFound
 from memtier_plugin.core.event_lines import PACKED_FIELDS, STEPS, is_packed
 from memtier_plugin.core.events import CreditEvent, DeliverEvent, RankedItem, RecallEvent
-from memtier_plugin.core.formats import to_iso
+from memtier_plugin.core.formats import ID_LENGTH, MIN_ID_END, to_iso
 from memtier_plugin.core.records import INJECTING, JournalEvent
 from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.schema import Weights
@@ -395,3 +395,31 @@ def credits_of(reader: Reader, recall: JournalEvent) -> Sequence[JournalEvent]:
     ]
     by_run = reader.events(agent=recall.agent_id, run=run, kinds=kinds) if run else []
     return [*by_run, *(credit for credit in named if credit.run_id != run)]
+
+
+def find_recall(
+    actor: Actor, reader: Reader, recall_id: str, sender: str | None, *, reads_all: bool
+) -> JournalEvent:
+    """Return the recall of an id, or of an id's end, that an agent may read.
+
+    Raises:
+        NotFound: there is none, or more than one.
+    """
+    agent, project = actor.agent, actor.store.project
+    if MIN_ID_END <= len(recall_id) < ID_LENGTH:
+        matches = reader.recalls_ending(recall_id.upper())
+    else:
+        event = reader.event(recall_id)
+        matches = [event] if event is not None and event.kind == "recall" else []
+    if not actor.everybody:
+        # What the person at the machine saw is for no agent, whatever that one may read.
+        matches = [event for event in matches if not RecallEvent.of(event).everybody]
+    if not reads_all:
+        # Whether another agent has such a recall is not for this one to know.
+        matches = [event for event in matches if event.agent_id == agent]
+    if sender is not None:
+        matches = [e for e in matches if (RecallEvent.of(e).sender or "") == sender]
+    if len(matches) != 1:
+        count = "more than one recall" if matches else "no recall"
+        raise NotFound(f"the journal of {project!r} has {count} {recall_id!r} of {agent}")
+    return matches[0]

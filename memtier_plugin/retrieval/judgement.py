@@ -29,10 +29,10 @@ from memtier_plugin.retrieval.replacement import (
     CONSIDERED,
     Replacement,
     find_replacements,
+    join_evidence,
     mark_replaced,
     newest_first,
     put_current_first,
-    with_evidence_of,
 )
 from memtier_plugin.retrieval.session import (
     NOTE,
@@ -43,11 +43,10 @@ from memtier_plugin.retrieval.session import (
     select_last,
 )
 from memtier_plugin.retrieval.standing import read_standing, select_standing
-from memtier_plugin.retrieval.succession import Rarity
+from memtier_plugin.retrieval.statements import Rarity
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.phrases import is_standing_instruction
-from memtier_plugin.text.speech import only_asks
+from memtier_plugin.text.phrases import is_standing_instruction, only_asks
 from memtier_plugin.text.tokenizer import distinct_tokens, ngrams, plain_words
 from memtier_plugin.trust.external_text import missing_statement
 
@@ -119,7 +118,7 @@ def let_replies_answer(hits: Sequence[Hit], no_answers: Sequence[Hit]) -> tuple[
         before = (item.session_id, item.turn - 1) if isinstance(item, Entry) else ("", 0)
         return [questions[before]] if before in questions else []
 
-    return tuple(with_evidence_of(hit, question(hit)) for hit in hits)
+    return tuple(join_evidence(hit, question(hit)) for hit in hits)
 
 
 def keep_answering(judged: Judged) -> Judged:
@@ -243,7 +242,7 @@ class Judge:
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
         if not (query.ranker.merges or asking):
             return Judged(lines)
-        staying = _said_then(lines, replaced)
+        staying = _replaced_then(lines, replaced)
         moving = {older: now for older, now in replaced.items() if older not in staying}
         current = put_current_first(mark_replaced(lines, staying), moving)
         level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
@@ -382,7 +381,9 @@ class Judge:
         return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
 
 
-def _said_then(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) -> dict[str, Replacement]:
+def _replaced_then(
+    hits: Sequence[Hit], replaced: Mapping[str, Replacement]
+) -> dict[str, Replacement]:
     """Return the replacements of what was said in the time that a question names.
 
     That stays where it is found, with its mark.  A time that belongs to the matter ("on the 3rd")
@@ -413,7 +414,7 @@ def is_about_asker(
         return line.cosine >= MIN_COSINE if query.model else line.own_coverage > 0
 
     return _asks_of_oneself(kinds) and any(
-        _is_own(hit, asker) and is_near(hit) for hit in hits[:_FIRST]
+        _is_of_asker(hit, asker) and is_near(hit) for hit in hits[:_FIRST]
     )
 
 
@@ -421,7 +422,7 @@ def _asks_of_oneself(kinds: PromptKinds) -> bool:
     return bool(kinds.personal and not kinds.states and kinds.words <= SHORT_PROMPT_WORDS)
 
 
-def _is_own(hit: Hit, asker: str) -> bool:
+def _is_of_asker(hit: Hit, asker: str) -> bool:
     """Return whether a hit is what its asker said of themselves: "My sister ...", "I ..."."""
     item = hit.item
     if isinstance(item, Fact):

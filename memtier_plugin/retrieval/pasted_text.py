@@ -12,18 +12,13 @@ from functools import lru_cache
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.retrieval import pasted_shapes as shapes
-from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
-from memtier_plugin.text.lexicon import lexicon
+from memtier_plugin.retrieval.prompt_words import introduces_text, is_request
 from memtier_plugin.text.passages import OMISSION
-from memtier_plugin.text.phrases import Words
 
 _MAX_CHARS: Final = 200_000  # of a text that are looked at
 _MAX_LINES: Final = 4_000  # that are looked at: nobody writes as many, the rest was pasted too
 _MAX_OPEN: Final = 20  # of what opens an enclosure and is not closed
 _MAX_LINE: Final = 400  # characters of a line by which its shape is told
-_REQUEST_WORDS: Final = 30  # of the user's own request beside a text
-_BRIEF: Final = 4  # words of a request that can only be about what stands below: "tl;dr?"
 _GAP: Final = 4  # lines between two of a log, or of code, that belong to it
 _BETWEEN_RULES: Final = 60  # lines, at most
 _LEAST_BODY: Final = 24  # characters of a text that a request is about
@@ -32,6 +27,102 @@ _CELL: Final = 60  # characters of a table's cell, at most
 MIN_PRINTED_LINES: Final = 2
 _MIN_PRINTED_SHARE: Final = 0.5  # of the characters, of few lines
 _SEPARATORS: Final = ("\t", ";", ",")
+
+# The shapes of lines.
+_ENCLOSURES: Final = (  # what opens, what closes
+    (regex.compile(r"\A\s*+(```|~~~)"), r"\s*{0}"),
+    (regex.compile(r"\A\s*+(\"\"\"|'''|«««)\s*$"), r"\s*{0}\s*$"),
+    (regex.compile(r"\A\s*+<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>"), r".*</{0}>"),
+    (regex.compile(r"\A\s*+\[([\p{L}][\p{L} _-]{2,40})\]\s*$"), r"\s*\[(?:/|end (?:of )?){0}\]"),
+    (regex.compile(r"\A\s*+(-{3,}|={3,}|\*{3,})\s*$"), r"\s*{0}\s*$"),
+)
+_HEADER: Final = regex.compile(
+    r"(?i)\A[ \t>]*+(?:from|to|cc|subject|date|sent|reply-to|von|an|gesendet|betreff|datum|de|à"
+    r"|objet|envoyé|para|asunto|fecha|enviado|da|oggetto|inviato|van|aan|onderwerp|verzonden|assunto|от"
+    r"|кому|тема|дата|发件人|收件人|主题|日期|差出人|宛先|件名)[ \t]*[:：][ \t]*\S"
+)
+_TOPIC: Final = regex.compile(
+    r"(?i)\A\s*+(?:subject|betreff|objet|asunto|oggetto|assunto|onderwerp|тема|主题|件名|fwd?|wg|tr|rv|转发)"
+    r"[ \t]*[:：][ \t]*\S"
+)
+_MAIL_RULE: Final = regex.compile(r"\A\s*+[-_]{3,}\s?\p{L}[^\n]{2,60}[^-_\s]\s?[-_]{3,}\s*$")
+_WROTE: Final = regex.compile(
+    r"(?i)\A(?=[^\n]*[\d<@])\s*+[^\n]{4,160}\b(?:wrote|writes|schrieb|a écrit|escribió|ha scritto"
+    r"|escreveu|schreef|пишет|написала?|写道)\s*[:：]\s*$"
+)
+_GREETING: Final = regex.compile(
+    r"(?i)\A\s*+(?:dear|hello|hi|hey|good (?:morning|day|evening)|sehr geehrte[rs]?|liebe[rs]?"
+    r"|hallo|guten (?:tag|morgen)|cher|chère|bonjour|estimad[oa]s?|querid[oa]s?|hola|gentile"
+    r"|car[oa]|prezad[oa]|ol[áa]|beste|geachte|уважаем\w+|здравствуйте|добрый день"
+    r"|尊敬的|您好|拝啓)\b[^.!?\n]{0,60}[,:!，：]?\s*$"
+)
+_CLOSING: Final = regex.compile(
+    r"(?i)\A\s*+(?:(?:kind|best|warm)?\s*regards|best(?: wishes)?|cheers|many thanks|thanks"
+    r"|thank you|love|yours\b.*|sincerely|see you|mit (?:freundlichen|besten|lieben) gr.*"
+    r"|(?:viele|liebe|beste) gr.*|gruß|lg|vg|cordialement|bien à (?:vous|toi)|salutations.*"
+    r"|saludos|un saludo|atentamente|cordiali saluti|saluti|atenciosamente|abraços"
+    r"|met vriendelijke.*|groet(?:en|jes)?|с уважением|с приветом|此致|敬上|谢谢)[ ,.!\p{L}]{0,40}$"
+)
+_TIME: Final = (
+    r"(?:\d{1,4}[./-]\d{1,2}[./-]\d{1,4},?[ T])?\d{1,2}[:.]\d\d(?:[:.]\d\d)?"
+    r"(?:\s?[AaPp]\.?[Mm]\.?)?"
+)
+_WHO: Final = r"(?P<who>[\p{L}@][\w.'-]*(?: [\p{L}\d][\w.'-]*){0,2})"
+_TIMED: Final = regex.compile(  # a turn with its time
+    rf"\A\s*+(?:[\[(]\s?{_TIME}\s?[\])]|{_TIME})(?:\s?[-–—|]\s?|\s+){_WHO}(?:\s?\([^)\n]{{1,30}}\))?[:：>]\s*\S"
+    rf"|\A\s*+\[?{_WHO}[\s,(\[]{{1,2}}{_TIME}[\])]?\s?[:：]\s*[^\s\d]"
+)
+_SPOKEN: Final = regex.compile(rf"\A\s*+(?:[*_]{{0,2}}<?{_WHO}>?[*_]{{0,2}})[:：][*_]{{0,2}}\s+\S")
+_IRC: Final = regex.compile(r"\A\s*+<[@+]?[\w.-]{2,30}>\s+\S")
+_HEAD: Final = regex.compile(  # whose words follow on the next lines
+    rf"\A\s*+{_WHO}\s{{2,}}{_TIME}\s*$"
+    r"|\A\s*+(?:@|(?=[^\n]*(?:\d|ago|yesterday)))[\w.-]{2,40}\s"
+    r"(?:commented|replied|reviewed|wrote|said|suggested|requested changes)"
+    r"\b[^\n.!?]{0,60}$"
+    r"|\A\s*+(?:\#{1,4}\s|\*\*)(?:customer|agent|user|assistant|human|ai|bot|system|support|client|kunde)"
+    r"\b[^\n]{0,30}$",
+    regex.IGNORECASE,
+)
+_PLACED: Final = regex.compile(
+    r"\A\s*+[\w./-]+\.\w{1,5}:\d+(?::\d+)?[:\s]\s?\S"
+)  # src/app.py:40: ...
+_ROLES: Final = regex.compile(
+    r"(?i)(?:user|human|assistant|ai|bot|system|customer|agent|support|client|kunde|interviewer"
+    r"|candidate|speaker|doctor|patient|host|guest|caller|q|a|usuario|asistente|utilisateur)\s?\d{0,2}"
+)
+_LOG: Final = regex.compile(
+    r"""(?x)\A\s*+(?:
+      Traceback\ \(most\ recent | Exception\ in\ thread | File\ "[^"]+",\ line\ \d
+    | at\ [\w.$<>/]+\s?\( | Caused\ by: | [\w.]*(?:Error|Exception)\b[^.?!]{0,40}:
+    | npm\ (?:ERR!|WARN) | panic: | fatal:
+    | \[?\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d | [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d
+    | \d{1,3}(?:\.\d{1,3}){3}\s.*\[ | \[\s*\d+\.\d+\]\s
+    | \[?(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL)\]?[\s:|]
+    )"""
+)
+_SHELL: Final = regex.compile(
+    r"\A\s*+(?:[\w.@~:/-]{0,40}\$|[\w.-]+@[\w.~:/-]{1,60}#|PS [^>\n]{1,80}>)"
+    r"\s[a-z./][^\n]*[^.?!\s]\s*$"
+)
+_DIFF: Final = regex.compile(r"\A\s*+(?:diff --git |--- [\w./]|\+\+\+ [\w./]|@@ -\d)")
+_CODE: Final = regex.compile(
+    r"\A\s*+(?://|/\*|\*/|#include\b|#!/|(?:public|private|protected|static|export|async)\s+\w|(?:def|class"
+    r"|func|fn|function)\s[\w$]+\s?[({:]|(?:const|let|var)\s+[\w${\[]|import\s[\w{*\"'.]+(?:\s|$|;)"
+    r"|from\s[\w.]+\simport\s|return\b.*[;\w)\]]$|package\s[\w.]+;?$|(?i:insert\s+into|select\s.+\sfrom"
+    r"|create\s+table|update\s+\w+\s+set)\s|[\]})]+[;,]?\s*$|@\w+(?:\(.*\))?\s*$)"
+    r"|\A(?!\s*+(?:[-*•]|\w{1,3}[.)])\s)(?:(?=[^\n]*[={}()\[\]<>])[^\n]*;|[^\n]*(?:[{}]|\(\):?|=>))\s*$"
+)
+_JSON: Final = regex.compile(r"\A\s*+[\[{.*\"[\w $-]+\"\s?:")
+_SHAPES: Final = (
+    ("log", _LOG),
+    ("shell", _SHELL),
+    ("diff", _DIFF),
+    ("json", _JSON),
+    ("code", _CODE),
+)
+_ROW: Final = regex.compile(r"\A\s*+\|.*\|\s*$")
+_RULE_LINE: Final = regex.compile(r"\A\s*+(?:[-=+:|]{2,}+\s*+){2,}+$|\A\s*+[-=+|]{6,}\s*$")
+_COLUMNS: Final = regex.compile(r"\S {2,}\S")
 
 
 def mark_pasted(shown: str, content: str) -> str:
@@ -65,7 +156,7 @@ def _bare(text: str) -> str:
     return text.strip().replace("[", "(").replace("]", ")")
 
 
-def own_words(text: str) -> str:
+def remove_pasted(text: str) -> str:
     """Return a message without what was pasted into it."""
     spans = pasted_spans(text)
     starts = [0, *(end for _, end in spans)]
@@ -117,9 +208,7 @@ def _look(text: str, looks: Sequence[Callable[[_Lines], None]]) -> _Lines:
 
 def _is_lone(text: str) -> bool:
     line = text[:_MAX_LINE]
-    return bool(shapes.LOG.match(line) or shapes.TIMED.match(line)) and not text.rstrip().endswith(
-        "?"
-    )
+    return bool(_LOG.match(line) or _TIMED.match(line)) and not text.rstrip().endswith("?")
 
 
 class _Lines:
@@ -152,7 +241,7 @@ class _Lines:
             index += 1
         return index
 
-    def own_end(self, first: int) -> int:
+    def text_end(self, first: int) -> int:
         """Return where a text from a line on ends: before a request that closes the message."""
         last = len(self.lines)
         while last > first and self.blank(last - 1):
@@ -184,34 +273,11 @@ class _Lines:
             yield start, end
 
 
-def is_request(text: str) -> bool:
-    """Return whether a short text asks the assistant for something."""
-    units = split_words(text[:_MAX_LINE])
-    if not units or len(units) > _REQUEST_WORDS:
-        return False
-    if text.rstrip().endswith(("?", "？")):
-        return True
-    words = Words.of(text[:_MAX_LINE].strip(), likeliest_language(text, units))
-    if words.opens("keep_cues") is not None or not lexicon(
-        words.language
-    ).first_possessive.isdisjoint(words.words[:1]):
-        return False
-    polite = words.opens("politeness")
-    asked = Words.of(words.text[polite or 0 :].lstrip(" ,，"), words.language)
-    if asked.opens("keep_cues") is not None:
-        return False
-    return (
-        any(asked.opens(name) is not None for name in ("task_verbs", "edit_verbs"))
-        or shapes.WORK.match(asked.text) is not None
-        or shapes.WORK.match(words.text) is not None
-    )
-
-
 def _enclosed(lines: _Lines) -> None:
     """Mark what stands in fences, tags, brackets or between two rules."""
     index = left_open = 0
     while index < len(lines) and left_open < _MAX_OPEN:
-        for opens, closes in shapes.ENCLOSURES:
+        for opens, closes in _ENCLOSURES:
             if match := opens.match(lines.lines[index]):
                 last = _close(lines, index, match, closes)
                 left_open += last is None
@@ -248,20 +314,18 @@ def _transcripts(lines: _Lines) -> None:
     """Mark chats, comments and interviews, from the first turn to the last."""
     spoken = {i: line for i, line in enumerate(lines.lines) if not lines.pasted[i]}
     for index, line in spoken.items():
-        if shapes.HEAD.match(line):
+        if _HEAD.match(line):
             lines.mark(index, _before_request(lines, index, lines.paragraph_end(index)))
-    marks = (shapes.TIMED, shapes.IRC, shapes.PLACED)
+    marks = (_TIMED, _IRC, _PLACED)
     turns = [i for i, line in spoken.items() if any(mark.match(line) for mark in marks)]
     names = {
         i: match["who"]
         for i, line in spoken.items()
-        if (match := shapes.SPOKEN.match(line)) and not shapes.CODE.match(line)
+        if (match := _SPOKEN.match(line)) and not _CODE.match(line)
     }
     counts = Counter(names.values())
     repeated = len(counts) > 1 and max(counts.values()) > 1
-    roles = (
-        sum(n for name, n in counts.items() if len(name) > 1 and shapes.ROLES.fullmatch(name)) > 1
-    )
+    roles = sum(n for name, n in counts.items() if len(name) > 1 and _ROLES.fullmatch(name)) > 1
     turns = turns if len(turns) > 1 else []
     if repeated or roles:
         turns = sorted({*turns, *names})
@@ -281,11 +345,9 @@ def _mails(lines: _Lines) -> None:
     index = 0
     while index < len(lines):
         line, below = lines.lines[index], (*lines.lines, "")[index + 1]
-        headed = shapes.TOPIC.match(line) or (
-            shapes.HEADER.match(line) and shapes.HEADER.match(below)
-        )
-        ruled = shapes.MAIL_RULE.match(line) or shapes.WROTE.match(line)
-        greeted = index > 0 and shapes.GREETING.match(line) and not is_request(line)
+        headed = _TOPIC.match(line) or (_HEADER.match(line) and _HEADER.match(below))
+        ruled = _MAIL_RULE.match(line) or _WROTE.match(line)
+        greeted = index > 0 and _GREETING.match(line) and not is_request(line)
         if not lines.pasted[index] and (headed or ruled or greeted):
             end = _mail_end(lines, index)
             lines.mark(index, end)
@@ -295,7 +357,7 @@ def _mails(lines: _Lines) -> None:
 
 def _mail_end(lines: _Lines, first: int) -> int:
     for index in range(first + 1, len(lines)):
-        if shapes.CLOSING.match(lines.lines[index]):
+        if _CLOSING.match(lines.lines[index]):
             end = index + 1
             while (
                 end < len(lines)
@@ -307,7 +369,7 @@ def _mail_end(lines: _Lines, first: int) -> int:
             ):
                 end += 1
             return end
-    return lines.own_end(first)
+    return lines.text_end(first)
 
 
 def _is_name(line: str) -> bool:
@@ -317,7 +379,7 @@ def _is_name(line: str) -> bool:
 def _machine(lines: _Lines) -> None:
     """Mark logs, traces, diffs, commands with what they printed, code and data."""
     kinds = [
-        next((kind for kind, shape in shapes.SHAPES if not pasted and shape.match(line)), "")
+        next((kind for kind, shape in _SHAPES if not pasted and shape.match(line)), "")
         for pasted, line in zip(lines.pasted, lines.lines, strict=False)
     ]
     for index, kind in enumerate(kinds):
@@ -364,7 +426,7 @@ def _tables(lines: _Lines) -> None:
 
 
 def _bar_rows(block: Sequence[str]) -> tuple[int, int] | None:
-    rows = [i for i, line in enumerate(block) if shapes.ROW.match(line)]
+    rows = [i for i, line in enumerate(block) if _ROW.match(line)]
     return (rows[0], rows[-1] + 1) if len(rows) > 2 else None
 
 
@@ -384,10 +446,8 @@ def _separated_rows(block: Sequence[str]) -> tuple[int, int] | None:
 
 
 def _column_rows(block: Sequence[str]) -> tuple[int, int] | None:
-    rules = [
-        i for i, line in enumerate(block) if shapes.RULE_LINE.match(line) and " " in line.strip()
-    ]
-    rows = [i for i, line in enumerate(block) if shapes.COLUMNS.search(line.strip())]
+    rules = [i for i, line in enumerate(block) if _RULE_LINE.match(line) and " " in line.strip()]
+    rows = [i for i, line in enumerate(block) if _COLUMNS.search(line.strip())]
     if rules and len(rows) > 1:
         return min(rows[0], rules[0]), max(rows[-1], rules[-1]) + 1
     return None
@@ -400,34 +460,8 @@ def _worked_on(lines: _Lines) -> None:
     first = next((i for i in range(len(lines)) if not lines.blank(i)), len(lines))
     request = lines.lines[first] if first < len(lines) else ""
     last = next((i for i in range(first + 1, len(lines)) if not lines.blank(i)), None)
-    if last is None or not _introduces(request, lines.blank(first + 1)):
+    if last is None or not introduces_text(request, lines.blank(first + 1)):
         return
-    end = lines.own_end(last)
+    end = lines.text_end(last)
     if sum(map(len, lines.lines[last:end])) >= _LEAST_BODY:
         lines.mark(last, end)
-
-
-def _introduces(request: str, apart: bool) -> bool:
-    """Return whether a line introduces a text that is not its writer's.
-
-    Args:
-        apart: whether a blank line stands behind it.
-    """
-    request = shapes.SENTENCE_END.split(request.strip())[-1]
-    units = split_words(request)
-    if not units or len(units) > _REQUEST_WORDS:
-        return False
-    words = Words.of(request.strip(), likeliest_language(request, units))
-    classes = lexicon(words.language)
-    if words.opens("keep_cues") is not None or words.opens("rule_openers") is not None:
-        return False
-    open_end = request.rstrip().endswith((":", "："))
-    points = shapes.BELOW.search(request) is not None
-    if is_request(request):
-        own = not classes.first_possessive.isdisjoint(words.words) and not shapes.THEIRS.search(
-            request
-        )
-        brief = len(units) < _BRIEF and shapes.WORK.match(request) is not None
-        return (open_end and not own) or ((points or brief) and apart)
-    theirs = shapes.THEIRS.search(request) is not None and request.rstrip()[-1:] not in "。.!！:："
-    return shapes.RECEIVED.search(request) is not None or (points and theirs and apart)

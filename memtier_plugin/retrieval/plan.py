@@ -14,8 +14,9 @@ from memtier_plugin.retrieval.block import BlockPlan, keep_injectable
 from memtier_plugin.retrieval.duplicates import StatedValue
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
-from memtier_plugin.retrieval.query import Viewer, asks_several
+from memtier_plugin.retrieval.query import asks_several
 from memtier_plugin.retrieval.search import SearchResult
+from memtier_plugin.retrieval.visibility import Viewer
 
 if TYPE_CHECKING:
     from memtier_plugin.retrieval.candidates import Expansion
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def with_subject(text: str, subject: str) -> str:
-    """Return a prompt with what it leaves to its session."""
+    """Return a prompt with the subject that only its session names, if any."""
     return f"{text} ({subject})" if subject else text
 
 
@@ -36,6 +37,7 @@ class Query(Struct, frozen=True):
         ranker: of the profile.
         is_judged: whether what is found is judged: not for a search, and not as published.
         guarded: whether what comes from outside is kept out of prompts (`trust.defence`).
+        paused: whether the project is off, so that nothing is searched.
         kinds: the kinds of prompt it is; none for a search.
         subject: what its session named last, if the query only refers to that.
         expansion: another text that is searched for by its meaning.
@@ -52,13 +54,14 @@ class Query(Struct, frozen=True):
     ranker: Ranker
     is_judged: bool
     guarded: bool
+    paused: bool = False
     kinds: PromptKinds = NO_KINDS
     subject: str = ""
     expansion: Expansion | None = None
 
     @property
     def full_text(self) -> str:
-        """The prompt, with the subject that it leaves to its session."""
+        """The prompt with the subject that only its session names."""
         return with_subject(self.text, self.subject)
 
     @property
@@ -90,7 +93,7 @@ class Query(Struct, frozen=True):
 
     @property
     def is_ask(self) -> bool:
-        """Whether the hits alone are to answer it."""
+        """Whether it must be answered by the hits alone."""
         return self.request.purpose == "ask"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, lru_cache
-from typing import Final, get_args
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from memtier_plugin.retrieval.prompt_words import (
 )
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, asks_overview, count_content
 from memtier_plugin.text.dates.spans import TimeSpan
+from memtier_plugin.text.languages import split_sentences
 from memtier_plugin.text.lexicon import Lexicon, lexicon, words_of
 
 # -- Classify a prompt by closed word classes of its language.  Pure
@@ -54,7 +55,6 @@ _CHOICE: Final = regex.compile(r"\d{1,2}|[a-h]")  # of several that were offered
 _SMALL_TALK: Final = frozenset({"chat", "chat_fillers"})
 _TALK: Final = frozenset({"chat", "chat_fillers", "go_on"})
 _QUESTION: Final = frozenset({FUNCTION})
-_STOP: Final = regex.compile(r"[.!?\n;]+(?:\s|$)|[。！？；]")
 _A_QUOTATION: Final = " 0quoted0 "  # stands for it: a word of no class
 
 
@@ -69,8 +69,6 @@ class PromptKinds(Struct, frozen=True, kw_only=True):
         log: how much of it is a pasted log, trace, code or data.
         follow_up: how much it leans on what this session said; 1 where it says nothing by itself.
         personal: it is about whoever asks.
-        assistant: it asks for the assistant's own words.
-        time: it asks when.
         several: it asks for several things.
         states: it tells something, and neither asks nor orders anything.
         words: how many it has outside of what is pasted.
@@ -84,8 +82,6 @@ class PromptKinds(Struct, frozen=True, kw_only=True):
     log: float = 0.0
     follow_up: float = 0.0
     personal: float = 0.0
-    assistant: float = 0.0
-    time: float = 0.0
     several: float = 0.0
     states: float = 0.0
     words: int = 0
@@ -93,7 +89,7 @@ class PromptKinds(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of it can be searched for: it means this conversation alone."""
+        """Whether it has nothing to search for, because it means this conversation alone."""
         return self.follow_up == 1.0
 
     @property
@@ -118,11 +114,8 @@ _FIELDS: Final[Mapping[PromptKind, str]] = {
     "log": "log",
     "follow_up": "follow_up",
     "personal": "personal",
-    "assistant": "assistant",
-    "time": "time",
     "list": "several",
-}
-assert _FIELDS.keys() == {*get_args(PromptKind)}
+}  # a prompt for the assistant's words, or for a time, is judged by its words alone
 
 
 def prompt_kinds(text: str, kind: PromptKind | None = None) -> PromptKinds:
@@ -135,7 +128,7 @@ def prompt_kinds(text: str, kind: PromptKind | None = None) -> PromptKinds:
     if kind is None:
         return kinds
     stated = PromptKinds(words=kinds.words, query=kinds.query)
-    return replace(stated, **{_FIELDS[kind]: 1.0})
+    return replace(stated, **{_FIELDS[kind]: 1.0}) if kind in _FIELDS else stated
 
 
 @lru_cache(64)
@@ -164,8 +157,6 @@ def _classify(text: str) -> PromptKinds:
         general=0.0 if reading.follow_up == 1.0 else reading.general,
         follow_up=reading.follow_up,
         personal=float(reading.personal),
-        assistant=float(reading.assistant),
-        time=float(reading.opens("time_openers")),
         several=float(reading.opens("list_openers")),
         states=float(reading.states),
     )
@@ -190,7 +181,7 @@ class _Reading(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_chat(self) -> bool:
-        """Whether it is small talk altogether; what is asked must be a phrase of it."""
+        """Whether it is nothing but small talk; a question must be a phrase of it."""
         if len(self.units) > MAX_CHAT_WORDS:
             return False
         if self.opens("thanks_for", polite=False) and self.sentences == 1:
@@ -204,7 +195,7 @@ class _Reading(Struct, frozen=True, dict=True):
 
     @cached_property
     def personal(self) -> bool:
-        """Whether the first person is spoken of, but not as whom to help ("give me")."""
+        """Whether it speaks of the first person, but not only as who wants help ("give me")."""
         words = lexicon(self.language)
         first_person = words.first_person | words.first_possessive
         if words.unspaced:
@@ -409,7 +400,7 @@ def _read(text: str, words: Sequence[str]) -> _Reading | None:
     language = likeliest_language(text, head)
     units = [*"".join(head)] if lexicon(language).unspaced else head
     tokens = tokenize(units, vocabulary(language))
-    sentences = sum(bool(part.strip()) for part in _STOP.split(text))
+    sentences = len(split_sentences(text))
     asks, questions = text.rstrip().endswith(("?", "？")), "?" in text or "？" in text
     return _Reading(language, units, tokens, asks, questions, sentences)
 

@@ -1,4 +1,4 @@
-"""The words of a prompt by closed classes of its language.  Pure."""
+"""The words of a prompt by closed classes of its language, and the requests among them.  Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Final
 from msgspec import Struct
 
 from memtier_plugin.core import lazy_regex as regex
+from memtier_plugin.text.languages import iter_sentences
 from memtier_plugin.text.lexicon import LANGUAGES, Lexicon, common_words, lexicon, words_of
+from memtier_plugin.text.phrases import Words
 
 _WORD: Final = regex.compile(r"[\w]+")
 _UNSPACED: Final = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
@@ -20,7 +22,7 @@ _CLASSES: Final = (
     "edit_verbs", "degrees", "answer_parts",
 )  # fmt: skip
 _OPENERS: Final = ("politeness", "task_verbs", "general_openers", "thanks_for")
-_HEAD: Final = 400  # characters of a text that tell whether it is about who says it
+_HEAD: Final = 400  # characters of a text that are looked at
 _NO_CLASS: Final = frozenset[str]()
 FUNCTION: Final = "function"
 Token = tuple[str, frozenset[str]]  # a word or phrase, and its classes; none: it has content
@@ -54,7 +56,7 @@ def vocabulary(language: str) -> Vocabulary:
     longest: dict[str, int] = {}
     for phrase in classes:
         longest[phrase[0]] = max(longest.get(phrase[0], 0), len(phrase))
-    return Vocabulary({phrase: frozenset(of) for phrase, of in classes.items()}, longest)
+    return Vocabulary({phrase: frozenset(names) for phrase, names in classes.items()}, longest)
 
 
 def _key(phrase: str, words: Lexicon) -> tuple[str, ...]:
@@ -92,7 +94,11 @@ def _known_words() -> Mapping[str, Mapping[str, int]]:
         words = lexicon(name)
         if words.unspaced:
             continue
-        weights = {phrase: 1 for phrase, of in vocabulary(name).phrases.items() if of == {FUNCTION}}
+        weights = {
+            phrase: 1
+            for phrase, classes in vocabulary(name).phrases.items()
+            if classes == {FUNCTION}
+        }
         weights |= {phrase: 2 for phrase in vocabulary(name).phrases if phrase not in weights}
         weights |= {_key(p, words): 2 for opener in _OPENERS for p in getattr(words, opener)}
         for phrase, weight in weights.items():
@@ -120,7 +126,7 @@ def likeliest_language(text: str, words: Sequence[str], among: Collection[str] =
         for name, weight in known.get(word, {}).items():
             if name in among:
                 counts[name] = counts.get(name, 0) + weight
-    return max(counts, key=lambda name: (counts[name], name == "english"))
+    return max(counts, key=counts.__getitem__)  # of equals the first, English
 
 
 def speaks_of_oneself(text: str) -> bool:
@@ -128,10 +134,10 @@ def speaks_of_oneself(text: str) -> bool:
     text = text[:_HEAD]
     words = split_words(text)
     classes = lexicon(likeliest_language(text, words))
-    own = classes.first_person | classes.first_possessive
+    first_person = classes.first_person | classes.first_possessive
     if classes.unspaced:
-        return any(word in text for word in own)
-    return not own.isdisjoint(words)
+        return any(word in text for word in first_person)
+    return not first_person.isdisjoint(words)
 
 
 def tokenize(units: Sequence[str], known: Vocabulary) -> list[Token]:
@@ -162,3 +168,78 @@ def _calendar(language: str) -> frozenset[str]:
     units: Iterable[str] = (word for forms in words.units.values() for word in forms)
     months = (name for names in words.months for name in names.split())
     return frozenset((*units, *months)) | words.weekday_forms | words_of("day_parts")
+
+
+# -- Requests: whether a text asks for something, or introduces a text of somebody else
+
+_REQUEST_WORDS: Final = 30  # of the user's own request beside a text
+_BRIEF: Final = 4  # words of a request that can only be about what stands below: "tl;dr?"
+_BELOW: Final = regex.compile(
+    r"(?i)\b(?:this|these|following|below|attached|here(?:'s|’s| is| are)|folgende[nrs]?"
+    r"|diese[nrms]?|dies|hier|unten|cet(?:te)?|ces?|ceci|voici|suivante?s?|ci-dessous|est[aeo]s?|siguientes?|aquí"
+    r"|abajo|quest[aeio]|seguente|ecco|est[ea]s?|isto|seguinte|deze|dit|volgende|эт(?:о|от|у|и|а)"
+    r"|следующ\w+|ниже|вот)\b|下面|以下|如下|这|這|次の|以下の"
+)
+_RECEIVED: Final = regex.compile(  # at the end of a line that introduces a text
+    r"(?i)\b(?:(?:got|received|(?<!\bI (?:just )?)(?:sent|mailed|wrote|texted|forwarded)|log|output"
+    r"|error|export|transcript|result|message|thread|chat|mail|email|says|schrieb|schickte|geschickt|bekommen|reçu|écrit"
+    r"|envoyé|recibí|escribió|envió|написала?|прислала?)s?)\b[^.!?]{0,24}[:：]\s*$"
+)
+_THEIRS: Final = regex.compile(
+    r"(?i)\b(?:his|her|their)\b|\bof (?:my|a|our)\b"
+    r"|\b(?!(?:it|that|there|what|let|he|she|who|here|how|where|everything|one)['’])\p{L}+['’]s\s+\p{L}"
+)
+_WORK: Final = regex.compile(
+    r"(?i)(?:review|rate|grade|port|shorten|tl;?dr|reply|answer|respond|help|look at|read"
+    r"|go through|check|what(?:'s| is| does| do)|why|is|are|does|do|how many|which|who|count|sum up"
+    r"|prüf\w*|lies|schau|beantworte|antworte|was|warum|lis\b|vérifie|réponds|que|pourquoi|revisa|lee|responde"
+    r"|qué|проверь|прочитай|ответь|что|почему)\b|(?:看|检查|回复|总结|翻译|为什么|什么)"
+)
+
+
+def is_request(text: str) -> bool:
+    """Return whether a short text asks the assistant for something."""
+    units = split_words(text[:_HEAD])
+    if not units or len(units) > _REQUEST_WORDS:
+        return False
+    if text.rstrip().endswith(("?", "？")):
+        return True
+    words = Words.of(text[:_HEAD].strip(), likeliest_language(text, units))
+    if words.opens("keep_cues") is not None or not lexicon(
+        words.language
+    ).first_possessive.isdisjoint(words.words[:1]):
+        return False
+    polite = words.opens("politeness")
+    request = Words.of(words.text[polite or 0 :].lstrip(" ,，"), words.language)
+    if request.opens("keep_cues") is not None:
+        return False
+    return (
+        any(request.opens(name) is not None for name in ("task_verbs", "edit_verbs"))
+        or _WORK.match(request.text) is not None
+        or _WORK.match(words.text) is not None
+    )
+
+
+def introduces_text(request: str, apart: bool) -> bool:
+    """Return whether a line introduces a text that is not its writer's.
+
+    Args:
+        apart: whether a blank line stands behind it.
+    """
+    request = ([*iter_sentences(request)] or [""])[-1]
+    units = split_words(request)
+    if not units or len(units) > _REQUEST_WORDS:
+        return False
+    words = Words.of(request.strip(), likeliest_language(request, units))
+    classes = lexicon(words.language)
+    if words.opens("keep_cues") is not None or words.opens("rule_openers") is not None:
+        return False
+    open_end = request.rstrip().endswith((":", "："))
+    points = _BELOW.search(request) is not None
+    if is_request(request):
+        is_senders = _THEIRS.search(request) is None
+        is_senders = is_senders and not classes.first_possessive.isdisjoint(words.words)
+        brief = len(units) < _BRIEF and _WORK.match(request) is not None
+        return (open_end and not is_senders) or ((points or brief) and apart)
+    theirs = _THEIRS.search(request) is not None and request.rstrip()[-1:] not in "。.!！:："
+    return _RECEIVED.search(request) is not None or (points and theirs and apart)

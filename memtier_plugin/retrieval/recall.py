@@ -33,14 +33,12 @@ from memtier_plugin.retrieval.duplicates import (
     stated_values,
 )
 from memtier_plugin.retrieval.floor import Judged
-from memtier_plugin.retrieval.hits import read_hits, with_added
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
 from memtier_plugin.retrieval.judgement import Judge
 from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query, RecallPlan, Routed
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import (
     MAX_QUERY_CHARS,
-    Viewer,
     clean_query,
     read_project_names,
     without_names,
@@ -58,8 +56,8 @@ from memtier_plugin.retrieval.search import (
     read_unindexed,
 )
 from memtier_plugin.retrieval.session import AlreadyShown, SubjectFinder, refresh_for
-from memtier_plugin.retrieval.standing import own_orders
-from memtier_plugin.retrieval.visibility import linked_people
+from memtier_plugin.retrieval.standing import find_unpasted_orders
+from memtier_plugin.retrieval.visibility import Viewer, linked_people, read_hits, with_added
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.passages import select_passage
@@ -176,7 +174,7 @@ class Recaller:
         query = self._understand(text, viewer, request, by_meaning, started)
         if query.kinds is not NO_KINDS:
             query = replace(query, subject=self.subjects.find(text, viewer, request, query.until))
-        if expands and text and not self.store.paused and self.ranker.refines:
+        if expands and text and not query.paused and self.ranker.refines:
             query = replace(query, expansion=self._expand(query))
         needless = query.kinds.silence and not search_talk
         candidates = Candidates((), SearchResult(), ()) if needless else self._search(query)
@@ -217,7 +215,8 @@ class Recaller:
         is_judged = (
             request.purpose != "search" and settings.retrieval.floor != "off" and self.ranker.merges
         )
-        has_kinds = text and not self.store.paused and is_judged
+        paused = self.store.paused
+        has_kinds = text and not paused and is_judged
         return Query(
             text,
             viewer,
@@ -230,6 +229,7 @@ class Recaller:
             ranker=self.ranker,
             is_judged=is_judged,
             guarded=settings.trust.defence,
+            paused=paused,
             kinds=prompt_kinds(text, request.kind) if has_kinds else NO_KINDS,
         )
 
@@ -244,7 +244,7 @@ class Recaller:
     def _search(self, query: Query) -> Candidates:
         degradations = [*query.expansion.problems] if query.expansion else []
         hits, result = list[Hit](), SearchResult()
-        if self.store.paused:
+        if query.paused:
             degradations.append("the project is off")
         elif query.text:
             try:
@@ -295,7 +295,7 @@ class Recaller:
         if unindexed is not None:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
         if self.ranker.merges:
-            hits = plugins.annotate_hits(mark_ended(hits, viewer.at))
+            hits = plugins.annotate_hits(mark_ended(hits, viewer.at), self.settings)
         return hits, result
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:
@@ -387,7 +387,9 @@ class Recaller:
             return BlockPlan(judged.hits, k, budget, guarded=guarded)
         most, even = self.settings.retrieval.passage_tokens, query.several
         select = partial(select_passage, weights=terms, words=self.store.tokenizer.words)
-        rules = {hit.text: own_orders(hit.text) for hit in judged.added if query.kinds.task}
+        rules = {
+            hit.text: find_unpasted_orders(hit.text) for hit in judged.added if query.kinds.task
+        }
 
         def excerpt(text: str, index: int) -> str:
             text = rules.get(text) or text  # the order alone

@@ -1,5 +1,10 @@
-"""Find older lines that a later one replaces, as `succession` judges it.  Pure.
+"""Find older lines that a later one replaces.  Pure.
 
+A mark is a claim, so it needs the same subject and the same attribute with another value.  Whether
+two statements have these is judged by how their words fit together: which they share, how rare
+these are and in how many lines, what stands before the first difference, whether one value takes
+the place of another.  No word of change is needed, and none is enough.  The probability is that of
+boosted trees over `pair_features` (``replacement.json``, fitted by ``scripts/fit_replacement.py``).
 From `ReplacementModel.mark` on the older line is said to be replaced.  Below, a pair may still be
 an order: the newer line first, without a claim.
 
@@ -9,10 +14,14 @@ message the sentence that changes counts.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from heapq import nlargest
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,13 +30,16 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Evidence, Hit
 from memtier_plugin.retrieval.duplicates import hit_time
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
-from memtier_plugin.retrieval.statements import Statement, StatementWord, statements
-from memtier_plugin.retrieval.succession import (
+from memtier_plugin.retrieval.statements import (
     LEAST_SHARED,
     Rarity,
-    fitted_model,
+    Statement,
+    StatementWord,
+    common_ends,
+    content_stems,
     is_of_another,
-    probability,
+    pair_features,
+    statements,
 )
 from memtier_plugin.retrieval.worth import worth
 from memtier_plugin.text.phrases import Words
@@ -45,7 +57,7 @@ _NOTE_WORDS: Final = 14  # of the current statement that a note quotes
 
 
 class Replacement(Struct, frozen=True):
-    """The line that holds instead of an older one.
+    """A later line that replaces an older one.
 
     Attributes:
         by: the later hit.
@@ -60,6 +72,108 @@ class Replacement(Struct, frozen=True):
     probability: float
     proof: str
     is_proven: bool = True
+
+
+# -- the model -------------------------------------------------------------------------------------
+
+
+# A node of a regression tree: a feature, a threshold, and what is up to it and above it, nodes or,
+# on the last level, values.
+Tree = tuple[str, float, Any, Any]
+_LEVELS: Final = 3
+
+
+def _planted(arrays: Sequence[Sequence[Any]], node: int = 0, level: int = _LEVELS) -> Any:
+    """Return a tree that is given in arrays: features, thresholds, below, above, values."""
+    feature, threshold, *branches, value = (array[node] for array in arrays)
+    if not level:
+        return value
+    # A leaf above the last level is a node with twice the same below it.
+    branches = branches if feature else [node, node]
+    rest = [_planted(arrays, branch, level - 1) for branch in branches]
+    return (feature or arrays[0][0], threshold, *rest)
+
+
+class ReplacementModel(Struct, frozen=True):
+    """Boosted trees (Friedman 2001), and the probabilities from which a pair counts.
+
+    Attributes:
+        mark: from here on the older line is said to be replaced.
+        order: from here on the later line stands first.
+    """
+
+    start: float
+    trees: Sequence[Tree]
+    mark: float
+    order: float
+
+    def probability(self, features: Mapping[str, float]) -> float:
+        """Return how likely a later statement replaces an older one."""
+        values = [self.start]
+        for name, least, below, above in self.trees:
+            name, least, below, above = below if features[name] <= least else above
+            name, least, below, above = below if features[name] <= least else above
+            values.append(below if features[name] <= least else above)
+        return 1.0 / (1.0 + math.exp(-math.fsum(values)))
+
+
+@cache
+def fitted_model() -> ReplacementModel:
+    """Return the model that ``scripts/fit_replacement.py`` has fitted."""
+    document = json.loads(Path(__file__).with_name("replacement.json").read_bytes())
+    document["trees"] = [_planted(tree) for tree in document["trees"]]
+    return ReplacementModel(**document)
+
+
+def probability(older: Statement, later: Statement, rarity: Rarity) -> float:
+    """Return how likely a later statement replaces an older one.
+
+    A statement that only says that its subject is over ("the picnic is cancelled") ends it.  Any
+    other that merely repeats the older one, or part of it, ends nothing.
+    """
+    if later.content <= older.content:
+        first = next((word.stem for word in older.words if word.kind != "function"), "")
+        if "ending" in later.cues and first in later.content:
+            return 1.0
+        if later.negated == older.negated:
+            return 0.0
+    model = fitted_model()
+    likely = model.probability(pair_features(older, later, rarity))
+    may_differ = likely > model.order and _may_differ_in_subject(older, later)
+    return model.order if may_differ else likely
+
+
+def _may_differ_in_subject(older: Statement, later: Statement) -> bool:
+    """Return whether all that differs stands before words that both end with, and is no number.
+
+    "Okafor supplies the boiler" and "Okafor supplies the pump" may both hold, as may "the boiler's
+    parts come from Okafor" and "the pump's parts come from Okafor": an order, but no claim.
+    """
+    prefix, suffix = common_ends(older.words, later.words)
+    rest = [each.words[prefix : len(each.words) - suffix] for each in (older, later)]
+    differing = [{word.stem for word in words if word.kind != "function"} for words in rest]
+    kinds = {word.kind for words in rest for word in words}
+    if not all(differing) or "number" in kinds or not differing[0].isdisjoint(differing[1]):
+        return False
+    return bool(content_stems(older.words[len(older.words) - suffix :]))
+
+
+def replaces(older: str, later: str, rarity: Rarity, *, adjacent: bool = False) -> float:
+    """Return how likely a later text replaces an older one, by the likeliest of its statements.
+
+    Args:
+        adjacent: they were said in one conversation, one right after the other.
+    """
+    return max(
+        (
+            probability(old, new, rarity)
+            for old in statements(older)
+            for new in statements(later)
+            if not new.is_open and not is_of_another(old, new)
+            if adjacent or len(old.content & new.content) >= LEAST_SHARED * len(old.content)
+        ),
+        default=0.0,
+    )
 
 
 # -- pairs -----------------------------------------------------------------------------------------
@@ -83,7 +197,7 @@ class Pair(Struct, frozen=True):
         """
         text = self.old.text
         words = Words.of(text, likeliest_language(text, split_words(text)))
-        is_all = len(text) >= _WHOLE * len(_words_of(self.older).strip())
+        is_all = len(text) >= _WHOLE * len(_spoken_text(self.older).strip())
         return is_all and worth(words) > _WORTH
 
     def proof(self, likely: float) -> str:
@@ -161,8 +275,8 @@ def _read_lines(hits: Iterable[Hit], query: Collection[str]) -> Iterator[_Line]:
             yield _Line(hit, when, talk, turn, part, not query or part.has_any(query))
 
 
-def _words_of(hit: Hit) -> str:
-    """Return the words of a line as they were said: a fact's quote, an entry's text."""
+def _spoken_text(hit: Hit) -> str:
+    """Return a line as it was said: a fact's quote, an entry's text."""
     return hit.item.quote or hit.text if isinstance(hit.item, Fact) else hit.text
 
 
@@ -198,7 +312,7 @@ def _names_of_speaker(hit: Hit, statement: Statement) -> frozenset[str]:
     """Return the names of a line's speaker; none for an assistant."""
     item = hit.item
     if isinstance(item, Fact):
-        names = [item.person, item.subject if statement.own or statement.possessive else ""]
+        names = [item.person, item.subject if statement.of_speaker or statement.possessive else ""]
     else:
         names = [item.speaker, item.sender] if item.role == "user" else []
         names = names if any(names) or item.role != "user" else [item.role]
@@ -210,7 +324,7 @@ def _may_change(old: _Line, new: _Line) -> bool:
 
     Only the speaker may change what they said of themselves, or somebody who names them.
     """
-    if not (old.statement.own or old.statement.possessive):
+    if not (old.statement.of_speaker or old.statement.possessive):
         return True
     names = _names_of_speaker(old.hit, old.statement)
     later = new.hit.item
@@ -320,7 +434,7 @@ def put_current_first(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) 
         first = newest(hit.id)
         if first not in ordered:
             rest = [member for member in members[first] if member.id != first]
-            ordered[first] = with_evidence_of(by_id[first], rest)
+            ordered[first] = join_evidence(by_id[first], rest)
         if hit.id not in ordered:
             ordered[hit.id] = mark_older(hit, replaced[hit.id])
     return tuple(ordered.values())
@@ -371,17 +485,9 @@ def _origin(hit: Hit) -> str:
     return ""
 
 
-def with_evidence_of(hit: Hit, others: Sequence[Hit]) -> Hit:
+def join_evidence(hit: Hit, others: Sequence[Hit]) -> Hit:
     """Return a line with the best evidence of itself and of the lines it replaces or answers."""
-    known = [line.evidence for line in (hit, *others) if line.evidence is not None]
     if hit.evidence is None or not others:
         return hit
-    best = Evidence(
-        coverage=max(line.coverage for line in known),
-        own_coverage=max(line.own_coverage for line in known),
-        matched=max(line.matched for line in known),
-        cosine=max(line.cosine for line in known),
-        time=max(line.time for line in known),
-        speaker=any(line.speaker for line in known),
-    )
-    return replace(hit, evidence=best)
+    known = [line.evidence for line in (hit, *others) if line.evidence is not None]
+    return replace(hit, evidence=Evidence.best_of(known))

@@ -24,17 +24,18 @@ from memtier_plugin.providers.embedding.vectors import (
     encode_query,
     quantise,
 )
-from memtier_plugin.retrieval.candidates import Expansion, PoolBuilder, SearchView
+from memtier_plugin.retrieval.candidates import Expansion, PoolBuilder, Reads, SearchView
 from memtier_plugin.retrieval.floor import QueryEvidence, gather_evidence
 from memtier_plugin.retrieval.prompt_kind import words_beside_time
-from memtier_plugin.retrieval.query import (
-    MAX_QUERY_CHARS,
-    ParsedQuery,
-    QueryVector,
-    Viewer,
-    parse_query,
+from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, ParsedQuery, QueryVector, parse_query
+from memtier_plugin.retrieval.signals import (
+    ScoredRow,
+    rank,
+    ranking_weights,
+    scale_by_max,
+    score_signals,
 )
-from memtier_plugin.retrieval.signals import rank, ranking_weights, scale_by_max, score_signals
+from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.readers import Reader
@@ -47,7 +48,6 @@ from memtier_plugin.text.tokenizer import Tokenizer
 # and adds these up by weight (`ranking`).  Other profiles are rankers of plugins (`Ranker`).
 
 PluginSignals = Callable[[str, Sequence[int]], Sequence[Signal]]
-RankedRow = tuple[int, float, Mapping[str, float]]  # row, score, signals
 
 
 class SearchResult(Struct, frozen=True):
@@ -62,7 +62,7 @@ class SearchResult(Struct, frozen=True):
         query_evidence, evidence: what speaks in absolute terms for the best rows, by row.
     """
 
-    ranked: Sequence[RankedRow] = ()
+    ranked: Sequence[ScoredRow] = ()
     postings: int = 0
     vectors: int = 0
     late: bool = False
@@ -143,7 +143,7 @@ class Search(SearchView):
         values = scale_by_max(pool.bm25)
         ranked = self._order(pool.candidates, {"words": values}, {"words": 1.0})
         query_evidence, evidence = gather_evidence(pool, [row for row, _, _ in ranked])
-        result = self._result(self.builder, ranked, late=True)
+        result = self._result(self.builder.reads, ranked, late=True)
         return replace(result, query_evidence=query_evidence, evidence=evidence)
 
     def rank_by_signals(
@@ -178,14 +178,14 @@ class Search(SearchView):
             weights[added.name] = added.weight
         ranked = self._order(pool.candidates, signals, weights)
         query_evidence, evidence = gather_evidence(pool, [row for row, _, _ in ranked], model)
-        result = self._result(builder, ranked)
+        result = self._result(builder.reads, ranked)
         return replace(result, model=model, query_evidence=query_evidence, evidence=evidence)
 
     def _result(
-        self, builder: PoolBuilder, ranked: Sequence[RankedRow], *, late: bool = False
+        self, reads: Reads, ranked: Sequence[ScoredRow], *, late: bool = False
     ) -> SearchResult:
         return SearchResult(
-            ranked, builder.postings, builder.vectors, late, self.partly_embedded, builder.terms
+            ranked, reads.postings, reads.vectors, late, self.partly_embedded, reads.terms
         )
 
     def _order(
@@ -193,7 +193,7 @@ class Search(SearchView):
         candidates: Sequence[Candidate],
         signals: Mapping[str, Sequence[float]],
         weights: Mapping[str, float],
-    ) -> list[RankedRow]:
+    ) -> list[ScoredRow]:
         limit = self.settings.retrieval.candidates
         ids = [candidate.id for candidate in candidates]
         ranked = rank(ids, signals, weights, limit)

@@ -15,7 +15,6 @@ from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit, RecallRequest, Shown
 from memtier_plugin.retrieval.block import keep_injectable
-from memtier_plugin.retrieval.hits import entry_hit, read_hits
 from memtier_plugin.retrieval.prompt_kind import MAX_FOLLOW_UP_WORDS, PromptKinds, prompt_kinds
 from memtier_plugin.retrieval.prompt_words import (
     likeliest_language,
@@ -24,8 +23,9 @@ from memtier_plugin.retrieval.prompt_words import (
     split_words,
     vocabulary,
 )
-from memtier_plugin.retrieval.query import Viewer, count_content
-from memtier_plugin.retrieval.search import RankedRow
+from memtier_plugin.retrieval.query import count_content
+from memtier_plugin.retrieval.signals import ScoredRow
+from memtier_plugin.retrieval.visibility import Viewer, entry_hit, read_hits
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
@@ -226,7 +226,7 @@ def read_working(reader: Reader, viewer: Viewer, session: str) -> Hit | None:
     about = viewer.agent, viewer.sender or "", session
     facts = reader.overviews.shelved_facts(SHELF, about)
     current = [fact.id for fact in facts if fact.in_place and fact.indexed][-1:]
-    rows: list[RankedRow] = [(item.row, 0.0, {}) for item in reader.items(current).values()]
+    rows: list[ScoredRow] = [(item.row, 0.0, {}) for item in reader.items(current).values()]
     return next(iter(read_hits(reader, rows, viewer, {})), None)
 
 

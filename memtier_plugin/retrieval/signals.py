@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from memtier_plugin.core.settings.schema import Retrieval, Weights
 from memtier_plugin.retrieval.query import ParsedQuery
@@ -22,10 +21,8 @@ from memtier_plugin.storage.index.postings import idf, saturation
 from memtier_plugin.storage.index.records import RowLengths
 from memtier_plugin.text.dates.spans import best_nearness
 
-# -- The signals of `recall_first`, one value a candidate each, and their weighted sum.  Pure
-#
-# Each returns values in the order of the pool's candidates, or None where it has nothing to say
-# about the query.  The values of those in `SCALED` have no upper bound: `score_signals` divides
+# Each signal returns values in the order of the pool's candidates, or None where it has nothing to
+# say about the query.  The values of those in `SCALED` have no upper bound: `score_signals` divides
 # them by their largest, so that every signal lies in [0, 1].  `retrieval.weights` has one key for
 # each of them; the signals of plugins are added under their own names.
 
@@ -36,25 +33,50 @@ _NO_TURNS: Final[tuple[RowLengths, RowLengths]] = ([], [])
 
 Around = Mapping[int, tuple[RowLengths, RowLengths]]  # by row: the turns before it and after it
 Adjacent = tuple[int, int]  # the rows of the turn before and of the one after; 0 for none
+ScoredRow = tuple[int, float, Mapping[str, float]]  # row, score, signals
 Signals = dict[str, Sequence[float]]  # by name: one value a candidate
+
+
+class WordScores(Struct, frozen=True):
+    """What rows share with a query by its words and n-grams.
+
+    Attributes:
+        entries, facts: the words of the query in the entries and in the facts.
+        bm25: the lexical score of every row that was reached, by row.
+        terms: by row, the words of the query in each candidate and in the turns around it.
+        ngrams: the score by n-grams, by row.
+    """
+
+    entries: Match
+    facts: Match
+    bm25: Mapping[int, float]
+    terms: Mapping[int, Mapping[str, int]]
+    ngrams: Mapping[int, float] = {}
+
+
+class FactLinks(Struct, frozen=True):
+    """What facts say of the entries they rest on, and which of them are overviews.
+
+    Attributes:
+        strength: of an entry's row, how strong the best fact is that rests on it.
+        times: of a fact's row, when each of its sources was said.
+        sessions: those that the best facts come from (Stage 1; MemTier, section 3.2).
+        kinds: of a row that is a summary or a timeline, which of the two.
+    """
+
+    strength: Mapping[int, float] = {}
+    times: Mapping[int, Sequence[float]] = {}
+    sessions: Collection[int] = ()
+    kinds: Mapping[int, str] = {}
 
 
 class Pool(Struct, frozen=True):
     """The candidates of one query in the order of their rows, and what was read about them.
 
     Attributes:
-        match: the words of the query in the entries.
-        fact_match: the same in the facts.
         bm25: the lexical score of each candidate.
-        terms: by row, the words of the query in each candidate and in the turns around it.
-        scores: the lexical score of every row that was reached, by row.
-        ngram_scores: by row, by the n-grams it shares with the query.
-        source_strength: of an entry's row, how strong the best fact is that rests on it.
-        source_times: of a fact's row, when each of its sources was said.
-        around: the turns next to an entry.
         adjacent: for each candidate, the rows of the turns directly before and after it.
-        sessions: those that the best facts come from (Stage 1; MemTier, section 3.2).
-        kinds: of a row that is a summary or a timeline, which of the two.
+        around: the turns next to an entry, by row.
         similarity: by row, the cosine to the query's vector; None where there is no vector.
         expansion: the name of the signal of another text that is searched for, and by row the
             cosine to its vector.
@@ -64,21 +86,19 @@ class Pool(Struct, frozen=True):
     query: ParsedQuery
     settings: Retrieval
     candidates: Sequence[Candidate]
-    match: Match
-    fact_match: Match
+    words: WordScores
     bm25: Sequence[float]
-    terms: Mapping[int, Mapping[str, int]]
-    scores: Mapping[int, float]
     adjacent: Sequence[Adjacent]
-    ngram_scores: Mapping[int, float] = field(default_factory=dict)
-    source_strength: Mapping[int, float] = field(default_factory=dict)
-    source_times: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    around: Around = field(default_factory=dict)
-    sessions: Collection[int] = ()
-    kinds: Mapping[int, str] = field(default_factory=dict)
+    around: Around = {}
+    facts: FactLinks = FactLinks()
     similarity: Mapping[int, float] | None = None
     expansion: tuple[str, Mapping[int, float]] | None = None
-    first: Mapping[int, float] = field(default_factory=dict)
+    first: Mapping[int, float] = {}
+
+    @property
+    def documents(self) -> int:
+        """How many entries and facts the viewer may see."""
+        return self.words.entries.documents + self.words.facts.documents
 
     def values(self, scores: Mapping[int, float]) -> list[float]:
         """Return each candidate's score, 0 for those without one."""
@@ -108,18 +128,18 @@ def words(pool: Pool) -> Sequence[float]:
 
 def ngrams(pool: Pool) -> list[float]:
     """Score the n-grams that a candidate shares with the query: names, codes, other languages."""
-    return pool.values(pool.ngram_scores)
+    return pool.values(pool.words.ngrams)
 
 
 def adjacent_turn(pool: Pool, side: int) -> list[float]:
     """Score the turn before an entry (side 0), or the one after it (1)."""
-    score = pool.scores.get
+    score = pool.words.bm25.get
     return [score(sides[side], 0.0) for sides in pool.adjacent]
 
 
 def window(pool: Pool) -> list[float]:
     """Score the turns around an entry, and itself, as one text."""
-    around, score, terms = pool.around, pool.match.score_document, pool.terms.get
+    around, score, terms = pool.around, pool.words.entries.score_document, pool.words.terms.get
     values = []
     for candidate, own in zip(pool.candidates, pool.bm25, strict=True):
         if candidate.tier != "episodic":
@@ -153,13 +173,13 @@ def session_words(pool: Pool) -> list[float]:
         return [0.0] * len(candidates)
     by_term: dict[str, Counter[int]] = defaultdict(Counter)
     for candidate in candidates:
-        for term, count in pool.terms.get(candidate.row, _NO_TERMS).items():
+        for term, count in pool.words.terms.get(candidate.row, _NO_TERMS).items():
             if candidate.session:
                 by_term[term][candidate.session] += count
     scores = dict.fromkeys(sessions, 0.0)
     for term in sorted(by_term):
         counts = by_term[term]
-        value = pool.match.weights[term] * idf(len(sessions), len(counts))
+        value = pool.words.entries.weights[term] * idf(len(sessions), len(counts))
         for session, count in counts.items():
             scores[session] += value * saturation(count, 1.0, 1.0)
     return [scores.get(candidate.session or 0, 0.0) for candidate in candidates]
@@ -170,12 +190,12 @@ def session_words(pool: Pool) -> list[float]:
 
 def source(pool: Pool) -> list[float]:
     """Score an entry by the best matching fact that rests on it."""
-    return pool.values(pool.source_strength)
+    return pool.values(pool.facts.strength)
 
 
 def session(pool: Pool) -> list[float]:
     """Mark the entries of the best facts' sessions: a bonus, not a wall."""
-    return [float(candidate.session in pool.sessions) for candidate in pool.candidates]
+    return [float(candidate.session in pool.facts.sessions) for candidate in pool.candidates]
 
 
 # -- who, what and when ----------------------------------------------------------------------------
@@ -209,7 +229,7 @@ def asked_time(pool: Pool) -> list[float]:
     return [
         max(
             best_nearness(spans, datetime.fromtimestamp(moment, UTC))
-            for moment in pool.source_times.get(candidate.row) or [candidate.observed]
+            for moment in pool.facts.times.get(candidate.row) or [candidate.observed]
         )
         for candidate in pool.candidates
     ]
@@ -217,9 +237,9 @@ def asked_time(pool: Pool) -> list[float]:
 
 def overview(pool: Pool) -> list[float] | None:
     """Score the summary or the timeline that the query asks for; see `overview_signal`."""
-    if not pool.kinds:
+    if not pool.facts.kinds:
         return None
-    kinds = [pool.kinds.get(candidate.row, "") for candidate in pool.candidates]
+    kinds = [pool.facts.kinds.get(candidate.row, "") for candidate in pool.candidates]
     times = asked_time(pool) if pool.query.spans else ()
     observed = [candidate.observed for candidate in pool.candidates]
     return overview_signal(kinds, times, observed, pool.bm25)
@@ -280,20 +300,6 @@ def dense_previous(pool: Pool) -> list[float] | None:
         (cosine(c.row, 0.0) + cosine(before, 0.0)) / (1 + (before > 0))
         for c, (before, _) in zip(pool.candidates, pool.adjacent, strict=True)
     ]
-
-
-def lengths_of(around: Around) -> dict[int, int]:
-    """Return the length of every turn around an entry, by row."""
-    return dict(chain.from_iterable(chain.from_iterable(around.values())))
-
-
-def adjacent_rows(around: Around, rows: Iterable[int]) -> list[Adjacent]:
-    """Return, for each of these rows, those of the turns directly before and after it."""
-    adjacent: list[Adjacent] = []
-    for row in rows:
-        before, after = around.get(row, _NO_TURNS)
-        adjacent.append((before[0][0] if before else 0, after[0][0] if after else 0))
-    return adjacent
 
 
 SIGNALS: Final[Mapping[str, Callable[[Pool], Sequence[float] | None]]] = {

@@ -17,12 +17,11 @@ from msgspec import Struct
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact, count_tokens
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval.hits import entry_hit
-from memtier_plugin.retrieval.pasted_text import own_words
+from memtier_plugin.retrieval.pasted_text import remove_pasted
 from memtier_plugin.retrieval.prompt_words import split_words
-from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.visibility import Viewer, entry_hit
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.text.lexicon import Words, lexicons, words_of
+from memtier_plugin.text.lexicon import WordSet, lexicons, words_of
 from memtier_plugin.text.phrases import find_orders, is_standing_instruction
 from memtier_plugin.text.tokenizer import Tokenizer
 
@@ -50,9 +49,9 @@ def is_standing(item: Entry | Fact) -> bool:
 
 
 class _Order(Struct, frozen=True):
-    words: Words
-    topic: Words  # those of them that name a kind of work, or an aspect of it
-    sets: Words  # the kinds of values in it
+    words: WordSet
+    topic: WordSet  # those of them that name a kind of work, or an aspect of it
+    sets: WordSet  # the kinds of values in it
     forbids: bool
 
     @classmethod
@@ -84,9 +83,9 @@ def read_standing(reader: Reader, viewer: Viewer) -> list[Hit]:
     return [entry_hit(stored[row], 0.0, {}) for row in rows if row in stored]
 
 
-def own_orders(text: str) -> str:
+def find_unpasted_orders(text: str) -> str:
     """Return the orders for good of a message, without those in what was pasted into it."""
-    return find_orders(own_words(text))
+    return find_orders(remove_pasted(text))
 
 
 def select_standing(prompt: str, hits: Iterable[Hit], budget: int) -> list[Hit]:
@@ -102,7 +101,7 @@ def select_standing(prompt: str, hits: Iterable[Hit], budget: int) -> list[Hit]:
     newer: list[_Order] = []
     suited: list[tuple[int, int, Hit]] = []
     for hit in hits:
-        text = own_orders(hit.text)
+        text = find_unpasted_orders(hit.text)
         order = _Order.of(text)
         if not text or any(other.replaces(order) for other in newer):
             continue
@@ -115,7 +114,7 @@ def select_standing(prompt: str, hits: Iterable[Hit], budget: int) -> list[Hit]:
     return [each[-1] for each in suited if each in fitting]
 
 
-def suits(task: Words, words: Words) -> int:
+def suits(task: WordSet, words: WordSet) -> int:
     """Return how well the words of an instruction suit those of a task; 0 if they do not."""
     degree, named = 0, False
     for domain, own in _domains("domains").items():
@@ -132,7 +131,7 @@ def suits(task: Words, words: Words) -> int:
     return degree
 
 
-def stems(text: str) -> Words:
+def stems(text: str) -> WordSet:
     """Return the words of a text for comparing tasks and instructions."""
     return frozenset(_tokenizer().words(text))
 
@@ -143,17 +142,17 @@ def _tokenizer() -> Tokenizer:
 
 
 @cache
-def _topics() -> Words:
+def _topics() -> WordSet:
     return _answering().union(*_domains("domains").values(), *_domains("style_words").values())
 
 
 @cache
-def _answering() -> Words:
+def _answering() -> WordSet:
     return stems(" ".join(words_of("answering")))
 
 
 @cache
-def _domains(name: str) -> dict[str, Words]:
+def _domains(name: str) -> dict[str, WordSet]:
     """Return the words of each domain over all languages."""
     domains: dict[str, list[str]] = {}
     for words in lexicons():

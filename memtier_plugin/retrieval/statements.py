@@ -1,36 +1,37 @@
-"""Read what a message states, and which signs of a change it has.  Pure.
+"""Read what messages state, find signs of a change, and compare two statements.  Pure.
 
 A short message is one statement, a long one as many as it has sentences; questions state nothing.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
-from memtier_plugin.text.languages import detect_language
+from msgspec import Struct
+
+from memtier_plugin.text.languages import detect_language, iter_sentences
 from memtier_plugin.text.lexicon import (
     LANGUAGES,
-    Words,
+    WordSet,
     common_words,
     irregular_verbs,
     lexicon,
     lexicons,
     words_of,
 )
-from memtier_plugin.text.phrases import Words as Phrases
-from memtier_plugin.text.phrases import opens_imperative, phrase_end
+from memtier_plugin.text.phrases import Words, opens_imperative, phrase_end
 from memtier_plugin.text.tokenizer import Tokenizer
 
 SHORT_CHARS: Final = 140  # characters up to which a message is one statement
 _MAX_SENTENCE: Final = 400  # characters; longer ones are code, tables and lists
 _MAX_CHARS: Final = 4_000  # of a message that are looked at
 _MAX_STATEMENTS: Final = 8  # of a message
-_SENTENCE_END: Final = re.compile(r"[.!?;]\s+|[。！？；]|\n+")
 _TOKEN: Final = re.compile(r"\w+")
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _WORD: Final = re.compile(
@@ -64,7 +65,7 @@ class StatementWord(NamedTuple):
 
 
 class Statement:
-    """What one sentence says, or a short message as a whole; each part is read when asked for."""
+    """A sentence, or a short message as a whole; its parts are parsed when first needed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -85,17 +86,17 @@ class Statement:
 
     @cached_property
     def content(self) -> frozenset[str]:
-        """The stems of those that are no function words."""
+        """The stems of its content words."""
         return frozenset([word.stem for word in self.words if word.kind != "function"])
 
     @cached_property
     def numbers(self) -> frozenset[str]:
-        """Those of its words, as they are written."""
+        """Its numbers, as they are written."""
         return frozenset([word.stem for word in self.words if word.kind == "number"])
 
     @cached_property
     def is_unspaced(self) -> bool:
-        """Whether it has a word of a script that does not separate words."""
+        """Whether it has a word in a script without spaces between words."""
         return not self.text.isascii() and _WIDE.search(self.text) is not None
 
     @cached_property
@@ -104,13 +105,13 @@ class Statement:
         return self._has_any(_classes().negations)
 
     @cached_property
-    def own(self) -> bool:
+    def of_speaker(self) -> bool:
         """Whether it speaks of its speaker: "I live"."""
-        return self._has_any(_classes().own)
+        return self._has_any(_classes().first_person)
 
     @cached_property
     def possessive(self) -> bool:
-        """Whether it speaks of what is its speaker's: "my flat"."""
+        """Whether it speaks of what belongs to its speaker: "my flat"."""
         return not self._tokens.isdisjoint(_classes().possessive)
 
     @cached_property
@@ -127,11 +128,11 @@ class Statement:
         opening = " ".join(_TOKEN.findall(self.text)[:_OPENING])
         if "unsettled" in find_cues(opening) or _QUOTED.search(self.text):
             return True
-        return _is_order(Phrases.of(self.text, self.language or "english"))
+        return _is_order(Words.of(self.text, self.language or "english"))
 
     @cached_property
     def stems(self) -> frozenset[str]:
-        """The stems of all its words, for which its language need not be known."""
+        """The stems of all its words; they do not depend on its language."""
         words = _WORD.findall(self.text)
         stems = frozenset(map(_stem, words))
         if self.text.isascii():
@@ -142,7 +143,7 @@ class Statement:
     def _tokens(self) -> frozenset[str]:
         return frozenset(_TOKEN.findall(self.text.casefold()))
 
-    def _has_any(self, words: Words) -> bool:
+    def _has_any(self, words: WordSet) -> bool:
         if not self._tokens.isdisjoint(words):
             return True
         if not self.is_unspaced:
@@ -166,23 +167,14 @@ def _statements(text: str) -> tuple[Statement, ...]:
 
 def _stating(text: str) -> Sequence[str]:
     """Return the sentences of a text that are no questions, of a short one all in one."""
-    stating = [part for part in _sentences(text) if not part.endswith(_QUESTION_MARKS)]
+    parts = map(str.strip, iter_sentences(text))
+    stating = [part for part in parts if not part.endswith(_QUESTION_MARKS)]
     if len(text) <= SHORT_CHARS:
         return (" ".join(stating),) if stating else ()
     return [part for part in stating if len(part) <= _MAX_SENTENCE]
 
 
-def _sentences(text: str) -> Iterator[str]:
-    start = 0
-    for end in _SENTENCE_END.finditer(text):
-        if part := text[start : end.end()].strip():
-            yield part
-        start = end.end()
-    if part := text[start:].strip():
-        yield part
-
-
-def _is_order(words: Phrases) -> bool:
+def _is_order(words: Words) -> bool:
     """Return whether words open with what somebody is told to do, not with a subject like a verb.
 
     A verb right behind a noun or two has them as its subject: "Test results are in S3".
@@ -220,11 +212,8 @@ def _pairs(written: str) -> list[str]:
 def _stem(written: str) -> str:
     """Return the stem of a word; a number as it is."""
     folded = written.casefold()
-    return folded if _is_number(folded) else next(iter(_STEMS.words(folded)), folded)
-
-
-def _is_number(folded: str) -> bool:
-    return any(map(str.isdigit, folded)) and not _IDENTIFIER.match(folded)
+    is_number = any(map(str.isdigit, folded)) and not _IDENTIFIER.match(folded)
+    return folded if is_number else next(iter(_STEMS.words(folded)), folded)
 
 
 @lru_cache(16_384)
@@ -243,7 +232,7 @@ def _word(written: str, language: str, opens: bool) -> StatementWord:
 
 
 @cache
-def _function_words(language: str) -> Words:
+def _function_words(language: str) -> WordSet:
     """Return the function words of a language; of one without a list those of all."""
     if language in LANGUAGES:
         return common_words(language) | lexicon(language).stop_words
@@ -251,7 +240,7 @@ def _function_words(language: str) -> Words:
 
 
 @cache
-def _cue_words() -> Words:
+def _cue_words() -> WordSet:
     """Return the words of change: they tell neither what a statement is about nor a value of it."""
     names: tuple[CueClass, ...] = ("change", "present", "ending")
     return frozenset(
@@ -265,7 +254,7 @@ def _cue_words() -> Words:
 
 
 @cache
-def _calendar() -> Words:
+def _calendar() -> WordSet:
     """Return the stems of the names of months and weekdays."""
     names = {
         name for words in lexicons() for month in words.months for name in month.split()
@@ -274,11 +263,11 @@ def _calendar() -> Words:
 
 
 class _Classes(NamedTuple):
-    """The words of the first person, of what is its own, and of denial."""
+    """The words of the first person, its possessives, and denials, over all languages."""
 
-    own: Words
-    possessive: Words
-    negations: Words
+    first_person: WordSet
+    possessive: WordSet
+    negations: WordSet
 
 
 @cache
@@ -292,7 +281,7 @@ def _classes() -> _Classes:
 
 
 @cache
-def _wide(words: Words) -> tuple[str, ...]:
+def _wide(words: WordSet) -> tuple[str, ...]:
     return tuple(sorted(word for word in words if _WIDE.match(word)))
 
 
@@ -311,12 +300,12 @@ def _spaced_cues() -> Mapping[str, tuple[_Cue, ...]]:
     common = Counter(word for words in spaced for word in common_words(words.language))
     by_first: dict[str, list[_Cue]] = {}
     for words in spaced:
-        own = common_words(words.language)
+        known = common_words(words.language)
         for name, attribute in _CUE_CLASSES.items():
             for phrase in getattr(words, attribute):
                 first, *rest = re.findall(r"\w+|\*", phrase)
                 foreign = not rest and words.language != "english"
-                foreign = foreign and common[first] > (first in own)
+                foreign = foreign and common[first] > (first in known)
                 cue = _Cue(tuple(rest), name, words.language if foreign else "")
                 by_first.setdefault(first, []).append(cue)
     return {first: tuple(dict.fromkeys(cues)) for first, cues in by_first.items()}
@@ -354,3 +343,127 @@ def _find_cues(text: str, tokens: Sequence[str]) -> Iterator[CueClass]:
         for name, pattern in _unspaced_cues().items():
             if pattern.search(text):
                 yield name
+
+
+# -- Compare two statements: which words they share, and what takes the place of what
+
+LEAST_SHARED: Final = 0.25  # of the older statement's content words, for two to be a pair
+
+
+class Rarity(Struct, frozen=True):
+    """How rare words are among so many items, by how many of them have each."""
+
+    frequencies: Mapping[str, int]
+    items: int
+
+    def of(self, words: Iterable[str]) -> dict[str, float]:
+        """Return from 0 (in every item) to 1 (in no other), by word."""
+        count, most = self.frequencies.get, math.log(self.items + 2)
+        return {word: max(0.0, 1 - math.log(count(word, 0) + 1) / most) for word in words}
+
+
+def pair_features(older: Statement, later: Statement, rarity: Rarity) -> dict[str, float]:
+    """Return what speaks for a later statement's replacing an older one."""
+    old, new, count = older.words, later.words, rarity.frequencies.get
+    shared = older.content & later.content - _of_other_units(older, later)
+    fresh = later.content - shared
+    rare = rarity.of(older.content | later.content)
+    weight = math.fsum(rare[word] for word in shared)
+    prefix, suffix = common_ends(old, new)
+    middle_old, middle_new = old[prefix : len(old) - suffix], new[prefix : len(new) - suffix]
+    kinds_old, kinds_new = (
+        {w.kind for w in words} - {"function"} for words in (middle_old, middle_new)
+    )
+    ends = [stem for stem, kind in old if kind != "function"]
+    fresh_at = [at for at, (stem, kind) in enumerate(new) if kind != "function" and stem in fresh]
+    return {
+        "shared_of_old": weight / (math.fsum(rare[word] for word in older.content) or 1.0),
+        "shared_of_new": weight / (math.fsum(rare[word] for word in later.content) or 1.0),
+        "rarest_shared": max((rare[word] for word in shared), default=0.0),
+        "lines": min((math.log1p(count(word, 0)) for word in shared), default=0.0),
+        "overlap": len(shared) / max(1, len(older.content)),
+        "new_number": float(bool(older.numbers) and bool(later.numbers - older.numbers)),
+        "longer": math.log((1 + len(later.content)) / (1 + len(older.content))),
+        "prefix_words": min(4, len(content_stems(old[:prefix]))),
+        "frame": (prefix + suffix) / max(1, min(len(old), len(new))),
+        "middle_shared": min(3, len(content_stems(middle_old) & content_stems(middle_new))),
+        "numbers_swapped": float("number" in kinds_old and "number" in kinds_new),
+        "names_swapped": float("name" in kinds_old and "name" in kinds_new),
+        "only_numbers_swapped": float(kinds_old == kinds_new == {"number"}),
+        "swaps": min(3, len(_find_swaps(older, later))),
+        "value_kept": float(bool(ends) and ends[-1] in shared),
+        "fresh": min(8, len(fresh)),
+        "before_first_fresh": min(4, len(content_stems(new[: fresh_at[0]]))) if fresh_at else 5,
+        "rarest_fresh": max((rare[word] for word in fresh), default=0.0),
+        "changes": float("change" in later.cues),
+        "ends": float("ending" in later.cues),
+    }
+
+
+def _of_other_units(older: Statement, later: Statement) -> frozenset[str]:
+    """Return the numbers that count one thing in the older and another in the newer statement."""
+    if older.numbers.isdisjoint(later.numbers):
+        return older.numbers & later.numbers
+    units = [
+        {
+            number.stem: unit.stem
+            for number, unit in pairwise(words)
+            if number.kind == "number" and unit.kind != "number"
+        }
+        for words in (older.words, later.words)
+    ]
+    both = units[0].keys() & units[1].keys()
+    return frozenset([number for number in both if units[0][number] != units[1][number]])
+
+
+def content_stems(words: Sequence[StatementWord]) -> frozenset[str]:
+    """Return the stems of the words that are no function words."""
+    return frozenset([stem for stem, kind in words if kind != "function"])
+
+
+def common_ends(old: Sequence[StatementWord], new: Sequence[StatementWord]) -> tuple[int, int]:
+    """Return how many words two statements have in common at their beginning, and at their end."""
+    most = min(len(old), len(new))
+    prefix = 0
+    while prefix < most and old[prefix].stem == new[prefix].stem:
+        prefix += 1
+    suffix = 0
+    while suffix < most - prefix and old[-1 - suffix].stem == new[-1 - suffix].stem:
+        suffix += 1
+    return prefix, suffix
+
+
+def _find_swaps(older: Statement, later: Statement) -> list[set[str]]:
+    """Return the kinds of words at each place where two statements diverge after the same word."""
+    both = older.stems & later.stems
+
+    def places(words: Sequence[StatementWord]) -> dict[str, set[str]]:
+        anchors, anchor = dict[str, set[str]](), ""
+        for stem, kind in words:
+            if stem in both:
+                anchor = stem
+            elif kind != "function":
+                anchors.setdefault(anchor, set()).add(kind)
+        return anchors
+
+    first, second = places(older.words), places(later.words)
+    return [first[anchor] | second[anchor] for anchor in first if anchor in second]
+
+
+def is_of_another(older: Statement, later: Statement) -> bool:
+    """Return whether two statements give the same attribute of two different subjects.
+
+    Either the older is about its speaker and the later about somebody close to them ("I have a
+    dog", "my brother has no dog"), or only the subject and the value differ, with the other words
+    in the same order: "my mother's birthday is on 5 June", "my father's birthday is on 9 July".
+    """
+    if older.of_speaker and later.possessive and not (later.of_speaker or older.possessive):
+        return True
+    if later.is_unspaced:
+        return False  # pairs of letters are no words
+    both = older.stems & later.stems
+    old, new = ([stem for stem, _ in each.words if stem in both] for each in (older, later))
+    if old != new:
+        return False
+    swaps = _find_swaps(older, later)
+    return len(swaps) > 1 and any(swap != {"number"} for swap in swaps)

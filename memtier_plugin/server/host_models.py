@@ -19,7 +19,7 @@ from memtier_plugin.core.errors import (
     HostAway,
     HostLeft,
 )
-from memtier_plugin.providers.endpoint_errors import is_too_long
+from memtier_plugin.providers.endpoint import is_too_long
 
 MAX_OFFERS: Final = 16  # of one connection
 

@@ -12,7 +12,7 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import (
     FOREIGN_NEGATIONS,
     LANGUAGES,
-    Words,
+    WordSet,
     common_words,
     irregular_verbs,
     lexicon,
@@ -46,7 +46,7 @@ def _latin_languages() -> tuple[str, ...]:
 
 
 @cache
-def _common(language: str) -> Words:
+def _common(language: str) -> WordSet:
     """Return the words that identify a language."""
     words = common_words(language) | lexicon(language).hints
     return words | irregular_verbs().lemmas.keys() if language == "english" else words
@@ -110,10 +110,10 @@ def _by_pronoun(words: Sequence[str], scores: Mapping[str, int]) -> str | None:
     """Return the language of a short text by a pronoun that only one language has."""
     if any(word in FOREIGN_NEGATIONS for word in words):
         return None
-    own = {
+    named = {
         name for name in _latin_languages() if any(w in lexicon(name).first_person for w in words)
     }
-    if len(own) == 1 and (name := own.pop()) and scores.get(name, 0) >= 0:
+    if len(named) == 1 and (name := named.pop()) and scores.get(name, 0) >= 0:
         return name if len(words) <= 6 or scores.get(name, 0) else None
     return "english" if scores.get("english", 0) == 1 else None
 
@@ -175,7 +175,7 @@ def find_sentence(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 @cache
-def _month_names() -> Words:
+def _month_names() -> WordSet:
     return frozenset(
         name
         for words in map(lexicon, LANGUAGES)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 # words is a text, or a list of lines where it is long; a list of phrases has one phrase per item. A
 # new language is a new file and its name in `LANGUAGES`.
 
-Words = frozenset[str]
+WordSet = frozenset[str]
 WordList = tuple[str, ...]
 Phrases = tuple[str, ...]
 
@@ -47,44 +47,44 @@ class Lexicon:
     # Writing
     unspaced: bool  # words are not separated by spaces
     foreign_letters: str  # of related languages, not of this one
-    abbreviations: Words  # their full stop does not end a sentence
-    stop_words: Words  # function words that the index leaves out
+    abbreviations: WordSet  # their full stop does not end a sentence
+    stop_words: WordSet  # function words that the index leaves out
     # Grammar
-    function_words: Words  # may come and go without changing a statement
-    query_words: Words  # further ones, of questions: they say nothing of what is asked about
-    negations: Words  # deny a clause
-    concord_negations: Words  # deny a clause only where nothing else does
-    first_person: Words  # these say whose a statement is
-    first_possessive: Words
-    first_plural: Words  # of these, the ones that mean several people
+    function_words: WordSet  # may come and go without changing a statement
+    query_words: WordSet  # further ones, of questions: they say nothing of what is asked about
+    negations: WordSet  # deny a clause
+    concord_negations: WordSet  # deny a clause only where nothing else does
+    first_person: WordSet  # these say whose a statement is
+    first_possessive: WordSet
+    first_plural: WordSet  # of these, the ones that mean several people
     user_nouns: Phrases  # name the user as an assistant does
     owning: Phrases  # say that a thing is in the speaker's care; a star: up to four words
-    second_person: Words
-    third_person: Words
-    contrasts: Words  # begin a new statement
-    conjunctions: Words  # join two things or two statements
-    nonfactual: Words  # wish, doubt, plan, end, report or condition a statement; never negligible
+    second_person: WordSet
+    third_person: WordSet
+    contrasts: WordSet  # begin a new statement
+    conjunctions: WordSet  # join two things or two statements
+    nonfactual: WordSet  # wish, doubt, plan, end, report or condition a statement; never negligible
     nonfactual_classes: Mapping[str, WordList]  # those that say the same
     pro_drop: bool  # a statement may lack its subject
     verb_endings: WordList  # "first>third": the first person and the third
     speech_verbs: Mapping[str, str]  # how somebody is quoted who "says" or "asks" something
     verb_forms: WordList  # the same of whole verbs, where endings do not tell
     irregular_verbs: Phrases  # the forms of a verb, the past ones after the bar
-    hints: Words  # further words by which the language is recognised
+    hints: WordSet  # further words by which the language is recognised
     contractions: Mapping[str, str]  # short forms and the words they stand for
     contracted_endings: Mapping[str, str]
-    clause_subjects: Words  # begin a clause after a comma or a conjunction
-    clause_verbs: Words  # follow the subject of such a clause
-    question_openers: Words
-    determiners: Words  # make "one" a pronoun rather than a number
+    clause_subjects: WordSet  # begin a clause after a comma or a conjunction
+    clause_verbs: WordSet  # follow the subject of such a clause
+    question_openers: WordSet
+    determiners: WordSet  # make "one" a pronoun rather than a number
     # Numbers and time
     articles: WordList  # indefinite; before a unit of time they count one
     numbers: Mapping[str, int]
     ordinals: Mapping[str, int]
-    homograph_numbers: Words  # numbers in this language only: others spell another word so
+    homograph_numbers: WordSet  # numbers in this language only: others spell another word so
     unit_aliases: Mapping[str, str]  # other names of a unit of measure
     months: Phrases  # from January, the full name first
-    ambiguous_months: Words  # also words of another meaning
+    ambiguous_months: WordSet  # also words of another meaning
     weekdays: Phrases  # from Monday, the full name first
     steps: Mapping[str, WordList]  # "last", "this" and "next" before a unit or a weekday, by number
     steps_after: Mapping[str, WordList]  # the same behind it
@@ -105,7 +105,7 @@ class Lexicon:
     acknowledgements: Phrases
     receipts: Phrases  # say that something was heard or done, and nothing else
     receipt_fillers: Phrases  # may stand with them
-    project_nouns: Words  # what a name of a project stands before or after
+    project_nouns: WordSet  # what a name of a project stands before or after
     # Changes; a star stands for up to three words
     change_cues: Phrases  # say that something is otherwise than before
     present_cues: Phrases  # say that it is so by now, or that it is news
@@ -116,73 +116,75 @@ class Lexicon:
     discretion: Mapping[str, WordList]  # words by what they mean there; a star: any ending
     # Prompts
     chat: Phrases  # greet, thank, acknowledge or pass the time
-    chat_fillers: Words  # may stand around them
+    chat_fillers: WordSet  # may stand around them
     thanks_for: Phrases  # open a sentence that gives thanks for something
     go_on: Phrases  # tell the assistant to go on, or ask back
-    anaphors: Words  # point at what was said before
-    pointing_ordinals: Words  # do so where no noun follows
+    anaphors: WordSet  # point at what was said before
+    pointing_ordinals: WordSet  # do so where no noun follows
     follow_openers: Phrases  # open what adds to the prompt before
-    edit_verbs: Words  # ask to change what was made
-    degrees: Words  # compare with what was made
-    answer_parts: Words  # name parts that any answer has
+    edit_verbs: WordSet  # ask to change what was made
+    degrees: WordSet  # compare with what was made
+    answer_parts: WordSet  # name parts that any answer has
     politeness: Phrases  # may stand before a request
-    requesting: Words  # before "you" they make a request of a question
+    requesting: WordSet  # before "you" they make a request of a question
     task_verbs: Phrases  # open a request for what anybody could ask for
     task_endings: Phrases  # close one, where the verb stands last
     general_openers: Phrases  # open a question about the world
-    time_openers: Phrases  # ask when
     list_openers: Phrases  # ask for several things
-    event_verbs: Words  # tell that something happened
+    overview_patterns: Phrases  # regular expressions: ask for all that was done or said
+    history_patterns: Phrases  # ask how something was before, or how it changed
+    asking_words: WordSet  # put a question to a memory, or say what the answer is to look like
+    event_verbs: WordSet  # tell that something happened
     character_cues: Phrases  # ask what somebody is like: traits, tastes, interests
-    said_verbs: Words  # say, advise, give: after "you", the assistant's words
+    said_verbs: WordSet  # say, advise, give: after "you", the assistant's words
     own_advice: Phrases  # name the assistant's words
     domains: Mapping[str, WordList]  # of tasks and of instructions, each by the words it uses
     style_words: Mapping[str, WordList]  # by domain: aspects that any work in it has
-    answering: Words  # name what holds for any answer: its language, length, form
-    day_parts: Words  # parts of a day, a week or a year
+    answering: WordSet  # name what holds for any answer: its language, length, form
+    day_parts: WordSet  # parts of a day, a week or a year
     # Statements worth keeping; a star stands for up to three words
-    definite: Words  # open a subject that needs no context ("the", "our", "every")
-    kin_words: Words  # further people and animals that belong to a person
-    stating_verbs: Words  # forms of verbs that say how something is, or what somebody does
+    definite: WordSet  # open a subject that needs no context ("the", "our", "every")
+    kin_words: WordSet  # further people and animals that belong to a person
+    stating_verbs: WordSet  # forms of verbs that say how something is, or what somebody does
     rule_openers: Phrases  # open an order that holds for good
     order_openers: Phrases  # open an order that holds for good if it says where
-    idle_orders: Words  # after "don't" they are no order: "don't worry"
-    pointing_words: Words  # point at what was said or shown before
-    general_words: Words  # make an order or a statement one for good: "every", "always"
-    standing_words: Words  # of these, the ones that make it so in passing, too
+    idle_orders: WordSet  # after "don't" they are no order: "don't worry"
+    pointing_words: WordSet  # point at what was said or shown before
+    general_words: WordSet  # make an order or a statement one for good: "every", "always"
+    standing_words: WordSet  # of these, the ones that make it so in passing, too
     moment_cues: Phrases  # make an order one for the moment: "right now"
-    loose_ends: Words  # a sentence that ends in one was cut off
-    intending: Words  # after "I" they tell of the moment: "I will", "I need"
+    loose_ends: WordSet  # a sentence that ends in one was cut off
+    intending: WordSet  # after "I" they tell of the moment: "I will", "I need"
     rule_cues: Phrases  # say that something must be so, or must not
     decision_cues: Phrases  # say that something was decided
     preference_cues: Phrases  # say what somebody would rather have, or does not take
     keep_cues: Phrases  # ask to remember what stands with them
-    traits: Words  # health, diet and other lasting traits of a person
+    traits: WordSet  # health, diet and other lasting traits of a person
     fiction_openers: Phrases  # open what need not be true
-    fiction_nouns: Words  # name a part or a kind of an invented text
-    making_verbs: Words  # ask for such a text
+    fiction_nouns: WordSet  # name a part or a kind of an invented text
+    making_verbs: WordSet  # ask for such a text
     sample_cues: Phrases  # say that something is only an example
     source_openers: Phrases  # open the words of somebody else
     doubt_cues: Phrases  # say that the speaker is not sure
-    passing: Words  # predicates that soon are not true any more, or only praise
-    abstract_subjects: Words  # subjects that point into the conversation
+    passing: WordSet  # predicates that soon are not true any more, or only praise
+    abstract_subjects: WordSet  # subjects that point into the conversation
     valid_from_cues: Phrases  # before the date from which something holds
     valid_to_cues: Phrases  # before the date until which it does
     called_verbs: Phrases  # before the name of something
     owning_verbs: Phrases  # between a person and what they are responsible for
     # Claims
-    conditionals: Words
-    copulas: Words
-    possession_verbs: Words
-    kinship: Words  # people and animals
-    omissible: Words  # may be left out of a statement, or added to it
-    fiction_frames: Words  # name something in which a statement need not be true
-    locatives: Words  # prepositions before such a frame
-    clause_final: Words  # nonfactual words that reach back over a conjunction
-    phrase_starters: Words  # content words that begin a phrase of their own
-    polar: Words  # content words of a class that otherwise counts as function words
-    reporting_words: Words  # a report may add them without claiming more
-    request_words: Words  # of these, the ones that report a request
+    conditionals: WordSet
+    copulas: WordSet
+    possession_verbs: WordSet
+    kinship: WordSet  # people and animals
+    omissible: WordSet  # may be left out of a statement, or added to it
+    fiction_frames: WordSet  # name something in which a statement need not be true
+    locatives: WordSet  # prepositions before such a frame
+    clause_final: WordSet  # nonfactual words that reach back over a conjunction
+    phrase_starters: WordSet  # content words that begin a phrase of their own
+    polar: WordSet  # content words of a class that otherwise counts as function words
+    reporting_words: WordSet  # a report may add them without claiming more
+    request_words: WordSet  # of these, the ones that report a request
     antonyms: Phrases  # pairs of comparison keys that exclude each other
     synonyms: Mapping[str, WordList]  # words that state the same of a person, by their meaning
 
@@ -227,7 +229,7 @@ def _word_list(value: str | list[str] | None) -> WordList:
 _READERS: Final[Mapping[str, Callable[[Any], object]]] = {
     "str": lambda value: value or "",
     "bool": bool,
-    "Words": lambda value: frozenset(_word_list(value)),
+    "WordSet": lambda value: frozenset(_word_list(value)),
     "WordList": _word_list,
     "Phrases": lambda value: tuple(value or ()),
     "Mapping[str, int]": lambda value: value or {},
@@ -260,9 +262,15 @@ def small_talk() -> Phrases:
 
 
 @cache
-def words_of(name: str) -> Words:
+def words_of(name: str) -> WordSet:
     """Return a class of words over all languages."""
     return frozenset[str]().union(*(getattr(words, name) for words in lexicons()))
+
+
+@cache
+def denials() -> WordSet:
+    """Return the words that deny in languages with spaces, and the "t" of "can't"."""
+    return frozenset("t").union(*(words.negations for words in lexicons() if not words.unspaced))
 
 
 # -- Verbs, synonyms and common words of a language, as sentences are parsed by them.  Pure
@@ -272,7 +280,7 @@ class IrregularVerbs(NamedTuple):
     """The irregular English verbs: the lemma of each form, and the forms of the past."""
 
     lemmas: Mapping[str, str]
-    past: Words
+    past: WordSet
 
 
 @cache
@@ -302,7 +310,7 @@ def verb_endings(language: str) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def common_words(language: str) -> Words:
+def common_words(language: str) -> WordSet:
     """Return the closed classes of a language and its most common verbs."""
     words = lexicon(language)
     forms = verb_forms(language)

@@ -13,8 +13,13 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.text.languages import detect_language, iter_sentences
 from memtier_plugin.text.lexicon import LANGUAGES, common_words, lexicon
-from memtier_plugin.text.phrases import TOOL_CALL_MARK, is_standing_instruction
-from memtier_plugin.text.speech import MAX_ASKED, only_acknowledges, only_asks
+from memtier_plugin.text.phrases import (
+    MAX_ASKED,
+    TOOL_CALL_MARK,
+    is_standing_instruction,
+    only_acknowledges,
+    only_asks,
+)
 from memtier_plugin.text.tokenizer import plain_words
 
 # -- Find what an assistant took from external text: words, figures, names, ids.  Pure

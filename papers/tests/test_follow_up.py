@@ -14,8 +14,7 @@ from memtier_papers.tiermem.routing import RoutingInput
 from memtier_plugin import MemTier
 from memtier_plugin.answering.llm import FollowUp, FollowUpBudget
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval.hits import PageReader
-from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.visibility import PageReader, Viewer
 from memtier_plugin.text.tokenizer import Tokenizer
 
 TOKENS = Tokenizer("english")

@@ -13,7 +13,7 @@ from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.extraction.llm import ModelChoice
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 from tests.builders import user_message
 from tests.loopback import Loopback
 

@@ -11,7 +11,7 @@ import pytest
 from memtier_papers.true_memory.hypothetical import PROMPTS
 from memtier_plugin import MemTier
 from memtier_plugin.core.records import FOR_PROMPTS
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 from tests.builders import say_each
 from tests.loopback import Loopback
 

@@ -31,7 +31,7 @@ from memtier_papers.mem_t.tool_calls import FINISH
 from memtier_plugin import MemTier
 from memtier_plugin.core import fault_injection, formats
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.loopback import Loopback
 

@@ -24,7 +24,7 @@ from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core.events import payload_of
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.pasted_text import own_words
+from memtier_plugin.retrieval.pasted_text import remove_pasted
 from tests.builders import (
     MOMENT,
     START,
@@ -215,7 +215,7 @@ def test_a_huge_source(home: Path) -> None:
     persona = build_persona(
         [make_fact("likes tea " * 10_000, id="f1", relation="likes")],
         [make_entry(long, id=f"e{n}") for n in range(40)],
-        own_words,
+        remove_pasted,
     )
     assert len(persona.text.encode()) <= 4 * MAX_TOKENS
     assert all(len(line) <= MAX_LINE_CHARS for line in persona.text.splitlines())
@@ -231,7 +231,7 @@ def test_what_was_pasted_is_no_part(home: Path) -> None:
         say(memory, f"Always answer in French.\n\n{mail}")
         assert run(memory).personas == 1
         (entry,) = [e for e in memory.entries() if e.role == "user"]
-    persona = build_persona([], [entry], own_words)
+    persona = build_persona([], [entry], remove_pasted)
     assert "French" in persona.text and "mate" not in persona.text
 
 
@@ -244,7 +244,7 @@ def test_hostile_sources() -> None:
             make_fact(hostile, id="f2", relation="likes"),
         ],
         [],
-        own_words,
+        remove_pasted,
     )
     assert persona.items == ("f2",)
     assert "\n" not in persona.text

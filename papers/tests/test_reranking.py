@@ -21,8 +21,7 @@ from memtier_plugin import MemTier
 from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.settings.schema import Endpoint, Settings
 from memtier_plugin.operations.status import collect_status
-from memtier_plugin.retrieval.hits import PageReader
-from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.visibility import PageReader, Viewer
 from tests.builders import say_each
 from tests.loopback import Loopback
 

@@ -13,7 +13,7 @@ from memtier_papers.mem_t.second_look import PROMPTS, SecondLook, is_liftable, l
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.facts.verification.verify import Claim
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 from tests.builders import say, write_config
 from tests.facts import claims, claims_fresh
 from tests.facts.test_claims_by_model import share, statuses

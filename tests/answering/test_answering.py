@@ -15,7 +15,7 @@ from memtier_plugin import MemTier
 from memtier_plugin.answering.answerer import EXTRACTIVE, Answer
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.records import FactDraft, Source
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 from tests.loopback import Loopback
 
 Day = Callable[..., datetime]

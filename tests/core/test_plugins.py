@@ -270,6 +270,39 @@ def test_reranker_may_not_invent_hits(only: Any) -> None:
     assert [error.hook for error in plugins.load_errors()] == ["memtier_rerank"]
 
 
+class Reversal(Record, frozen=True, kw_only=True):
+    """The settings of a plugin that turns hits around."""
+
+    mode: str = "never"
+    only: str = ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls"),
+    [
+        (Settings(), 0),
+        (Settings().having(Reversal(mode="always")), 1),
+        (Settings().having(Reversal(only="b")), 1),
+    ],
+)
+def test_what_settings_turn_off_is_not_called(only: Any, settings: Settings, calls: int) -> None:
+    """An implementation is called unless its section has all the values that turn it off."""
+    hits: list[Any] = [type("AHit", (), {"id": name})() for name in "ab"]
+    called: list[str] = []
+
+    class Plugin:
+        @hookspecs.hookimpl
+        @hookspecs.off_while(Reversal, mode="never", only="")
+        def memtier_rerank(self, query: str, hits: list[Any]) -> list[Any]:
+            called.append(query)
+            return hits[::-1]
+
+    only(Plugin())
+    ordered = plugins.rerank_hits("turn", hits, 0.0, settings)
+    assert len(called) == calls
+    assert [*ordered] == (hits[::-1] if calls else hits)
+
+
 class Backwards(Ranker):
     """A ranker that turns the order of words around."""
 

@@ -10,7 +10,7 @@ from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.extraction.llm import ChatEvolution, ModelChoice
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.prompt import PROMPT_FOLDER, fence_data, load_prompt
+from memtier_plugin.providers.prompting import PROMPT_FOLDER, fence_data, load_prompt
 from tests.loopback import Loopback, honest
 
 KNOWN = ["Ann lives in Oslo.", "Ann likes tea."]

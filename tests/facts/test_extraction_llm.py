@@ -27,7 +27,7 @@ from memtier_plugin.facts.extraction.llm import (
 )
 from memtier_plugin.facts.verification.verify import Provenance, verify_claim
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 from tests.builders import make_entry
 from tests.loopback import Loopback, honest, lines_of
 from tests.processes import run_python

@@ -17,7 +17,7 @@ from memtier_plugin.facts.summaries.selection import find_sentences
 from memtier_plugin.facts.summaries.working import MAX_BY_MODEL, ChatSummariser, CitedSentence
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import make_entry
 from tests.loopback import Loopback

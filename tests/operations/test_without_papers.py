@@ -18,7 +18,7 @@ from memtier_plugin.core.events import payload_of, plugin_payload
 from memtier_plugin.core.records import decode_event
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.yaml_file import all_keys, plugin_sections
-from memtier_plugin.providers.prompt import load_prompt
+from memtier_plugin.providers.prompting import load_prompt
 from memtier_plugin.views.journal import describe_event
 from tests.builders import write_config
 from tests.loopback import Loopback

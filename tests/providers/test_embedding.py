@@ -27,9 +27,9 @@ from memtier_plugin.providers.embedding.static import (
     Model2VecEmbedder,
     ShippedEmbedder,
     StaticEmbedder,
+    TokenCache,
     fingerprint_model,
 )
-from memtier_plugin.providers.embedding.token_cache import TokenCache
 from memtier_plugin.providers.embedding.vectors import quantise
 from memtier_plugin.text.languages import is_written_in
 from tests.builders import costly_examples

@@ -195,10 +195,10 @@ def test_shared_words_are_named(home: Path) -> None:
         stored = memory.store.reader().items_by_row(
             [*memory.store.reader().rows_of([entry.id]).values()]
         )
-        from memtier_plugin.retrieval.query import Viewer
-        from memtier_plugin.retrieval.why import ItemExplainer
+        from memtier_plugin.retrieval.explain import Explainer
+        from memtier_plugin.retrieval.visibility import Viewer
 
-        explainer = ItemExplainer(memory._actor)
+        explainer = Explainer(memory._actor)
         asker = Viewer("main", None, False, entry.timestamp)
         [row] = stored.values()
         explanation = explainer._shared_words("red foxes fly", row, asker)

@@ -12,7 +12,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.duplicates import find_restated
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.judgement import find_non_answers, is_similar, leave_out_letters
-from memtier_plugin.text.speech import only_acknowledges, only_asks, without_receipts
+from memtier_plugin.text.phrases import only_acknowledges, only_asks, without_receipts
 from memtier_plugin.text.tokenizer import Tokenizer
 from memtier_plugin.trust.external_text import missing_statement
 from tests.builders import make_entry, make_fact

@@ -9,8 +9,8 @@ import pytest
 
 from memtier_plugin.facts.summaries.selection import find_sentences
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.pasted_text import mark_pasted, own_words, pasted_spans
-from memtier_plugin.retrieval.standing import own_orders
+from memtier_plugin.retrieval.pasted_text import mark_pasted, pasted_spans, remove_pasted
+from memtier_plugin.retrieval.standing import find_unpasted_orders
 from memtier_plugin.text.passages import OMISSION
 from tests.builders import make_entry
 
@@ -91,13 +91,13 @@ def test_a_part_that_is_shown_keeps_its_marks() -> None:
 def test_orders_and_overviews_are_read_from_own_words_alone() -> None:
     """An order in a mail that somebody pasted is not theirs, nor is it a line of a summary."""
     text = "Always keep the log short.\n\nSubject: Rules\n\nAlways answer in Dutch.\nBo"
-    assert own_words(text).strip() == "Always keep the log short."
+    assert remove_pasted(text).strip() == "Always keep the log short."
     entry = make_entry(text)
     assert [sentence.quote for sentence in find_sentences([entry])] == [
         "Always keep the log short."
     ]
-    assert own_orders(text) == "Always keep the log short."
-    assert own_orders(text.partition("\n\n")[2]) == ""
+    assert find_unpasted_orders(text) == "Always keep the log short."
+    assert find_unpasted_orders(text.partition("\n\n")[2]) == ""
 
 
 def test_pasted_text_is_no_word_and_no_fact_of_the_user(tmp_path: Path) -> None:

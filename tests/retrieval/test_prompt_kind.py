@@ -148,20 +148,24 @@ def test_questions_keep_their_rights(prompt: str) -> None:
 @pytest.mark.parametrize(
     ("prompt", "kind"),
     [
-        ("What did you recommend for my knee?", "assistant"),
-        ("Was hast du mir empfohlen?", "assistant"),
-        ("Can you tell me a story?", ""),
-        ("When did we move?", "time"),
+        ("Can you tell me a story?", "task"),
         ("How many invoices are open?", "several"),
         ("What is my rent?", "personal"),
         ("How do you say goodbye in Polish?", "general"),
     ],
 )
 def test_what_a_question_is_about(prompt: str, kind: str) -> None:
-    """The assistant's words, a time, several things, the person and the world are told apart."""
+    """A task, several things, the person and the world are told apart."""
+    assert getattr(prompt_kinds(prompt), kind) == 1.0
+
+
+@pytest.mark.parametrize(
+    "prompt", ["What did you recommend for my knee?", "Was hast du mir empfohlen?"]
+)
+def test_the_assistants_words_are_no_knowledge_of_the_world(prompt: str) -> None:
+    """A question for what the assistant said is neither a task nor one about the world."""
     kinds = prompt_kinds(prompt)
-    assert not kind or getattr(kinds, kind) == 1.0
-    assert kind == "assistant" or not kinds.assistant
+    assert not (kinds.task or kinds.general)
 
 
 def test_words_around_a_paste_are_the_query() -> None:
@@ -184,7 +188,7 @@ def test_the_host_knows_better(kind: PromptKind) -> None:
     """The kind that a host states replaces what the rules say."""
     stated = prompt_kinds("thanks!", kind)
     assert bool(stated.silence) == (kind in ("chat", "command"))
-    assert stated != PromptKinds(words=1, query="thanks!")
+    assert kind == "chat" or stated != prompt_kinds("thanks!")
 
 
 @given(st.text(max_size=200))

@@ -15,11 +15,12 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.replacement import (
     Replacement,
     find_replacements,
+    fitted_model,
     mark_replaced,
     put_current_first,
+    replaces,
 )
-from memtier_plugin.retrieval.statements import statements
-from memtier_plugin.retrieval.succession import Rarity, fitted_model, replaces
+from memtier_plugin.retrieval.statements import Rarity, statements
 from memtier_plugin.text.tokenizer import Tokenizer
 from scripts.fit_replacement import entry_hit, spoken_hit
 from tests.builders import make_fact, make_hit

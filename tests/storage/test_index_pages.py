@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
 from memtier_plugin.retrieval.block import format_line
-from memtier_plugin.retrieval.hits import PageReader
-from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.visibility import PageReader, Viewer
 from memtier_plugin.storage.index.overviews import BLOCK_TURNS, PAGE_TOKENS, Page, page_id
 
 Day = Callable[..., datetime]

@@ -42,8 +42,8 @@ def test_words_are_lower_case() -> None:
     """Words are compared in lower case, so none is written otherwise but "im Jahr"."""
     for words in lexicons():
         raw = json.loads((DATA / f"{words.language}.json").read_text(encoding="utf-8"))
-        raw.pop("year_cues", None)
-        text = json.dumps(list(raw.values()), ensure_ascii=False)
+        plain = [v for k, v in raw.items() if k != "year_cues" and not k.endswith("_patterns")]
+        text = json.dumps(plain, ensure_ascii=False)
         assert text == text.lower()
 
 

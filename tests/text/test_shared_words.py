@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memtier_plugin.core.records import Entry
-from memtier_plugin.text.speech import MAX_WORDS, collect_shared_words
+from memtier_plugin.providers.embedding.conversion import MAX_WORDS, collect_shared_words
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

@@ -17,13 +17,15 @@ from memtier_plugin.facts.evolution import Action
 from memtier_plugin.facts.verification.verify import Claim
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.endpoint import ChatReply
-from memtier_plugin.providers.prompt import PROMPT_FOLDER, fence_data, load_prompt
 from memtier_plugin.providers.prompting import (
     INTEGER,
+    PROMPT_FOLDER,
     STRING,
     ListedAnswer,
     choice_of,
+    fence_data,
     list_of,
+    load_prompt,
     object_of,
     parse_items,
     strip_reasoning,

@@ -27,10 +27,9 @@ from memtier_plugin.facts.extraction.sentences import (
 from memtier_plugin.facts.extraction.statement_drafts import draft_statement, without_now
 from memtier_plugin.retrieval.duplicates import DENIES
 from memtier_plugin.retrieval.worth import amid, worth
-from memtier_plugin.text.dates.annotate import find_validity
+from memtier_plugin.text.dates.spans import find_validity
 from memtier_plugin.text.lexicon import common_words, lexicon, lexicons
-from memtier_plugin.text.phrases import Words
-from memtier_plugin.text.speech import only_asks
+from memtier_plugin.text.phrases import Words, only_asks
 
 # -- Find the names by which people introduce themselves: "Hi, I'm Jonas", "me llamo Ana".  Pure
 #

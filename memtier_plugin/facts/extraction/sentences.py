@@ -12,11 +12,15 @@ from typing import Final, Literal
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.retrieval.pasted_text import pasted_spans
 from memtier_plugin.retrieval.prompt_words import likeliest_language, names_time, split_words
-from memtier_plugin.text.dates.annotate import has_date
+from memtier_plugin.text.dates.spans import has_date
 from memtier_plugin.text.languages import iter_sentence_spans
 from memtier_plugin.text.lexicon import LANGUAGES, irregular_verbs, lexicon
-from memtier_plugin.text.phrases import Words, is_standing_instruction, may_be_imperative
-from memtier_plugin.text.speech import without_receipts
+from memtier_plugin.text.phrases import (
+    Words,
+    is_standing_instruction,
+    may_be_imperative,
+    without_receipts,
+)
 
 # -- Find the sentences of a message that its writer says in earnest and of their own.  Pure
 #

@@ -14,14 +14,14 @@ from memtier_plugin.facts.extraction.sentences import (
     orders,
     speaks_of_self,
 )
-from memtier_plugin.text.dates.annotate import (
+from memtier_plugin.text.dates.reading import Tense
+from memtier_plugin.text.dates.spans import (
     annotate_dates,
     find_dates,
     find_validity,
     has_date,
     names_weekdays_only,
 )
-from memtier_plugin.text.dates.reading import Tense
 from memtier_plugin.text.lexicon import irregular_verbs, lexicon, word_set
 from memtier_plugin.text.phrases import Words, is_standing_instruction, without_since_now
 

@@ -12,7 +12,7 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact, Source, count_tokens
 from memtier_plugin.facts.extraction.sentences import CODE_LINE
 from memtier_plugin.retrieval.pasted_text import is_pasted
-from memtier_plugin.text.dates.annotate import RELATIVE
+from memtier_plugin.text.dates.spans import RELATIVE
 from memtier_plugin.text.lexicon import small_talk
 from memtier_plugin.text.passages import OMISSION
 from memtier_plugin.text.phrases import TOOL_CALL_MARK, is_quotable, is_standing_instruction

@@ -23,8 +23,14 @@ from memtier_plugin.facts.summaries.selection import (
     speaker_name,
 )
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.prompt import fence_data, load_prompt
-from memtier_plugin.providers.prompting import INTEGER, STRING, list_of, object_of
+from memtier_plugin.providers.prompting import (
+    INTEGER,
+    STRING,
+    fence_data,
+    list_of,
+    load_prompt,
+    object_of,
+)
 from memtier_plugin.retrieval.session import AT_COMPACTION, RELATION, SHELF
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import LineGroup

@@ -17,7 +17,7 @@ from memtier_plugin.text.lexicon import (
     PRO_DROP,
     REPORTING_WORDS,
     REQUEST_WORDS,
-    Words,
+    WordSet,
     common_words,
     irregular_verbs,
     lexicon,
@@ -105,7 +105,7 @@ class Alignment:
     antecedent: tuple[Word, ...] = ()
 
     @property
-    def coordinators(self) -> Words:
+    def coordinators(self) -> WordSet:
         """The words that join two statements in the language of the source."""
         return lexicon(self.language).conjunctions
 

@@ -25,9 +25,9 @@ from memtier_plugin.facts.verification.passages import (
     passage_of,
 )
 from memtier_plugin.retrieval.pasted_text import is_pasted
-from memtier_plugin.text.dates.annotate import find_validity
 from memtier_plugin.text.dates.reading import find_stated_dates
 from memtier_plugin.text.dates.relative import find_relative_dates
+from memtier_plugin.text.dates.spans import find_validity
 from memtier_plugin.text.languages import detect_language, find_sentence
 from memtier_plugin.text.parsing import Word, comparison_key, parse_sentence
 from memtier_plugin.trust.escaping import FENCE

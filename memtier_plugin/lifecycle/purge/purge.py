@@ -25,8 +25,8 @@ from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK, Tex
 from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
-from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage import home_files
 from memtier_plugin.storage.protocol import LOCK_SECONDS
 from memtier_plugin.storage.store import Actor

@@ -1,5 +1,9 @@
 """Embed texts by static models: the shipped one, or any that model2vec can load.
 
+The vector of a text is the mean of its tokens' vectors, scaled to length one (model2vec; Tulkens
+and van Dongen 2024). It depends on that text alone, not on the rest of the batch: an index rebuilt
+from the same ledgers equals the first one.
+
 The shipped model is read without model2vec, whose import takes longer than a recall; a test holds
 the vectors equal to those of `model2vec.StaticModel`.
 """
@@ -7,20 +11,24 @@ the vectors equal to those of `model2vec.StaticModel`.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.providers.embedding.token_cache import TokenCache, unknown_token
 from memtier_plugin.text.languages import is_written_in
 
 if TYPE_CHECKING:
-    from memtier_plugin.providers.embedding.token_table import TokenTable
+    import numpy as np
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
 
 SHIPPED_MODEL: Final = Path(__file__).parent / "shipped"
 
@@ -109,8 +117,6 @@ class ShippedEmbedder(StaticEmbedder):
         from safetensors import safe_open
         from tokenizers import Tokenizer
 
-        from memtier_plugin.providers.embedding.token_table import TokenTable
-
         tokenizer = Tokenizer.from_file(str(SHIPPED_MODEL / "tokenizer.json"))
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -136,8 +142,6 @@ class Model2VecEmbedder(StaticEmbedder):
     def _read(self) -> TokenTable:
         import numpy as np
         from model2vec import StaticModel
-
-        from memtier_plugin.providers.embedding.token_table import TokenTable
 
         try:
             model = StaticModel.from_pretrained(self._folder, force_download=False)
@@ -193,3 +197,150 @@ def fingerprint_model(folder: Path) -> str:
     digest = sha256(files.table.read_bytes())
     digest.update(files.tokenizer.read_bytes())
     return digest.hexdigest()[:8]
+
+
+# -- The table of a static model, in memory.  numpy is imported by the functions: its import takes
+# longer than a recall that goes by words
+
+_BATCH_TEXTS: Final = 16  # texts whose token vectors are gathered at once: more overflow the caches
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """Hold a static model in memory.
+
+    Shapes: ``vectors`` is (rows, d) int8 or float32; ``weights`` (tokens) float; ``mapping``
+    (tokens) has the row of each token, None where it is the token's id.
+    """
+
+    tokens: TokenCache
+    vectors: NDArray[Any]
+    weights: NDArray[Any] | None = None
+    mapping: NDArray[Any] | None = None
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the unit vectors of texts, each tokenized as a whole, of zeros for no token."""
+        import numpy as np
+
+        means = np.zeros((len(texts), self.vectors.shape[1]), np.float32)
+        for row, text in enumerate(texts):
+            # One by one: a batch would start threads, which a later fork leaves behind.
+            if ids := self.tokens.tokenize(text):
+                means[row] = self._token_vectors(ids).mean(axis=0)
+        return _scale_to_one(means)
+
+    def encode_many(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return what `encode` returns, to the bit, giving each word to the tokenizer once."""
+        import numpy as np
+
+        means = np.zeros((len(texts), self.vectors.shape[1]), np.float32)
+        counts = np.ones((len(texts), 1), np.float32)
+        for first in range(0, len(texts), _BATCH_TEXTS):
+            tokens = self.tokens.token_ids_of_each(texts[first : first + _BATCH_TEXTS])
+            vectors = self._token_vectors([*chain.from_iterable(tokens)])
+            end = 0
+            for row, ids in enumerate(tokens, first):
+                if ids:
+                    begin, end = end, end + len(ids)
+                    np.add.reduce(vectors[begin:end], axis=0, out=means[row])
+                    counts[row] = len(ids)
+        return _scale_to_one(means / counts)
+
+    def _token_vectors(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Return the weighted vectors of tokens: (n) -> (n, d) float32."""
+        import numpy as np
+
+        tokens = np.array(ids, np.intp)
+        vectors = self.vectors[tokens if self.mapping is None else self.mapping[tokens]]
+        if self.weights is None:
+            return vectors.astype(np.float32)
+        weighted: NDArray[np.float32] = vectors * self.weights[tokens].astype(np.float32)[:, None]
+        return weighted
+
+
+def _scale_to_one(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Divide rows by their length; rows of zeros stay."""
+    import numpy as np
+
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + 1e-32
+    return vectors
+
+
+# -- Tokens: each distinct word is given to the tokenizer once
+#
+# BERT's tokenizer (normalise, split at white space and punctuation, WordPiece) works word by word,
+# so the tokens of a text are those of its words, and most words of a text occurred in another one.
+# The cache takes a sixth of the tokenizer's time, which is most of the time of a static model.
+
+_WORD: Final = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # the normaliser leaves them out
+_MAX_WORDS: Final = 1 << 15  # then the older half may go
+_MAX_WORD_CHARS: Final = 40  # of a word that is cached
+
+
+class TokenCache(dict[str, tuple[int, ...]]):
+    """Map each word to the ids of its known tokens, looked up when it first occurs."""
+
+    def __init__(self, tokenizer: Tokenizer, unknown: int | None) -> None:
+        super().__init__()
+        self._previous: dict[str, tuple[int, ...]] = {}  # the words before the last clearing
+        self._tokenizer = tokenizer
+        self._unknown = unknown
+        # Texts that are one token wherever they occur, even inside a word.
+        added = tokenizer.get_added_tokens_decoder().values()
+        self._added = tuple(token.content.lower() for token in added)
+        self._by_word = _splits_by_word(tokenizer)
+
+    def token_ids(self, text: str) -> list[int]:
+        """Return the ids of the known tokens of a text, by word from the cache where possible."""
+        if self._by_word and text.isascii() and not _CONTROL.search(text):
+            lower = text.lower()
+            if not any(token in lower for token in self._added):
+                return [*chain.from_iterable(map(self.__getitem__, _WORD.findall(lower)))]
+        return self.tokenize(text)
+
+    def token_ids_of_each(self, texts: Iterable[str]) -> list[list[int]]:
+        """Return the `token_ids` of each text."""
+        return [self.token_ids(text) for text in texts]
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the ids of the known tokens of a text, asking the tokenizer."""
+        clean = text.encode("utf-8", "ignore").decode()  # the tokenizer refuses lone surrogates
+        ids = self._tokenizer.encode(clean, add_special_tokens=False).ids
+        return [token for token in ids if token != self._unknown]
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        ids = self._previous.get(word)
+        if ids is None:
+            # A word that is a token itself is not split.
+            token = self._tokenizer.token_to_id(word) if len(word) <= _MAX_WORD_CHARS else None
+            ids = tuple(self.tokenize(word)) if token in (None, self._unknown) else (token,)
+        if len(word) <= _MAX_WORD_CHARS:
+            if len(self) >= _MAX_WORDS:
+                self._previous = dict(self)
+                self.clear()
+            self[word] = ids
+        return ids
+
+
+def _splits_by_word(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer treats each lower-case word on its own, as BERT's does."""
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    normalizer = tokenizer.normalizer
+    return (
+        isinstance(normalizer, normalizers.BertNormalizer)
+        and normalizer.lowercase
+        and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        and isinstance(tokenizer.model, models.WordPiece)
+        and tokenizer.model.max_input_chars_per_word >= _MAX_WORD_CHARS
+    )
+
+
+def unknown_token(tokenizer: Tokenizer) -> int | None:
+    """Return the id of the token for unknown words, which says nothing about a text."""
+    model = tokenizer.model
+    if hasattr(model, "unk_token"):
+        return tokenizer.token_to_id(model.unk_token) if model.unk_token is not None else None
+    unknown: int | None = json.loads(tokenizer.to_str())["model"].get("unk_id")
+    return unknown

@@ -262,7 +262,7 @@ def _day_in(week: Period, weekday: int | None) -> Period | None:
 
 
 class _Beside(NamedTuple):
-    """What stands before a date, or behind it where words are not separated."""
+    """Patterns of the words before a date, or behind it in scripts without spaces."""
 
     before: regex.Pattern[str]
     after: regex.Pattern[str]

@@ -58,7 +58,7 @@ _Reader = Callable[[_Match, date], DateMention | None]
 
 
 class _Form(NamedTuple):
-    """What a phrase looks like, and how it is read.
+    """The pattern of a relative time, and the function that dates a match.
 
     Attributes:
         needs: sets of words, of each of which a phrase in ASCII has one, so that the others, most

@@ -1,19 +1,21 @@
-"""Read the times that a query or a person names as spans, and score moments by them.  Pure."""
+"""The spans of time that a question names, and those in which a statement holds.  Pure."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Final, Literal
+from functools import cache
+from typing import Final, Literal, NamedTuple
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.formats import from_iso
-from memtier_plugin.text.dates.mentions import DateMention, Period, find_range
-from memtier_plugin.text.dates.reading import Dated, read_dates, resolve
-from memtier_plugin.text.dates.relative import season_words
+from memtier_plugin.text.dates.mentions import DateMention, Period, find_range, period_of
+from memtier_plugin.text.dates.reading import Dated, Tense, find_stated_dates, read_dates, resolve
+from memtier_plugin.text.dates.relative import find_relative_dates, may_name_time, season_words
+from memtier_plugin.text.lexicon import lexicon
 
 # -- Find the spans of time that a query names, and score moments against them.  Pure
 
@@ -67,6 +69,8 @@ def find_time_spans(query: str, now: datetime) -> tuple[TimeSpan, ...]:
     """
     if len(query) > 2 * _READ:
         query = f"{query[:_READ]}\n{query[-_READ:]}"
+    if not may_name_time(query):  # as most
+        return ()
     return tuple(_spans(query, now))
 
 
@@ -89,7 +93,7 @@ def _spans(query: str, now: datetime) -> Iterator[TimeSpan]:
         mention = dated.mention
         if span and span.start <= mention.start < span.end:
             continue
-        start, opens = _opened(query, mention)
+        start, opens = _find_opening(query, mention)
         for first, last in _periods(dated, today):
             days_meant = _span(first, last, query[start : mention.end])
             if opens == "before":
@@ -108,7 +112,7 @@ def _periods(dated: Dated, today: date) -> list[Period]:
     return [period for period in periods if stated or period[0] <= today]
 
 
-def _opened(query: str, mention: DateMention) -> tuple[int, Literal["since", "before", ""]]:
+def _find_opening(query: str, mention: DateMention) -> tuple[int, Literal["since", "before", ""]]:
     """Return where a date begins with the word that opens its span, and what that word says."""
     reach = max(0, mention.start - _REACH)
     before = query[reach : mention.start]
@@ -157,3 +161,262 @@ def read_typed_time(text: str, now: datetime) -> datetime:
             if span.words.strip().casefold() == text.casefold() and span.start > _EARLIEST:
                 return span.start
         raise ValueError(f"{text!r} is not {TIME_FORMS}") from None
+
+
+# -- Find from when until when a statement says that it holds.  Pure
+#
+# A statement holds from the day it names as the past or by a word like "since" or "from", until the
+# day after a word like "until"; a range ("from March to June") holds to its last day, and so does a
+# state of a time that is over ("lived there in 2016").  What ended at a day in the past is known
+# for that day.  A plan holds from the moment it is made.  "On Tuesday" is the last one of what is
+# past, and the next one of what is to come; "every Tuesday" is no date.  (Event times: Mem-T, 3.1.)
+
+_FRONT: Final = 6  # characters before a date that opens a statement
+_CUE_REACH: Final = 24  # characters before a date in which its preposition stands
+_MAX_CHARS: Final = 600  # of a statement that are looked at
+_AFTER_BEGIN: Final = regex.compile(r"\s?(?:起|开始|以来|之后|以后|onwards?\b|on\b(?! )|an\b(?! ))")
+_AFTER_END: Final = regex.compile(r"\s?(?:为止|止|之前|以前)")
+_EVERY: Final = regex.compile(
+    r"(?i)(?:\b(?:every|each|second|other|third|alternate|last|first|jeden|jede[rsm]?|zweiten|immer|"
+    r"cada|los|las|le|les|chaque)|每个?)\s*\Z"
+)
+_SINCE_CUE: Final = regex.compile(
+    r"(?i)(?:\b(?:since|seit|depuis|desde)(?: the| dem| der| el| le| la)?|自从|自)\s*\Z"
+)
+_AHEAD: Final = regex.compile(  # "moved to Friday" is about what is to come
+    r"(?i)(?:\b(?:to|for|by|auf|zum|für|al?|para|au|à|pour)(?: the| den| el| le| la)?|[到至])\s*\Z"
+)
+_TO: Final = regex.compile(
+    r"(?i)\s*(?:to|bis|al?|au|–|-|until|till|through|到|至)(?: the| zum| el)?\s*\Z"
+)
+_LASTING: Final = regex.compile(  # what lasts, and is over where the time that it names is
+    r"(?i)\b(?:lived|resided|stayed|worked|studied|served|taught|"
+    r"(?<=(?:i|we|they|she|he) )used(?! to\b)|(?:was|were) (?:in|at|on|an?|"
+    r"the|our|my))\b"
+)
+_PLURAL: Final = regex.compile(
+    r"(?i)(?:every|each|jede\w*|cada|tod[oa]s l[oa]s|tou(?:s|tes) les|chaque)\b"
+)
+
+
+class Validity(NamedTuple):
+    """From when until when a statement holds; None where it does not say."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def find_dates(text: str, said_on: datetime, language: str, tense: Tense | None) -> list[Dated]:
+    """Return the dates of a statement, each with the days it means where they are certain."""
+    text = text[:_MAX_CHARS]
+
+    def tense_of(mention: DateMention) -> Tense | None:
+        return _direction(text, mention, language, tense) or tense
+
+    dates = read_dates(text, said_on.date(), tense_of)
+    return [dated for dated in dates if not _recurs(text, dated.mention)]
+
+
+def names_weekdays_only(text: str, said_on: datetime, language: str) -> bool:
+    """Return whether all times in a text are bare weekdays, as in "never deploy on Friday"."""
+    names = lexicon(language).weekday_forms
+    dates = find_dates(text, said_on, language, None)
+    mentioned = (text[dated.mention.start : dated.mention.end].casefold() for dated in dates)
+    return all(mention.split()[-1] in names for mention in mentioned)
+
+
+def find_validity(
+    text: str, said_on: datetime, language: str, tense: Tense | None, verb: int = 0
+) -> Validity:
+    """Return from when until when a statement says that it holds.
+
+    Args:
+        tense: whether it tells of the past or of something to come; None: of neither.
+        verb: where its verb stands: a date between its opening and that names a thing, no event.
+    """
+    dates = find_dates(text, said_on, language, tense)
+    if window := _range(text, dates, said_on.date(), tense):
+        return window
+    validity, end = Validity(), 0
+    for dated in dates:
+        between, end = text[end : dated.mention.start], dated.mention.end
+        if dated.period is None:
+            continue
+        first, last = dated.period
+        first = dated.mention.approximate_day or first
+        closes = validity.since and _TO.fullmatch(between)  # "from Friday to Sunday"
+        match "until" if closes else _cue(text, dated.mention, language):
+            case "until":
+                validity = validity._replace(until=_moment(first))
+            case "since":
+                validity = validity._replace(since=_moment(first))
+            case _ if _FRONT < dated.mention.start < verb:
+                continue
+            case _ if tense == "past" and first < said_on.date() and not validity.since:
+                validity = validity._replace(since=_moment(first))
+                if last < said_on.date() and language == "english" and _LASTING.search(text):
+                    validity = validity._replace(until=_moment(last))
+    if validity.since and validity.until and validity.until < validity.since:
+        return Validity(validity.since)
+    if validity.until and not validity.since and validity.until < said_on:
+        return Validity(validity.until, validity.until)
+    return validity
+
+
+def _range(text: str, dates: Sequence[Dated], today: date, tense: Tense | None) -> Validity | None:
+    """Return the window of a range that a statement names; None where it names none."""
+    ahead: Tense = "past" if tense == "past" else "future"
+    mentions = [dated.mention for dated in dates]
+    days = find_range(text[:_MAX_CHARS], mentions, lambda mention: resolve(mention, today, ahead))
+    return Validity(_moment(days.first), _moment(days.last)) if days else None
+
+
+def _moment(day: date) -> datetime:
+    return datetime.combine(day, time(tzinfo=UTC))
+
+
+def _cue(text: str, mention: DateMention, language: str) -> Literal["since", "until", ""]:
+    """Return what the preposition of a date says."""
+    before, after = text[max(0, mention.start - _CUE_REACH) : mention.start].casefold(), mention.end
+    first = regex.match(r"\w+", text[mention.start : mention.end].casefold())
+    until, since = _prepositions(language)
+    if _AFTER_END.match(text, after) and lexicon(language).unspaced:
+        return "until"
+    if _AFTER_BEGIN.match(text, after):
+        return "since"
+    if until.search(before):
+        return "until"
+    if since.search(before) or (first and first[0] in lexicon(language).valid_from_cues):
+        return "since"
+    return ""
+
+
+def _direction(text: str, mention: DateMention, language: str, tense: Tense | None) -> Tense | None:
+    """Return where in time a date lies by its preposition: "since May" is the last one."""
+    before = text[max(0, mention.start - _CUE_REACH) : mention.start]
+    if _SINCE_CUE.search(before):
+        return "past"
+    if _AHEAD.search(before):
+        return "future"
+    cue = _cue(text, mention, language)
+    if cue == "until" and tense == "past":
+        return "past"
+    return "future" if cue else None
+
+
+@cache
+def _prepositions(language: str) -> tuple[regex.Pattern[str], regex.Pattern[str]]:
+    words = lexicon(language)
+    bound = "" if words.unspaced else r"\b"
+    article = r"\s*(?:the |le |la |l['’]|el |dem |den |der )?\s*"
+    return (
+        regex.compile(rf"{bound}(?:{_either(words.valid_to_cues)}){article}\Z"),
+        regex.compile(rf"{bound}(?:{_either(words.valid_from_cues)}){article}\Z"),
+    )
+
+
+def _either(phrases: Iterable[str]) -> str:
+    longest = sorted(phrases, key=len, reverse=True)
+    return "|".join(map(regex.escape, longest)) or r"(?!)"
+
+
+def _recurs(text: str, mention: DateMention) -> bool:
+    """Return whether a weekday is meant as such: "every Friday", "the deploy day is Friday"."""
+    if mention.weekday is None or mention.span is not None:
+        return False
+    before = text[max(0, mention.start - _CUE_REACH) : mention.start]
+    return bool(_EVERY.search(before) or _PLURAL.search(before)) or bool(
+        regex.search(r"(?i)\bday(?:s)? (?:is|are|was|will be)(?: now)? (?:a )?\Z", before)
+    )
+
+
+# -- Append the date that is meant to each relative time of a text.  Pure
+
+_UNIT: Final = "day|week|month|year"
+_SEASONS: Final = "spring|summer|fall|autumn|winter"
+_YEAR: Final = re.compile(r"\b(?:19|20)\d\d\b")
+
+
+def _names(phrases: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted((name for names in phrases for name in names.split()), key=len)[::-1])
+
+
+_ENGLISH: Final = lexicon("english")
+_WEEKDAY_NAMES: Final = _ENGLISH.weekday_names
+MONTH: Final = rf"(?:{'|'.join(_names(_ENGLISH.months))})\b"
+WEEKDAY: Final = rf"(?:{'|'.join(_names(_ENGLISH.weekdays))})\b"
+ONE_TO_TEN: Final = "|".join(_ENGLISH.number_words(1, 10))
+# A time relative to the day of the utterance; without regard to case.
+RELATIVE: Final = (
+    rf"\b(?:the day before yesterday|(?:not (?:so|too|that) )?long ago|a while (?:ago|back)|"
+    rf"yesterday|today|tonight|tomorrow|last night|this (?:morning|afternoon|evening)|earlier "
+    rf"(?:today|this (?:week|month|year))|(?:last|past|next|this(?: past| coming)?|the (?:past|"
+    rf"coming|other|following)) (?:few |couple of )?(?:days?|nights?|weekends?|weeks?|months?|"
+    rf"years?|{_SEASONS}|{WEEKDAY}|{MONTH})|(?:\d+|an?|{ONE_TO_TEN}|twenty|(?:a )?few|(?:a "
+    rf")?couple(?: of)?|several|some) (?:{_UNIT})s? (?:ago|back\b|from now)|in (?:about |around "
+    rf")?(?:\d+|an?|{'|'.join(_ENGLISH.number_words(1, 6))}|a few|a couple of) (?:hour|"
+    rf"{_UNIT})s?\b(?! time\b)|on {WEEKDAY}(?! (?:the )?\d)|(?<!every )(?<!each )(?<!the )"
+    r"(?<!every other )(?<!second )(?<!third )(?<!alternate )(?<!day is )(?<!days are )"
+    rf"(?:{'|'.join(_WEEKDAY_NAMES)})\b(?!['’]s| [Pp]aper| (?:the )?\d))(?!\w)"
+)
+
+
+@cache
+def _relative() -> re.Pattern[str]:
+    return re.compile(RELATIVE, re.IGNORECASE)
+
+
+def has_date(text: str) -> bool:
+    """Check whether a text gives a time, relative or as a date without a year."""
+    stated = find_stated_dates(text)
+    return bool(_relative().search(text)) or any(m.month and m.year is None for m in stated)
+
+
+def annotate_dates(text: str, said_on: datetime, language: str, tense: Tense | None) -> str:
+    """Append to each relative time of a statement the date that it means, where that is certain.
+
+    Args:
+        said_on: when the text was uttered; it is appended where a time remains open.
+        tense: whether a bare weekday is past or to come (a plan); None: unknown.
+    """
+    annotated, open_ended = text, False
+    for dated in reversed(find_dates(text, said_on, language, tense)):
+        mention, period = dated.mention, dated.period
+        start, end = mention.start, mention.end
+        text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
+        if mention.month and mention.year is None and (language == "english" or not mention.day):
+            open_ended = open_ended or not _YEAR.search(annotated)
+        elif period is None:
+            open_ended = True
+        elif not mention.year or str(mention.year) not in annotated[start:end]:
+            label = _label(period, mention, language)
+            annotated = f"{annotated[:end]} ({label}){annotated[end:]}"
+    if open_ended or (language == "english" and _relative().search(text)):  # "the other day"
+        return f"{annotated} (said on {said_on:%Y-%m-%d})"
+    return annotated
+
+
+def resolve_times(text: str, said_on: date) -> str:
+    """Append to what a line calls "yesterday" or "last week" the date that it means.
+
+    What the line's own day lies in is clear by that, and what has two readings stays as it is.
+    """
+    for mention in reversed(find_relative_dates(text, said_on)):
+        period = resolve(mention, said_on, "past" if mention.readings else None)
+        if period and not period[0] <= said_on <= period[1]:
+            label = _label(period, mention, "english")
+            text = f"{text[: mention.end]} ({label}){text[mention.end :]}"
+    return text
+
+
+def _label(period: Period, mention: DateMention, language: str) -> str:
+    """Return the day, the month, the year, or the first and the last day."""
+    first, last = period
+    if mention.approximate_day:
+        return f"around {mention.approximate_day}"
+    if first == last:
+        return str(first)
+    if period == period_of("month", first):
+        name = _ENGLISH.month_names[first.month - 1].title()
+        return f"{name} {first.year}" if language == "english" else f"{first:%Y-%m}"
+    return str(first.year) if period == period_of("year", first) else f"{first} to {last}"

@@ -12,8 +12,7 @@ from typing import Final
 from memtier_papers.hmo.formula import DEFAULT_IMPORTANCE, HIGHEST, LOWEST
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
-from memtier_plugin.text.phrases import is_standing_instruction
-from memtier_plugin.text.speech import only_acknowledges, only_asks
+from memtier_plugin.text.phrases import is_standing_instruction, only_acknowledges, only_asks
 
 MAX_CHARS: Final = 2_000  # of an entry that are rated
 STANDING, PREFERENCE, FACT, STATEMENT, TALK = 9, 8, 6, DEFAULT_IMPORTANCE, 2

@@ -93,9 +93,9 @@ def memtier_status(
 def prioritiser_of(memory: MemTier) -> Prioritiser:
     """Return what rates the entries of a memory's project, and keeps personas and tiers."""
     from memtier_papers.hmo.job import Prioritiser
-    from memtier_plugin.retrieval.pasted_text import own_words
+    from memtier_plugin.retrieval.pasted_text import remove_pasted
 
-    return Prioritiser(memory.actor, own_words)
+    return Prioritiser(memory.actor, remove_pasted)
 
 
 def _group_of(settings: Settings) -> str | None:

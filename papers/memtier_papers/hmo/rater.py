@@ -8,7 +8,7 @@ from typing import Final
 from memtier_papers.hmo.importance import MAX_CHARS, parse_importance
 from memtier_plugin.core.records import Entry
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.prompt import fence_data, load_prompt
+from memtier_plugin.providers.prompting import fence_data, load_prompt
 
 PROMPTS: Final = Path(__file__).parent / "prompts"
 PURPOSE: Final = "importance"

@@ -114,7 +114,7 @@ class TierBuilder(PoolBuilder):
     Args:
         within: the only rows of entries that may be candidates; None for all.  Their words and
             vectors are compared then, and no n-grams.
-        earlier: the same query's search within fewer rows; what it read is not read again.
+        earlier: the search of the tier before; what it read is not read again.
     """
 
     def __init__(
@@ -126,49 +126,31 @@ class TierBuilder(PoolBuilder):
         within: Collection[int] | None = None,
         earlier: TierBuilder | None = None,
     ) -> None:
-        super().__init__(search, query, settings)
-        self.within, self.earlier = within, earlier
-        self.near_facts: Scores = {}
-        self.fact_ngrams: Scores = {}
-        if earlier is not None:
-            self.similarity = dict(earlier.similarity)
+        reads = replace(earlier.reads, postings=0, vectors=0) if earlier else None
+        super().__init__(search, query, settings, reads)
+        self.within = within
+        self._known = {*(earlier.within or ())} if earlier else set[int]()
 
     def match_words(self) -> Match:
         """Look up the query's words in the entries that were not looked at before."""
-        within = self.within
-        # Without a limit all are read, as the cap must cut the words that it cuts otherwise.
-        earlier = self.earlier if within is not None else None
-        if earlier is not None:
-            within = {*(within or ())} - {*(earlier.within or ())}
-        cap = self.settings.postings_cap
-        words = self.reader.match_words(self.scopes, self.query.terms, cap, within)
-        self.postings += words.postings
-        if earlier is not None:
-            for term, codes in words.rows.items():
-                codes |= earlier.words.rows.get(term, {})
+        if (
+            self.within is None
+        ):  # all are read, as the cap must cut the words that it cuts otherwise
+            return super().match_words()
+        known = self.reads.words.rows
+        rows = {*self.within} - self._known
+        words = self._words_in(self.search.scopes, self.settings.postings_cap, rows)
+        for term, codes in words.rows.items():
+            codes |= known.get(term, {})
         return words
 
-    def match_facts(self) -> Match:
-        """Look up the query's words in facts, once."""
-        return self.earlier.fact_words if self.earlier else super().match_facts()
-
-    def match_ngrams(self) -> Scores:
-        """Look up the query's n-grams in facts, and in all entries but not in those of a tier."""
-        self.fact_ngrams = (
-            self.earlier.fact_ngrams if self.earlier else self.ngrams_in(self.fact_scopes)
-        )
-        if self.within is not None:
-            return self.fact_ngrams
-        return self.ngrams_in(self.scopes) | self.fact_ngrams
-
-    def nearest_facts(self) -> Scores:
-        """Return the facts nearest to the query, looked up once."""
-        self.near_facts = self.earlier.near_facts if self.earlier else super().nearest_facts()
-        return self.near_facts
+    def match_entry_ngrams(self) -> Scores:
+        """Look up the query's n-grams in all entries, but not in those of a tier."""
+        return super().match_entry_ngrams() if self.within is None else {}
 
     def nearest_entries(self) -> Scores:
         """Return the entries nearest to the query."""
-        if self.search.vector is None or not self.scopes or self.within is None:
+        if self.search.vector is None or not self.search.scopes or self.within is None:
             return super().nearest_entries()
         cosines = self.similarities(self.within)
         near = {row: cosines[row] for row in self.within if row in cosines}

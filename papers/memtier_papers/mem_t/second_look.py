@@ -19,12 +19,13 @@ from memtier_plugin.facts.verification.passages import find_quotes, passage_of
 from memtier_plugin.facts.verification.verify import Claim, Rejection, is_evidence, verify
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.endpoint import ChatReply
-from memtier_plugin.providers.prompt import fence_data, load_prompt
 from memtier_plugin.providers.prompting import (
     INTEGER,
     STRING,
     choice_of,
+    fence_data,
     list_of,
+    load_prompt,
     object_of,
     parse_items,
 )

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from memtier_papers.mem_t.tool_calls import TOOLS, FinishCall, parse_call
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
 from memtier_plugin.answering.store_search import MAX_STEPS, BadCall, StoreSearch
-from memtier_plugin.providers.prompt import fence_data
+from memtier_plugin.providers.prompting import fence_data
 
 _MAX_CALL_TOKENS: Final = 400
 

@@ -15,7 +15,7 @@ from memtier_papers.memtier.settings import (
     PublishedProfile,
 )
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.hookspecs import JobSpec, WebPage, hookimpl
+from memtier_plugin.core.hookspecs import JobSpec, WebPage, hookimpl, off_while
 from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import Record
@@ -54,10 +54,9 @@ def memtier_ranker(profile: str) -> Ranker | None:
 
 
 @hookimpl
+@off_while(CauseSettings, withhold=0)
 def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | None:
     """Fill a block without a line where the lottery says so."""
-    if not actor.store.settings.of(CauseSettings).withhold:
-        return None
     from memtier_papers.memtier.withholding import pack_without_a_line
 
     return pack_without_a_line(plan, recall_id, actor, journal)

@@ -26,8 +26,8 @@ from memtier_papers.tiermem.routing import (
 )
 from memtier_plugin.answering.llm import FollowUp, FollowUpBudget
 from memtier_plugin.core.results import Hit, Step
-from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.query import SEVERAL_ANSWERS
+from memtier_plugin.retrieval.visibility import PageReader
 
 PAGES_PER_ROUND: Final = 5
 LINES_PER_ROUND: Final = 2  # that a round may add

@@ -11,8 +11,8 @@ from memtier_papers.tiermem.settings import RouterDoubts
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.results import Hit, Step
 from memtier_plugin.core.structs import Record
-from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query, Routed
+from memtier_plugin.retrieval.visibility import PageReader
 from memtier_plugin.storage.sessions import DeadlineExceeded
 
 if TYPE_CHECKING:

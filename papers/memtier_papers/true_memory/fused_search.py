@@ -19,14 +19,10 @@ from memtier_papers.memtier.scorer import RRF_CONSTANT, fuse_ranks
 from memtier_papers.true_memory.settings import Rrf
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.retrieval.query import (
-    ParsedQuery,
-    QueryVector,
-    asks_overview,
-)
+from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, asks_overview
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.text.speech import only_acknowledges
+from memtier_plugin.text.phrases import only_acknowledges
 
 WEIGHTS: Final[Mapping[str, float]] = {
     "words": 1.0,

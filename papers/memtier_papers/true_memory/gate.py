@@ -16,9 +16,9 @@ from functools import cache
 from typing import Final, Literal
 
 from memtier_plugin.text.languages import detect_language
-from memtier_plugin.text.lexicon import LANGUAGES, Words, words_of
+from memtier_plugin.text.lexicon import LANGUAGES, WordSet, words_of
 from memtier_plugin.text.phrases import Words as Reading
-from memtier_plugin.text.speech import only_acknowledges, only_asks
+from memtier_plugin.text.phrases import only_acknowledges, only_asks
 from memtier_plugin.text.tokenizer import plain_words
 
 NEIGHBOURS: Final = 10  # earlier lines that are compared
@@ -152,10 +152,10 @@ def _compressed(data: bytes) -> int:
 
 
 @cache
-def _words(name: str) -> Words:
+def _words(name: str) -> WordSet:
     return words_of(name)
 
 
 @cache
-def _first_person() -> Words:
+def _first_person() -> WordSet:
     return words_of("first_person") | words_of("first_possessive")

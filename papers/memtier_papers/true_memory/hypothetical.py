@@ -18,11 +18,17 @@ from memtier_plugin.core.errors import BadAnswer, CapReached, EndpointError, Set
 from memtier_plugin.core.records import FOR_PROMPTS
 from memtier_plugin.core.results import RecallRequest, Step
 from memtier_plugin.providers.pricing import ASK_PURPOSE
-from memtier_plugin.providers.prompt import fence_data, load_prompt
-from memtier_plugin.providers.prompting import STRING, object_of, parse_json
+from memtier_plugin.providers.prompting import (
+    STRING,
+    fence_data,
+    load_prompt,
+    object_of,
+    parse_json,
+)
 from memtier_plugin.retrieval.candidates import Expansion
-from memtier_plugin.retrieval.query import QueryVector, Viewer
+from memtier_plugin.retrieval.query import QueryVector
 from memtier_plugin.retrieval.search import embed_query
+from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Actor, Store
 

@@ -14,7 +14,7 @@ from memtier_papers.true_memory.settings import (
     Rrf,
     SignalWeights,
 )
-from memtier_plugin.core.hookspecs import IndexTables, JobSpec, OverviewKind, hookimpl
+from memtier_plugin.core.hookspecs import IndexTables, JobSpec, OverviewKind, hookimpl, off_while
 from memtier_plugin.core.records import EventPayload
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
@@ -72,22 +72,20 @@ def memtier_ranker(profile: str) -> Ranker | None:
 
 
 @hookimpl
+@off_while(SignalWeights, surprise=0)
 def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any, Any], Any]]:
     """Return the signal of surprise, where it has a weight."""
-    if not settings.of(SignalWeights).surprise:
-        return {}
     from memtier_papers.true_memory.ranker import score_surprise
 
     return {"surprise": score_surprise}
 
 
 @hookimpl
+@off_while(MadeUpAnswers, hypothetical=False)
 def memtier_expand(
     actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
 ) -> Expansion | None:
     """Return a made-up answer, where `ask.hypothetical` is on."""
-    if not actor.store.settings.of(MadeUpAnswers).hypothetical:
-        return None
     from memtier_papers.true_memory.hypothetical import HypothesisWriter
 
     writer = HypothesisWriter(actor)
@@ -95,6 +93,7 @@ def memtier_expand(
 
 
 @hookimpl(trylast=True)  # where no other plugin reranks
+@off_while(Rerank, model="none")
 def memtier_rerank(
     query: str,
     hits: Sequence[Hit],
@@ -103,14 +102,13 @@ def memtier_rerank(
     redact: Callable[[str], str],
 ) -> Sequence[Hit] | None:
     """Order hits by the model of `rerank.model`, where there is one."""
-    if not settings.of(Rerank).is_on:
-        return None
     from memtier_papers.true_memory.reranking import rerank
 
     return rerank(query, hits, deadline, settings, redact)
 
 
 @hookimpl
+@off_while(Rerank, model="none")
 def memtier_order_pages(
     question: str,
     pages: Sequence[Any],
@@ -119,43 +117,40 @@ def memtier_order_pages(
     redact: Callable[[str], str],
 ) -> Sequence[Any] | None:
     """Order the pages that `ask` reads by the model of `rerank.model`, where there is one."""
-    if not settings.of(Rerank).is_on:
-        return None
     from memtier_papers.true_memory.reranking import PAGE_SECONDS, order_pages
 
     return order_pages(redact(question), pages, reader, settings, PAGE_SECONDS)
 
 
 @hookimpl
+@off_while(Rerank, model="none")
 def memtier_warm_up(settings: Settings) -> None:
     """Load the model of `rerank.model`, or open its client."""
-    if settings.of(Rerank).is_on:
-        from memtier_papers.true_memory.reranking import warm_up
+    from memtier_papers.true_memory.reranking import warm_up
 
-        warm_up(settings)
+    warm_up(settings)
 
 
 @hookimpl
+@off_while(PeopleSettings, profiles=False)
 def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
     """Return the profiles of people, where `people.profiles` is on."""
-    if not settings.of(PeopleSettings).profiles:
-        return []
     from memtier_papers.true_memory.profiles import RELATION, PeopleReader
 
     return [OverviewKind(RELATION, lambda store: PeopleReader(store).overviews())]
 
 
 @hookimpl
+@off_while(PeopleSettings, profiles=False)
 def memtier_find_overviews(query: Any, search: Any) -> Mapping[int, str]:
     """Return the profiles of the people that a question names, where `people.profiles` is on."""
-    if not search.settings.of(PeopleSettings).profiles:
-        return {}
     from memtier_papers.true_memory.profile_search import find_profiles
 
     return find_profiles(query, search)
 
 
 @hookimpl
+@off_while(PeopleSettings, profiles=False)
 def memtier_annotate(hits: Sequence[Hit]) -> Sequence[Hit] | None:
     """Add a note to profiles of people who share a name."""
     if sum(getattr(hit.item, "shelf", "") == "profile" for hit in hits) < 2:

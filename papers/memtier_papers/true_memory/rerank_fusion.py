@@ -35,7 +35,7 @@ def modality_factor(query: str, *, is_summary: bool) -> float:
     """Return what the relevance of an item is multiplied by, by what a query asks for."""
     if not is_summary:
         return 1.0
-    from memtier_plugin.retrieval.query import asks_overview  # here: few processes rerank
+    from memtier_plugin.retrieval.query import asks_overview
 
     if asks_overview(query):
         return SYNTHESIS_FACTOR

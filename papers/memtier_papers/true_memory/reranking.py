@@ -16,7 +16,7 @@ from memtier_plugin.core.settings.schema import Settings
 
 if TYPE_CHECKING:
     from memtier_papers.true_memory.rerankers import Reranker
-    from memtier_plugin.retrieval.hits import PageReader
+    from memtier_plugin.retrieval.visibility import PageReader
     from memtier_plugin.storage.index.overviews import Page
 
 SHARE: Final = 0.7  # of the time left; choosing and packing lines needs the rest

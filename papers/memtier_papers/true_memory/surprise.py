@@ -12,8 +12,8 @@ from functools import cache, lru_cache
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.text.lexicon import Words, lexicons, words_of
-from memtier_plugin.text.speech import only_acknowledges
+from memtier_plugin.text.lexicon import WordSet, lexicons, words_of
+from memtier_plugin.text.phrases import only_acknowledges
 
 LEAST: Final = 0.05
 _MAX_CHARS: Final = 4_000  # of a line that are looked at
@@ -97,7 +97,7 @@ def _count(prints: Collection[str], kind: str) -> int:
 
 
 @cache
-def _words(name: str) -> Words:
+def _words(name: str) -> WordSet:
     return words_of(name)
 
 
