@@ -302,9 +302,14 @@ def find_services() -> dict[str, Callable[[Any], Any]]:
     return {name: make for services in answers for name, make in services.items()}
 
 
-def find_index_tables() -> list[IndexTables]:
+def find_index_tables() -> Sequence[IndexTables]:
     """Return the tables that plugins keep in the index."""
-    return [tables for answer in _extensions().hook.memtier_index_tables() for tables in answer]
+    return _index_tables(_extensions())
+
+
+@functools.cache  # every session on an index asks
+def _index_tables(manager: pluggy.PluginManager) -> Sequence[IndexTables]:
+    return [tables for answer in manager.hook.memtier_index_tables() for tables in answer]
 
 
 def find_overviews(settings: Settings) -> list[OverviewKind]:
