@@ -116,7 +116,7 @@ def run_child(
     """
     arguments = ["--project", project, "--held", str(fd)]
     arguments += ["--again", str(again.total_seconds())]
-    arguments += [part for name in jobs for part in ("--job", name)]
+    arguments += [argument for name in jobs for argument in ("--job", name)]
     child = _start_process(home, arguments, pass_fds=[fd])
     try:
         while not stop.is_set():

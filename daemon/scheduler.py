@@ -60,7 +60,7 @@ class Followers:
         thread.start()
 
     def stop(self, home: Path, project: str) -> None:
-        """Tell the thread of a project to stop, if there is one."""
+        """Tell a project's thread, if any, to stop."""
         self._threads.pop((home, project), None)
         if stop := self._stops.pop((home, project), None):
             stop.set()
@@ -114,7 +114,7 @@ class RecurringTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler has no
 
 
 class Scheduler:
-    """Serves projects from threads of its own.
+    """Serves each project from a thread.
 
     A project that another process serves is taken over once that process is gone. With ``aside``
     every job runs in a child process, because this process serves recalls.

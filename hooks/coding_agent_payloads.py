@@ -18,9 +18,8 @@ from typing import Any, Final
 from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.hosts.project import EVENTS, agent_of
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
-from memtier_plugin.trust.origins import brings_external_text
 
-from .payloads import Compactions, local_tools, text_or_none, user_words
+from .payloads import Compactions, local_tools, result_origin, text_or_none, user_words
 from .resident_connection import Payload
 
 # The agents' tools whose results come from the machine or the user, besides those of all hosts.
@@ -104,7 +103,7 @@ class CodingAgentTranslator:
 
 
 def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Iterator[Payload]:
-    """Yield the messages of a turn in event order, by which they are identified."""
+    """Yield the messages of a turn in event order, which identifies them."""
     for number, event in enumerate(events):
         kind = EVENTS[host].get(str(event.get("hook_event_name")))
         if event.get("tool_name"):
@@ -128,14 +127,12 @@ def _tool_messages(
     call = {"id": key, "name": name, "arguments": arguments}
     yield {"role": "assistant", "content": "", "tool_calls": [call]}
     result = _result_text(event)
-    known = _RUNNERS.get(name, name.lower())
-    external = brings_external_text(known, arguments, result, local=local)
     yield {
         "role": "tool",
         "name": name,
         "tool_call_id": key,
         "content": result or "(no output)",  # an empty result is neither a line nor an outcome
-        "origin": "external" if external else "tool",
+        "origin": result_origin(_RUNNERS.get(name, name.lower()), arguments, result, local),
         **_outcome(event, host),
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from contextlib import suppress
 from typing import Final, Literal, TypeVar
@@ -18,7 +18,6 @@ from memtier_plugin.core.concurrency import TooManyJobs, WorkerPool
 from memtier_plugin.core.errors import MemTierError, Paused
 from memtier_plugin.core.plugins import record_failure
 from memtier_plugin.core.results import RunContext
-from memtier_plugin.core.settings.schema import Hooks
 from memtier_plugin.core.structs import replace_fields as replace
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
@@ -28,6 +27,13 @@ HookName = Literal[
     "before_prompt_build", "agent_end", "session_start", "session_end", "before_compaction"
 ]
 
+_DEADLINES: Final[Mapping[HookName, str]] = {  # settings under `hooks`
+    "before_prompt_build": "prompt_deadline_ms",
+    "agent_end": "end_deadline_ms",
+    "before_compaction": "end_deadline_ms",
+    "session_start": "session_deadline_ms",
+    "session_end": "session_deadline_ms",
+}
 EXIT_TIMEOUT: Final = 5.0  # seconds for late writes when a process ends
 
 
@@ -40,7 +46,6 @@ workers = WorkerPool("memtier-hook")
 
 def run_guarded(
     hook: HookName,
-    deadline: Callable[[Hooks], int],
     context: RunContext,
     work: Callable[[MemTier, float], T | None],
     answered: Callable[[MemTier, T], None] | None = None,
@@ -58,7 +63,7 @@ def run_guarded(
     line = None if hook == "before_prompt_build" else queue
     answers: list[T | None] = []
     try:
-        seconds = deadline(memory_pool.settings(context).hooks) / 1000
+        seconds = getattr(memory_pool.settings(context).hooks, _DEADLINES[hook]) / 1000
         late = threading.Event()
 
         def job() -> None:

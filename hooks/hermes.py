@@ -266,10 +266,10 @@ class Provider:
         return [
             {
                 "name": f"{NAME}_{tool}",
-                "description": what,
+                "description": description,
                 "parameters": {"type": "object", "properties": fields, "required": required},
             }
-            for tool, (what, fields, required) in TOOLS.items()
+            for tool, (description, fields, required) in TOOLS.items()
         ]
 
     def handle_tool_call(self, tool_name: str, args: Payload, **_: Any) -> str:

@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.records import Origin
 from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.escaping import remove_blocks
-from memtier_plugin.trust.origins import brings_external_text
 
 from .hermes_settings import HOST, agent_of
 from .payloads import (
@@ -28,6 +26,7 @@ from .payloads import (
     external_texts,
     is_marked,
     local_tools,
+    result_origin,
     text_or_none,
     usage_of,
     user_words,
@@ -157,9 +156,9 @@ def _turn_messages(event: Payload, local: Sequence[str]) -> Iterator[Payload]:
     live = _live_calls(event)
     user = str(event.get("user") or "")
     now = _messages_of_turn(event.get("messages") or (), user)
-    mine = merge_turn(_messages_of_turn(event.get("before") or (), user), now)
-    yield from _with_outcomes(mine, live, local)
-    seen = {str(message.get("tool_call_id")) for message in mine if message.get("role") == "tool"}
+    turn = merge_turn(_messages_of_turn(event.get("before") or (), user), now)
+    yield from _with_outcomes(turn, live, local)
+    seen = {str(message.get("tool_call_id")) for message in turn if message.get("role") == "tool"}
     for key, call in live.items():
         if key not in seen:
             yield from _live_call_messages(key, call, local)
@@ -189,7 +188,7 @@ def _with_outcomes(
         result = flatten_content(message.get("content"))
         name, arguments = calls.get(key, (str(message.get("name") or ""), ""))
         outcome = _tool_outcome(result, live.get(key))
-        yield {**message, **outcome, "origin": _origin(name, arguments, result, local)}
+        yield {**message, **outcome, "origin": result_origin(name, arguments, result, local)}
 
 
 def merge_turn(before: Sequence[Payload], now: Sequence[Payload]) -> list[Payload]:
@@ -223,8 +222,8 @@ def _split_turn(messages: Sequence[Payload], user: str) -> tuple[list[Payload], 
     spoken = [m for m in spoken if not flatten_content(m.get("content")).startswith(_SUMMARIES)]
     prompts = [index for index, message in enumerate(spoken) if message["role"] == "user"]
     starts = [index for index in prompts if _spoken_or_system(spoken[index])["role"] == "user"]
-    mine = [index for index in prompts if user and _is_same_text(spoken[index], user)]
-    start = (mine or starts or prompts or [0])[-1]
+    prompts_of_turn = [index for index in prompts if user and _is_same_text(spoken[index], user)]
+    start = (prompts_of_turn or starts or prompts or [0])[-1]
     return spoken[:start], spoken[start:]
 
 
@@ -250,13 +249,8 @@ def _live_call_messages(key: str, call: Payload, local: Sequence[str]) -> Iterat
     yield {"role": "assistant", "content": "", "tool_calls": [request]}
     result = str(call.get("result") or "")
     answer = {"role": "tool", "name": name, "tool_call_id": key, "content": result}
-    origin = _origin(name, request["arguments"], result, local)
+    origin = result_origin(name, request["arguments"], result, local)
     yield {**answer, **_tool_outcome(result, call), "origin": origin}
-
-
-def _origin(name: str, arguments: str, result: str, local: Sequence[str]) -> Origin:
-    """Return the origin of a tool's result: the machine's, or strangers'."""
-    return "external" if brings_external_text(name, arguments, result, local=local) else "tool"
 
 
 def _tool_outcome(result: str, live: Payload | None) -> dict[str, Any]:

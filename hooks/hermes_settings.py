@@ -26,7 +26,7 @@ HOST: Final = "hermes"
 
 
 def agent_of(context: Mapping[str, Any]) -> str:
-    """Return the name by which MemTier knows the agent."""
+    """Return MemTier's name for the agent."""
     return f"{HOST}.{context.get('agent_identity') or 'default'}"
 
 
@@ -115,7 +115,7 @@ class Listener(Protocol):
         """Keep what a call of the model took."""
 
     def answer_command(self, text: str, chat: Payload | None = None) -> str:
-        """Answer what a person typed after `/memtier`, in a chat of its own or in another."""
+        """Answer what a person typed after `/memtier` in a chat."""
 
 
 _attached: list[ref[Listener]] = []  # Hermes makes one for each session, and again for some

@@ -23,7 +23,6 @@ from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.records import Origin
 from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
-from memtier_plugin.trust.origins import brings_external_text
 
 from .payloads import (
     calls_by_id,
@@ -33,6 +32,7 @@ from .payloads import (
     is_marked,
     is_report,
     local_tools,
+    result_origin,
     text_or_none,
     usage_of,
     user_words,
@@ -327,15 +327,15 @@ def _strip_subagent_preamble(text: str) -> str:
 
 
 def _run_event(event: Payload, local: Sequence[str], *, between: bool) -> RunEvent:
-    earlier, mine = _messages_of_run(event.get("messages") or ())
-    spoken = parse_messages(_to_openai(mine, local, between=between))
-    failure = _model_failure(mine)
+    earlier, run_messages = _messages_of_run(event.get("messages") or ())
+    spoken = parse_messages(_to_openai(run_messages, local, between=between))
+    failure = _model_failure(run_messages)
     return RunEvent(
         messages=spoken,
         success=bool(event.get("success", True)) and failure is None,
         error=text_or_none(event.get("error")) or failure,
         seen=external_texts(_to_openai(earlier, local, between=False)),
-        usage=usage_of(mine),
+        usage=usage_of(run_messages),
     )
 
 
@@ -397,14 +397,18 @@ def _to_openai(
         elif message["role"] == "assistant":
             if message.get("stopReason") in _FAILED_STOP_REASONS and not content:
                 continue
-            parts = content if isinstance(content, list) else []
+            blocks = content if isinstance(content, list) else []
             calls = [
-                {"id": part.get("id"), "name": part.get("name"), "arguments": part.get("arguments")}
-                for part in parts
-                if isinstance(part, Mapping) and part.get("type") == "toolCall"
+                {
+                    "id": block.get("id"),
+                    "name": block.get("name"),
+                    "arguments": block.get("arguments"),
+                }
+                for block in blocks
+                if isinstance(block, Mapping) and block.get("type") == "toolCall"
             ]
             known |= calls_by_id(calls)
-            spoken = [part for part in parts if _is_spoken(part)] if parts else content
+            spoken = [block for block in blocks if _is_spoken(block)] if blocks else content
             yield {"role": "assistant", "content": spoken, "tool_calls": calls, "timestamp": when}
         else:
             yield {
@@ -422,18 +426,17 @@ def _origin(result: Payload, calls: Mapping[str, tuple[str, str]], local: Sequen
     """Return the origin of a tool's result: the machine's, or strangers'."""
     name, arguments = calls.get(str(result.get("toolCallId")), ("", ""))
     details = result.get("details")
-    external = brings_external_text(
+    return result_origin(
         name or str(result.get("toolName") or ""),
         arguments,
         flatten_content(result.get("content")),
-        details if isinstance(details, Mapping) else None,
         local,
+        details if isinstance(details, Mapping) else None,
     )
-    return "external" if external else "tool"
 
 
-def _is_spoken(part: Any) -> bool:
-    return not isinstance(part, Mapping) or part.get("type") not in ("toolCall", "thinking")
+def _is_spoken(block: Any) -> bool:
+    return not isinstance(block, Mapping) or block.get("type") not in ("toolCall", "thinking")
 
 
 def _tool_outcome(result: Payload) -> dict[str, Any]:

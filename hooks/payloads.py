@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,10 +14,11 @@ from typing import Any, Final
 from memtier_plugin.core.errors import MemTierError, MessageError
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 from memtier_plugin.core.paths import make_private_folder, write_private_file
-from memtier_plugin.core.records import UsageEvent
+from memtier_plugin.core.records import Origin, UsageEvent
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.pool import memory_pool
+from memtier_plugin.trust.origins import brings_external_text
 
 # -- Read what hosts' payloads have in common: texts, tool calls, and what is external
 
@@ -40,6 +41,18 @@ def calls_by_id(calls: object) -> dict[str, tuple[str, str]]:
                 arguments = json.dumps(arguments, ensure_ascii=False, default=str)
             by_id[str(call.get("id"))] = str(function.get("name") or ""), arguments
     return by_id
+
+
+def result_origin(
+    name: str,
+    arguments: str,
+    result: str,
+    local: Sequence[str],
+    details: Mapping[str, Any] | None = None,
+) -> Origin:
+    """Return the origin of a tool's result: the machine's, or strangers'."""
+    external = brings_external_text(name, arguments, result, details, local)
+    return "external" if external else "tool"
 
 
 def local_tools(context: RunContext) -> tuple[str, ...]:
@@ -137,7 +150,7 @@ def usage_of(reports: Iterable[Any]) -> tuple[UsageEvent, ...]:
             continue
         counts = {name: _count(usage, names) for name, names in _NAMES.items()}
         if any(counts.values()):
-            named = [str(report[part]) for part in ("provider", "model") if report.get(part)]
+            named = [str(report[field]) for field in ("provider", "model") if report.get(field)]
             by_model.setdefault("/".join(named)[:200], []).append(counts)
     return tuple(
         UsageEvent(
@@ -214,7 +227,7 @@ def is_marked(message: Mapping[str, Any]) -> bool:
 
 
 def is_continuation(text: str) -> bool:
-    """Return whether a host's message goes on with a turn, instead of beginning one."""
+    """Return whether a host's message continues a turn rather than begins one."""
     return text.startswith(_CONTINUATIONS)
 
 

@@ -185,7 +185,7 @@ class RemoteResidents:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], token: str = "") -> RemoteResidents | None:
-        """Return those of a host's configuration or the environment; None if there are none.
+        """Return those of a host's configuration or the environment, or None.
 
         The keys `residents`, `token_file` and `ca_file`, or the variables `MEMTIER_RESIDENTS`
         (by commas), `MEMTIER_TOKEN`, `MEMTIER_TOKEN_FILE` and `MEMTIER_CA_FILE`.

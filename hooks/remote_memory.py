@@ -131,7 +131,7 @@ class RemoteMemory:
         return dict(self._store("record", {**run, **options}, seconds))
 
     def call(self, method: str, params: Payload, seconds: float) -> Any:
-        """Call any method of the server, for this project and agent; once more if it went away.
+        """Call a method of the server for this project and agent; retry once if it went away.
 
         Raises:
             ResidentUnreachable: no answer in time, or no resident; the message says why.

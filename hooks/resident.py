@@ -108,7 +108,7 @@ class ResidentClient:
         self._waits_lock = Mutex()
 
     def call(self, method: str, params: Payload, seconds: float) -> Any:
-        """Ask the resident, starting it if needed; ask once more if it went away.
+        """Ask the resident, starting it if needed; retry once if it went away.
 
         Raises:
             ResidentRefused: it will never accept this.
@@ -243,7 +243,7 @@ class ResidentClient:
                 self._waits.popleft()
 
     def close(self) -> None:
-        """Close the connection; the resident goes on, unless it is found to hang."""
+        """Close the connection; the resident keeps running unless it hangs."""
         if self._remote:
             self._remote.close()
         if self._check:

@@ -247,7 +247,7 @@ def _truncate_texts(value: Any, most: int) -> Any:
     if isinstance(value, str) and len(value) > most:
         return f"{value[:most]}\n[... {len(value) - most} characters left out]"
     if isinstance(value, Mapping):
-        return {key: _truncate_texts(part, most) for key, part in value.items()}
+        return {key: _truncate_texts(inner, most) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_truncate_texts(part, most) for part in value]
+        return [_truncate_texts(inner, most) for inner in value]
     return value

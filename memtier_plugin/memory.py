@@ -244,7 +244,7 @@ class MemTier(Services):
         )
 
     def edit_fact(self, fact_id: str, text: str, *, sender: str | None = None) -> ReviewOutcome:
-        """Put a reviewer's own wording in the place of a fact that waits or is contradicted.
+        """Replace a fact that waits or is contradicted by a reviewer's own wording.
 
         The wording is recorded as an entry of the user, on which the new fact rests.
 

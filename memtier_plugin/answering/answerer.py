@@ -377,7 +377,7 @@ class Answerer:
         return _distinct(findings)
 
     def _rerank_pages(self, inquiry: _Inquiry, linked: list[Page], pages: PageReader) -> list[Page]:
-        """Return pages in the order of a plugin, if there is one, else as they are."""
+        """Return pages in a plugin's order, if one ranks them."""
         settings, started = self._store.settings, time.monotonic()
         name, redact = "rerank pages", self._recaller.redact
         try:

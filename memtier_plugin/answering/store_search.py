@@ -54,7 +54,7 @@ class SearchCall:
 
 @dataclass(frozen=True, slots=True)
 class BadCall:
-    """Why a model's call is none; shown to the model, whose step is used."""
+    """Why a model's call is invalid; shown to the model, and counts as a step."""
 
     error: str
 
@@ -87,11 +87,11 @@ class StoreSearch:
     shown: set[str] = field(default_factory=set)
 
     def run(self, call: SearchCall) -> list[str]:
-        """Return the new lines that a search shows, numbered; `NO_RESULTS` where there are none."""
+        """Return the new lines of a search, numbered, or `NO_RESULTS`."""
         return self._number(self.find(call)) or [NO_RESULTS]
 
     def find(self, call: SearchCall) -> list[AnswerFinding]:
-        """Return the lines found, and those they rest on, as far as they were not shown before."""
+        """Return the lines found and their sources, without those shown before."""
         started = time.monotonic()
         hits = self.search(call)
         new = self._take(hits, call.query)

@@ -78,10 +78,10 @@ def _find_elsewhere(scope: Scope, searched: str | None, query: str) -> Iterator[
     for name in sorted(others, key=written, reverse=True)[:_MOST_PROJECTS]:
         with (
             suppress(MemTierError, OSError),  # do not report another project's errors here
-            MemTier.open(scope.path, name, create=False, everybody=True) as other,
+            MemTier.open(scope.path, name, create=False, everybody=True) as memory,
         ):
             request = RecallRequest(purpose="preview")
-            plan = Recaller(other.actor).plan(query, other.viewer(None), request)
+            plan = Recaller(memory.actor).plan(query, memory.viewer(None), request)
             hits, _ = plan.block.fill("")
             if hits:
                 yield {"project": name, "agents": sorted({*_agents_of(hits)})}
@@ -99,10 +99,10 @@ def reach_view(document: Document) -> Iterator[Text]:
         searched = f"Searched: what {', '.join(reach['agents'])} recorded in {reach['project']}."
         nothing = f"Nothing was recorded in {reach['project']} yet."
         yield safe_text(searched if reach["agents"] else nothing, "dim")
-    for other in reach["elsewhere"]:
-        has = f"{other['project']} has matching lines from {', '.join(other['agents'])}"
-        same = other["project"] == reach["project"]
-        how = "without --agent" if same else f"memtier --project {other['project']} ..."
+    for match in reach["elsewhere"]:
+        has = f"{match['project']} has matching lines from {', '.join(match['agents'])}"
+        same = match["project"] == reach["project"]
+        how = "without --agent" if same else f"memtier --project {match['project']} ..."
         yield safe_text(f"{has}: {how}", "yellow")
 
 
@@ -219,14 +219,14 @@ def recall_document(recall: Recall, limit: int) -> dict[str, Any]:
 def _hit_document(hit: Hit) -> dict[str, Any]:
     item = hit.item
     when = item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
-    who = item.speaker or item.sender or item.role if isinstance(item, Entry) else "fact"
+    speaker = item.speaker or item.sender or item.role if isinstance(item, Entry) else "fact"
     first = hit.sources[0]
     return {
         "id": hit.id,
         "score": hit.score,
         "tier": hit.tier,
         "date": to_iso(when)[:10],
-        "who": who,
+        "who": speaker,
         "text": hit.text,
         "place": f"{first.file}:{first.line}" if first.file else f"entry {first.entry}",
         "sources": [asdict(source) for source in hit.sources],

@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "ask": ("ask", "Answer QUESTION from memory, and cite the lines used."),
             "recall": ("ask", "Recall the lines relevant to QUERY, each with its source."),
             "remember": ("log", "Store a fact for all agents of the project."),
-            "log": ("log", "Read the daily log: who said what, and what became of it."),
+            "log": ("log", "Read the daily log: who said what, and what happened to it."),
             "review": ("review", "Review pending facts, forgets and contradictions."),
             "forget": ("forget", "Hide lines by id, words, session, sender or time."),
             "doctor": ("doctor", "Check files, index, settings and hosts; exit 1 on an error."),

@@ -140,8 +140,8 @@ def _check_settings(scope: Scope, memory: MemTier, path: Path, report: Progress)
     candidate = load_settings(memory.home, memory.project, Path.cwd(), overrides)
     if not _changes_index(memory.settings, candidate):
         return memory.regression.check_settings(candidate, path.name, report)
-    with _copied(scope, memory, None, candidate) as other:  # whose index depends on them
-        return memory.regression.check_other(other.actor, path.name, report, later=True)
+    with _copied(scope, memory, None, candidate) as copy:  # whose index depends on them
+        return memory.regression.check_other(copy.actor, path.name, report, later=True)
 
 
 def _changes_index(now: Settings, candidate: Settings) -> bool:
@@ -158,18 +158,18 @@ def _copied(
     """
     with tempfile.TemporaryDirectory(prefix="memtier-gate-") as folder:
         home = make_home(Path(folder) / "home")
-        own = scope.path / "config.yaml"
-        if own.is_file():
-            write_private_file(home / "config.yaml", own.read_text("utf-8"))
+        user_settings = scope.path / "config.yaml"
+        if user_settings.is_file():
+            write_private_file(home / "config.yaml", user_settings.read_text("utf-8"))
         if archive:
             restore_backup(archive, home, memory.project)
         else:
             copy = home / "projects" / encode_file_name(memory.project)
             skipped = shutil.ignore_patterns(".*", "index.sqlite3*")
             shutil.copytree(memory.folder, copy, ignore=skipped)
-        with MemTier.open(home, memory.project, memory.agent_id, settings) as other:
-            other.catch_up()
-            yield other
+        with MemTier.open(home, memory.project, memory.agent_id, settings) as candidate:
+            candidate.catch_up()
+            yield candidate
 
 
 def gate_view(document: Document) -> RenderableType:

@@ -1,4 +1,4 @@
-"""`memtier explain`: why a recall chose its lines, or what became of one line."""
+"""`memtier explain`: why a recall chose its lines, or the history of one line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memtier_plugin.cli.completion import complete_items, complete_recalls
-from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_items, complete_recalls
 from memtier_plugin.cli.views import (
     Document,
     draws,
@@ -115,7 +114,7 @@ def _head_view(recall: RecallView) -> RenderableType:
 
 
 def _block_view(recall: RecallView) -> Sequence[RenderableType]:
-    """Render the injected block, noting what is no longer known."""
+    """Render the injected block, marking lines that are gone."""
     if not recall.block or not recall.block["text"]:
         return ()
     fates = {"inject": "the prompt received", "offer": "came too late for the prompt"}
@@ -163,8 +162,8 @@ def _format_contributions(row: Document, counted: Document) -> str:
         for name, value in row["contributions"].items()
     ]
     uncounted = [f"{name} {v:.3f}" for name, v in signals.items() if v and name not in counted]
-    other = [f"other {row['other']:+.3f}"] if row["other"] else []
-    return "  ".join([*parts, *uncounted, *other])
+    remainder = [f"other {row['other']:+.3f}"] if row["other"] else []
+    return "  ".join([*parts, *uncounted, *remainder])
 
 
 def _left_out_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:

@@ -12,9 +12,8 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.completion import complete_facts
 from memtier_plugin.cli.review import review, source_lines
-from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, limit_option
+from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, complete_facts, limit_option
 from memtier_plugin.cli.views import (
     Document,
     format_time,
@@ -198,10 +197,10 @@ def fact_view(document: Document) -> RenderableType:
 
 def _describe_owner(fact: Document) -> str:
     """Return who owns a fact, a person or the project, and who said it."""
-    who = fact["person"] or "the user"
+    person = fact["person"] or "the user"
     if fact["personal"]:
-        return f"{who}, not shared with others"
-    return "the project" if fact["person"] is None else f"the project; {who} said it"
+        return f"{person}, not shared with others"
+    return "the project" if fact["person"] is None else f"the project; {person} said it"
 
 
 def _describe_review(review: Document) -> str:
@@ -214,15 +213,15 @@ def fact_diff_view(document: Document) -> RenderableType:
     rows: list[tuple[object, ...]] = []
     counts: dict[str, int] = {}
     for change in document["changes"]:
-        what = change["what"]
-        counts[what] = counts.get(what, 0) + 1
-        sign, style = CHANGE_SIGNS[what]
+        kind = change["what"]
+        counts[kind] = counts.get(kind, 0) + 1
+        sign, style = CHANGE_SIGNS[kind]
         fact = safe_text(one_line(change["fact"]["text"], 300) if change["fact"] else "-")
         if change["by"]:
             fact.append_text(safe_text(f"  → {one_line(change['by']['text'], 200)}", "dim"))
         if change["why"]:
             fact.append_text(safe_text(f"  ({one_line(change['why'], 200)})", "dim"))
-        label = safe_text(f"{sign} {what}", style)
+        label = safe_text(f"{sign} {kind}", style)
         run = safe_text(change["run"] or change["agent"] or "", "dim")
         rows.append((format_time(change["at"]), label, short_id(change["id"]), fact, run))
     if not counts:

@@ -13,12 +13,16 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.completion import (
+from memtier_plugin.cli.scope import (
+    CliCommand,
+    Scope,
+    combine_options,
     complete_forgotten,
     complete_items,
     complete_sessions,
+    progress_bar,
+    scope_of,
 )
-from memtier_plugin.cli.scope import CliCommand, Scope, combine_options, progress_bar, scope_of
 from memtier_plugin.cli.views import (
     Document,
     format_value,

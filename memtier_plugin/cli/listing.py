@@ -11,7 +11,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, limit_option
 from memtier_plugin.cli.views import Document, format_time, safe_text, table_view
 from memtier_plugin.core.formats import to_iso
@@ -172,20 +171,20 @@ def people_unlink(scope: Scope, names: tuple[str, ...]) -> None:
 
 def people_view(document: Document) -> RenderableType:
     """Render people with their names and links."""
-    table = views.column_table(
-        "person", "called", "one with", "lines", "own facts", right=["lines", "own facts"]
-    )
-    for person in document["people"]:
-        table.add_row(
-            safe_text(person["id"]),
-            safe_text(", ".join(person["names"])),
-            safe_text(", ".join(person["linked"])),
-            safe_text(person["lines"]),
-            safe_text(person["facts"]),
+    rows = (
+        (
+            person["id"],
+            ", ".join(person["names"]),
+            ", ".join(person["linked"]),
+            person["lines"],
+            person["facts"],
         )
-    return table if table.row_count else safe_text("Nobody has spoken yet.", "dim")
+        for person in document["people"]
+    )
+    names = ("person", "called", "one with", "lines", "own facts")
+    return table_view(names, rows, right=names[3:], nothing="Nobody has spoken yet.")
 
 
 def _linked_view(document: Document) -> RenderableType:
-    [(what, ids)] = document.items()
-    return safe_text(f"{what}: {', '.join(ids)}")
+    [(verb, ids)] = document.items()
+    return safe_text(f"{verb}: {', '.join(ids)}")

@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.completion import complete_sessions
-from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_sessions
 from memtier_plugin.cli.views import (
     LEVEL_COLOURS,
     LEVEL_MARKS,
@@ -56,7 +55,7 @@ from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_l
 )
 @click.pass_obj
 def log(scope: Scope, date: str | None, written: bool, session: str | None, follow: bool) -> None:
-    """Read the daily log: who said what, and what became of it."""
+    """Read the daily log: who said what, and what happened to it."""
     with scope.open() as memory:
         newest = None if session else find_newest_day(memory, scope.agent, written=written)
         day = _day(date) or newest
@@ -144,7 +143,7 @@ def log_view(line: Document) -> RenderableType:
 
 def _entry_cells(entry: Document) -> Sequence[RenderableType]:
     tool = entry.get("tool") or {}
-    who = entry["speaker"] or entry["sender"] or tool.get("name") or entry["role"]
+    speaker = entry["speaker"] or entry["sender"] or tool.get("name") or entry["role"]
     content = safe_text(entry["content"], "dim" if entry["role"] in ("tool", "system") else "")
     if tool.get("ok") is not None:
         level = "ok" if tool["ok"] else "error"
@@ -155,7 +154,7 @@ def _entry_cells(entry: Document) -> Sequence[RenderableType]:
         marks.append(f"{weight:+.2f}", "green" if weight > 0 else "red")
     return (
         safe_text(entry["observed_at"][11:16], "dim"),
-        safe_text(who, "cyan" if entry["role"] == "user" else "blue"),
+        safe_text(speaker, "cyan" if entry["role"] == "user" else "blue"),
         safe_text(short_id(entry["id"]), "dim"),
         content,
         marks,
@@ -195,7 +194,9 @@ def _check_messages(given: list[tuple[str, Any]]) -> None:
             parsed = parse_messages([message])
         except MessageError as error:
             raise MessageError(f"{where}: {str(error).removeprefix('message 0: ')}") from None
-        if not any(part.content.strip() or part.tool_calls for part in parsed):
+        if not any(
+            message_read.content.strip() or message_read.tool_calls for message_read in parsed
+        ):
             raise MessageError(f"{where}: a message without content; nothing was recorded")
 
 

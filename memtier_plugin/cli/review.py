@@ -15,8 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.completion import complete_facts
-from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_facts
 from memtier_plugin.cli.views import Document, format_time, one_line, safe_text, short_id
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.facts.review import ReviewItem, ReviewOutcome
@@ -183,9 +182,9 @@ def source_lines(sources: Iterable[Document]) -> Iterator[Text]:
         head = safe_text(
             f"  {format_time(entry['observed_at'])}  {owner}  {where}  {source['entry']}\n    "
         )
-        who = entry["speaker"] or entry["role"]
+        speaker = entry["speaker"] or entry["role"]
         yield Text.assemble(
-            head, safe_text(f"{who}: ", "dim"), _mark_quote(entry["content"], source["mark"])
+            head, safe_text(f"{speaker}: ", "dim"), _mark_quote(entry["content"], source["mark"])
         )
 
 
@@ -206,8 +205,8 @@ def _mark_quote(content: str, mark: Sequence[int] | None) -> Text:
     return Text.assemble(*parts, safe_text("…" if len(content) > end + _CONTEXT_CHARS else ""))
 
 
-def _collapse_spaces(part: str) -> str:
-    return re.sub(r"\s+", " ", part)
+def _collapse_spaces(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
 
 
 def item_view(document: Document) -> RenderableType:
@@ -222,8 +221,10 @@ def item_view(document: Document) -> RenderableType:
     if why:
         parts.append(safe_text(f"  {why}{origin}", "yellow"))
     parts += [
-        safe_text(f"  replaces if accepted: {other['text']}  {short_id(other['id'])}")
-        for other in document["against"]
+        safe_text(
+            f"  replaces if accepted: {fact_replaced['text']}  {short_id(fact_replaced['id'])}"
+        )
+        for fact_replaced in document["against"]
     ]
     return Lines(*parts, *source_lines(document["sources"]))
 

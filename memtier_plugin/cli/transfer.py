@@ -17,8 +17,7 @@ import click
 from rich.console import Group, RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.completion import complete_sessions
-from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_sessions, progress_bar
 from memtier_plugin.cli.screens import require_web
 from memtier_plugin.cli.views import LengthOfTime
 from memtier_plugin.core.errors import BackupError
@@ -28,10 +27,14 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
 from memtier_plugin.transfer import archive as archives
 from memtier_plugin.transfer.archive import refuse_taken
-from memtier_plugin.transfer.importers.detect import MEMTIER_FORMAT, detect_format
-from memtier_plugin.transfer.importers.memories import PROPOSED_FORMATS, propose_facts
+from memtier_plugin.transfer.importers.formats import (
+    FORMATS,
+    MEMTIER_FORMAT,
+    detect_format,
+    read_transcript,
+)
+from memtier_plugin.transfer.importers.memories import propose_facts
 from memtier_plugin.transfer.importers.reading import DEFAULT_MINUTES, SkipCallback, TimeLimit
-from memtier_plugin.transfer.importers.transcripts import FORMATS, read_transcript
 
 _EXAMPLES: Final = 3
 _MAX_LEFT_OUT: Final = 20  # rows of skipped items
@@ -42,7 +45,7 @@ _MAX_LEFT_OUT: Final = 20  # rows of skipped items
 @click.option(
     "--format",
     "form",
-    type=click.Choice([*FORMATS, MEMTIER_FORMAT]),
+    type=click.Choice([*sorted(FORMATS), MEMTIER_FORMAT]),
     help="The format [detected].",
 )
 @click.option("--dry-run", is_flag=True, help="Count and show examples, without importing.")
@@ -115,15 +118,12 @@ class _Import:
                 new_ones = self.memory.count_new(self.limit.read(sessions))
                 return {**figures, "new": new_ones, "examples": examples}
             recorded = proposed = 0
+            proposes = FORMATS[self.form].proposes
             for new in self.memory.record_sessions(sessions):
                 recorded += len(new)
-                proposed += propose_facts(self.memory, new) if self.form in PROPOSED_FORMATS else 0
+                proposed += propose_facts(self.memory, new) if proposes else 0
                 self.limit.check(recorded)
-        return {
-            **figures,
-            "recorded": recorded,
-            **({"proposed": proposed} if self.form in PROPOSED_FORMATS else {}),
-        }
+        return {**figures, "recorded": recorded, **({"proposed": proposed} if proposes else {})}
 
     def memtier_export(self) -> dict[str, Any]:
         """Import entries and facts exactly as exported."""

@@ -143,7 +143,7 @@ def format_value(value: object) -> str:
         parts = ((k, format_value(v), isinstance(v, Mapping)) for k, v in value.items())
         return ", ".join(f"{k} ({v})" if nested else f"{k} {v}" for k, v, nested in parts) or "-"
     if isinstance(value, (list, tuple)):
-        return ", ".join(format_value(part) for part in value) or "-"
+        return ", ".join(format_value(inner) for inner in value) or "-"
     return "-" if value is None or value == "" else str(value)
 
 
@@ -157,17 +157,17 @@ def done_view(document: Document) -> RenderableType:
 # -- Page output that is longer than the terminal: by $PAGER, or `less`
 
 
-def print_paged(parts: Iterable[RenderableType], *, paged: bool = True) -> None:
+def print_paged(renderables: Iterable[RenderableType], *, paged: bool = True) -> None:
     """Print these parts, through a pager where they do not fit on the terminal.
 
     Nothing is paged where stdout is no terminal. Parts are rendered as the pager asks for them.
     """
     console = make_console()
     if not (paged and console.is_terminal):
-        for part in parts:
-            console.print(part)
+        for renderable in renderables:
+            console.print(renderable)
         return
-    rendered = _render(console, parts)
+    rendered = _render(console, renderables)
     first: list[str] = []
     lines = 0
     for text in rendered:
@@ -179,10 +179,10 @@ def print_paged(parts: Iterable[RenderableType], *, paged: bool = True) -> None:
     click.echo("".join(first), nl=False)
 
 
-def _render(console: Console, parts: Iterable[RenderableType]) -> Iterator[str]:
-    for part in parts:
+def _render(console: Console, renderables: Iterable[RenderableType]) -> Iterator[str]:
+    for renderable in renderables:
         with console.capture() as capture:
-            console.print(part)
+            console.print(renderable)
         yield capture.get()
 
 
@@ -246,7 +246,7 @@ def parse_span(since: str, until: str | None) -> tuple[datetime, datetime]:
 
 def parse_names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     """Read names with commas between them."""
-    return tuple(part.strip() for part in value.split(",")) if value else ()
+    return tuple(name.strip() for name in value.split(",")) if value else ()
 
 
 def parse_sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
@@ -254,7 +254,7 @@ def parse_sizes(ctx: click.Context, param: click.Parameter, value: str | None) -
     if value is None:
         return ()
     try:
-        sizes = tuple(int(part) for part in value.split(","))
+        sizes = tuple(int(size) for size in value.split(","))
     except ValueError:
         raise click.BadParameter(
             f"{value!r}: expected whole numbers such as 1000,10000", ctx, param

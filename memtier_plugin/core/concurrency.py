@@ -59,11 +59,11 @@ def _renew_all() -> None:
 os.register_at_fork(after_in_child=_renew_all)
 
 
-# -- A fair semaphore: threads are let in in the order in which they came
+# -- A fair semaphore that admits threads in order of arrival
 
 
 class Turns:
-    """A semaphore that lets in whoever has waited longest.
+    """A semaphore that admits the longest waiter first.
 
     The standard library's lets a thread that has just left in again before those that wait, so
     under load some wait ever longer.
@@ -103,17 +103,17 @@ class Turns:
                 self._free += 1
 
 
-# -- Daemon threads that are kept and reused, and do what may outlast the patience of a caller
+# -- Reusable daemon threads for work that may outlast its caller's deadline
 #
-# A store keeps one connection per thread; and a thread that ends cleans up after OpenSSL, whose
-# locks a process forked in that moment would inherit, taken for good.
+# A store keeps one connection per thread.  And a thread that ends cleans up after OpenSSL, whose
+# locks a process forked at that moment would inherit, held forever.
 
 T = TypeVar("T")
 _QueuedJob = tuple[Future[Any], Callable[[], Any], Future[Any] | None]
 
 
 class TooManyJobs(MemTierError):
-    """So many earlier jobs are still at work that this one was not started."""
+    """Too many earlier jobs are still running; this one was not started."""
 
 
 class WorkerPool:
@@ -128,7 +128,7 @@ class WorkerPool:
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Begin anew: a forked child does not inherit its parent's threads."""
+        """Start afresh: a forked child does not inherit its parent's threads."""
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[_QueuedJob] = SimpleQueue()
         self._idle = 0
@@ -182,9 +182,9 @@ class WorkerPool:
             settle()
 
 
-# -- The processor time that a request may still take, and whether its answer is still wanted
+# -- The remaining processor time of a request, and whether its answer is still wanted
 #
-# Checked where work can be dropped without harm: before a text is read, and before a search.
+# Checked where work can be dropped safely: before reading a text, and before a search.
 
 
 class _Allowance(threading.local):
@@ -217,12 +217,12 @@ def require() -> None:
         raise Exhausted("nobody waits for the answer any more")
 
 
-# -- Hold back Python's cyclic garbage collector where a pause would be felt
+# -- Defer Python's cyclic garbage collector where a pause would be noticed
 
 
 @contextmanager
 def delayed_collection() -> Iterator[None]:
-    """Let no cyclic collection start inside, unless another thread wants one.
+    """Start no cyclic collection inside, unless another thread does.
 
     A recall makes thousands of small containers, none of them part of a cycle, that are gone when
     it ends.  Each few hundred of them would start a collection, which now and then walks through

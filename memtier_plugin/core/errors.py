@@ -164,7 +164,7 @@ class ImportFileError(MemTierError):
 
 
 class ImportStopped(MemTierError):
-    """An import took longer than it may; what it recorded stands, and importing again goes on."""
+    """An import ran out of time; what it recorded stays, and importing again continues."""
 
 
 class NotFound(MemTierError):

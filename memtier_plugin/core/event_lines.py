@@ -1,4 +1,4 @@
-"""The packed form of a recall in the journal: some 1.2 kB where the full form takes nine.  Pure."""
+"""Pack a recall's journal line: about 1.2 kB instead of nine.  Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SCORES: Final = "scores"  # is there in packed lines alone
 PACKED_FIELDS: Final = frozenset(
     {_SCORES, "ranks", "tiers", "learned", "notes", "proofs", "signals"}
 )
-_SEPARATORS: Final = re.compile(r"[\s;:=]")  # which a plugin's name for a signal may have
+_SEPARATORS: Final = re.compile(r"[\s;:=]")  # may be in the name of a plugin's signal
 _TIERS: Final = {"e": "episodic", "s": "semantic", "p": "procedural"}
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "profile": "recall_first",
@@ -51,7 +51,7 @@ _Texts = tuple[tuple[str, str], ...]
 
 
 class _Packed(Record, frozen=True, kw_only=True):
-    """The fields of a packed line that the full form has otherwise."""
+    """The fields whose packed form differs from the full one."""
 
     injected: str = ""
     near_misses: str = ""
@@ -65,7 +65,7 @@ class _Packed(Record, frozen=True, kw_only=True):
 
 
 def is_packed(data: Mapping[str, Any]) -> bool:
-    """Tell whether a recall's line is packed; those of earlier versions are not."""
+    """Return whether a recall's line is packed; those of earlier versions are not."""
     return _SCORES in data
 
 
@@ -98,7 +98,7 @@ def pack(full: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_kept(name: str, value: Any) -> bool:
-    """Tell whether a field is written; without ``at`` it is the time of the line."""
+    """Return whether a field is written; without ``at`` it is the time of the line."""
     return bool(value != _DEFAULTS.get(name, "" if name == "at" else None))
 
 

@@ -117,7 +117,7 @@ def seal(record: Mapping[str, Any]) -> bytes:
 
 
 def is_intact(line: bytes) -> bool:
-    """Tell whether a line has the checksum of what stands before it, or is too old to have one."""
+    """Return whether a line has the checksum of its bytes, or is too old to have one."""
     sealed = _SEAL.search(line)
     if sealed:
         return zlib.crc32(line[: sealed.start()]) == int(sealed[1], 16)

@@ -218,7 +218,7 @@ def session_end(context: RunContext) -> None:
 
 @hookspec
 def before_compaction(event: RunEvent, context: RunContext) -> None:
-    """Record what is not stored yet, before the host shortens its transcript."""
+    """Record what is not yet stored, before the host shortens its transcript."""
 
 
 @hookspec(firstresult=True)

@@ -75,7 +75,7 @@ def wait_for_lock(fd: int, path: Path, deadline: float, *, shared: bool = False)
 
 
 def is_unlocked(fd: int) -> bool:
-    """Tell whether no process holds the exclusive lock on an open file."""
+    """Return whether no process holds the exclusive lock on an open file."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -155,7 +155,7 @@ def flush_to_disk(fd: int) -> None:
 
 
 def is_process_alive(process: int) -> bool:
-    """Tell whether a process of this number exists, of whatever user."""
+    """Return whether a process with this id exists, of any user."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

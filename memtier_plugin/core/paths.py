@@ -148,7 +148,7 @@ def make_home(home: Path) -> Path:
 
 
 def _is_ours(home: Path) -> bool:
-    """Tell whether a folder without a marker is empty, or holds only what MemTier makes."""
+    """Return whether a folder without a marker is empty, or holds only what MemTier makes."""
     try:
         names = os.listdir(home)
     except OSError:
@@ -161,7 +161,7 @@ def _is_ours(home: Path) -> bool:
     )
 
 
-def make_private_folder(home: Path, *parts: str) -> Path:
+def make_private_folder(home: Path, *names: str) -> Path:
     """Create a folder under the home (mode 0700), checking each of its parents.
 
     Raises:
@@ -169,13 +169,13 @@ def make_private_folder(home: Path, *parts: str) -> Path:
             not ours.
         LedgerWriteError: it cannot be made.
     """
-    if parts and (parts[0] in _HOME_NAMES or parts[0].startswith(RESTORING)):
+    if names and (names[0] in _HOME_NAMES or names[0].startswith(RESTORING)):
         make_home(home)
     else:
         _make_folder(home, parents=True)
     folder = home
-    for part in parts:
-        folder = folder / part
+    for name in names:
+        folder = folder / name
         _make_folder(folder)
     return folder
 
@@ -225,7 +225,7 @@ def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
 
 
 def owned_folder_exists(folder: Path) -> bool:
-    """Tell whether a folder is there.
+    """Return whether a folder is there.
 
     Raises:
         UnsafePath: a symlink or a file is, or it belongs to somebody else.
@@ -341,7 +341,7 @@ def make_socket_folder(home: Path) -> Path:
 
 
 def is_on_network(folder: Path, mounts_file: Path = Path("/proc/self/mounts")) -> bool:
-    """Tell whether a folder lies on a network file system (known on Linux only)."""
+    """Return whether a folder lies on a network file system (known on Linux only)."""
     try:
         mounts = mounts_file.read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -357,7 +357,7 @@ def is_on_network(folder: Path, mounts_file: Path = Path("/proc/self/mounts")) -
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to replace, read or remove what is no plain file, nor a link to one or to nothing.
+    """Refuse paths other than plain files, links to them, and links to nothing.
 
     Root could put a file in the place of /dev/null, and a pipe is read for ever.
 

@@ -47,11 +47,7 @@ if TYPE_CHECKING:
     from memtier_plugin.core.structs import Record
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
-HOST_HANDLERS: Final = (
-    "memtier_plugin.hooks.before_prompt_build",
-    "memtier_plugin.hooks.agent_end",
-    "memtier_plugin.hooks.sessions",
-)
+HOST_HANDLERS: Final = ("memtier_plugin.hooks.host_hooks",)
 SHIPPED_PLUGINS: Final = ("memtier_plugin.telemetry.watch",)
 
 _log = logging.getLogger("memtier")
@@ -59,7 +55,7 @@ _lock = threading.RLock()
 
 
 def _renew_after_fork() -> None:
-    """Give a child a lock of its own: a thread that held it when the process forked is gone."""
+    """Give a child a new lock: a thread that held the old one does not exist there."""
     global _lock
     _lock = threading.RLock()
 
@@ -137,7 +133,7 @@ def find_secret_spans(text: str) -> list[tuple[int, int, str]]:
 
 
 def gives_signals() -> bool:
-    """Tell whether a plugin has ranking signals."""
+    """Return whether a plugin has ranking signals."""
     return bool(_extensions().hook.memtier_signals.get_hookimpls())
 
 

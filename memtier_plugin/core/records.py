@@ -326,7 +326,7 @@ class EventRecord(Record, frozen=True):
 
 
 class EventPayload(EventRecord, frozen=True, metaclass=Tagged):
-    """The fields that one kind of event adds to the common ones."""
+    """The fields that a kind of event adds to the common ones."""
 
     KIND = ""
 

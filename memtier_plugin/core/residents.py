@@ -47,10 +47,10 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Return the address that a text means: `HOST`, `HOST:PORT`, `tls://...` or `tcp://127.0.0.1`.
+    """Parse an address: `HOST`, `HOST:PORT`, `tls://...` or `tcp://127.0.0.1`.
 
     Raises:
-        SettingsError: it means none, or would send a token over a network in plain text.
+        SettingsError: it is invalid, or would send a token over a network in plain text.
     """
     try:
         parts = urlsplit(text if "://" in text else f"tls://{text}")
@@ -70,7 +70,7 @@ def parse_address(text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine by its address (or as `localhost`)."""
+    """Return whether a host is this machine by its address (or as `localhost`)."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -113,14 +113,14 @@ def listen_on_loopback(port: int) -> socket.socket:
 
 # -- The socket of a home's resident: claimed by lock, and listening before its resident is loaded
 #
-# Whoever needs a resident and finds none claims the socket and hands it to a process of its own:
-# what others send meanwhile waits in the socket.  A claim ends with the last process that has it,
-# so nothing that a dead one leaves behind is in the way.  Uses the standard library alone.
+# A client that finds no resident claims the socket and hands it to a new process; what others send
+# meanwhile waits in the socket.  A claim ends with the last process that holds it, so a dead one
+# leaves nothing in the way.  Standard library only.
 
-START_SECONDS: Final = 30.0  # that a resident may take to answer, on a machine that is busy
+START_SECONDS: Final = 30.0  # for a resident to start on a busy machine
 _POLL_SECONDS: Final = 0.05
-_CLAIM_SECONDS: Final = 5.0  # that nobody can be named who has the lock
-_BACKLOG: Final = 512  # connections that wait for a resident that is being loaded
+_CLAIM_SECONDS: Final = 5.0  # how long the holder of the lock may be unknown
+_BACKLOG: Final = 512  # connections that may wait for a resident to load
 _READY: Final = "ready"
 _MAX_NOTES: Final = 4096  # bytes of a lock's file
 
@@ -142,10 +142,10 @@ class SocketClaim:
         return cls(make_socket_folder(home), lock, socket.socket(fileno=listening))
 
     def note(self, *, ready: bool, pid: int | None = None) -> None:
-        """Add to the lock's file whose the socket is, for clients that must end or replace it.
+        """Write the owner of the socket to the lock file, for clients that must end or replace it.
 
-        The file is only added to while the claim lasts: a client that looks meanwhile, or a process
-        that speaks late of the one that it started, takes nothing back.
+        The file is append-only during a claim, so that neither a reading client nor a late note of
+        the starting process undoes anything.
 
         Args:
             pid: the process that the claim is handed to.
@@ -155,14 +155,14 @@ class SocketClaim:
             os.write(self.lock, line.encode("ascii"))
 
     def is_current(self) -> bool:
-        """Tell whether clients find this socket: the home may have been replaced."""
+        """Return whether this socket is still the home's, which may have been replaced."""
         with suppress(OSError):
             current = self.path.with_suffix(".lock").lstat()
             return os.path.samestat(current, os.fstat(self.lock)) and self.path.exists()
         return False
 
     def hand_over(self) -> None:
-        """Let go of a claim that another process has, too; again, it does nothing."""
+        """Release a claim that another process holds too; repeated calls do nothing."""
         if self not in _claims:
             return
         _claims.remove(self)
@@ -209,7 +209,7 @@ def claim_socket(home: Path) -> SocketClaim | None:
 def wait_for_claim(home: Path) -> tuple[SocketClaim | None, SocketOwner | None]:
     """Claim the socket of a home, or return who has it.
 
-    Who reads whose it is has the lock for a moment, and a new owner says who it is a moment later.
+    A reader of the owner holds the lock briefly, and a new owner is noted a moment later.
 
     Raises:
         MemTierError, OSError: as `claim_socket`.
@@ -240,11 +240,11 @@ def _bind(path: Path) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class SocketOwner:
-    """The process that serves a home, as it says itself.
+    """The process that serves a home, by its own note.
 
     Attributes:
-        ready: whether it answers; until then it is being loaded.
-        since: when it said so, in seconds of the clock.
+        ready: whether it answers, or is still loading.
+        since: the time of the note, in seconds of the clock.
     """
 
     pid: int
@@ -254,23 +254,23 @@ class SocketOwner:
 
     @property
     def is_outdated(self) -> bool:
-        """Tell whether it is older than this MemTier."""
+        """Return whether it is older than this MemTier."""
         return _numbers(self.version) < _numbers(__version__)
 
     @property
     def may_hang(self) -> bool:
-        """Tell whether it should have answered by now."""
+        """Return whether it should have answered by now."""
         return self.ready or time.time() - self.since > START_SECONDS
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, unless the number is another process' by now."""
+        """Send it a signal, unless its id now belongs to another process."""
         with suppress(OSError):
             if _is_resident(self.pid):
                 os.kill(self.pid, number)
 
 
 def find_owner(home: Path) -> SocketOwner | None:
-    """Return the process that has the socket of a home, if any says so."""
+    """Return the process that holds the socket of a home, if known."""
     with suppress(OSError, ValueError, MemTierError):
         path = socket_path(home).with_suffix(".lock")
         fd = locks.open_owned(path, os.O_RDONLY)
@@ -279,7 +279,7 @@ def find_owner(home: Path) -> SocketOwner | None:
             words = [note.split() for note in notes if note.endswith("\n")]
             if words and not locks.is_unlocked(fd):
                 pid, *rest = words[-1]
-                version = rest[0] if rest else "0"  # before 0.1.0 they wrote their number alone
+                version = rest[0] if rest else "0"  # before 0.1.0 only the id was noted
                 ready = not rest or any(note[2:] == [_READY] for note in words)
                 return SocketOwner(int(pid), version, ready, os.fstat(fd).st_mtime)
         finally:
@@ -288,10 +288,10 @@ def find_owner(home: Path) -> SocketOwner | None:
 
 
 def stop_resident(home: Path, seconds: float) -> SocketOwner | None:
-    """End the resident of a home, which first answers what it was asked; return it, if one ran.
+    """Stop the resident of a home once it has answered its calls; return it, if one ran.
 
     Raises:
-        MemTierError: it goes on.
+        MemTierError: it does not stop.
     """
     first = owner = find_owner(home)
     until = time.monotonic() + seconds
@@ -313,7 +313,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _is_resident(pid: int) -> bool:
-    """Tell whether a process is a `memtier serve`: its number may have been used again."""
+    """Return whether a process is a `memtier serve`: its id may have been reused."""
     command = ["ps", "-ww", "-o", "args=", "-p", str(pid)]
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes()  # small images have no `ps`

@@ -31,9 +31,9 @@ from msgspec import NODEFAULT, Meta
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.formats import aware, parse_json_text, to_iso
+from memtier_plugin.core.formats import aware, from_iso, parse_json_text, to_iso
 
-# -- Bounds of numbers in public calls, as annotations that `arguments.check_arguments` reads
+# -- Bounds of numbers in public calls, as annotations that `check_arguments` reads
 
 Count = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Lines = Annotated[int, Meta(ge=1, le=1000)]
@@ -49,7 +49,7 @@ Milliseconds = Annotated[float, Meta(ge=0, le=86_400_000)]  # a day
 
 T = TypeVar("T")
 
-replace_fields: Final = msgspec.structs.replace  # of what is checked: it checks no types
+replace_fields: Final = msgspec.structs.replace  # of checked values: it checks no types
 MOST: Final = 2**63 - 1  # SQLite holds no larger number
 NO_TEXT: Final = (datetime,)  # only JSON decoding turns a string into a time
 _SCALARS: Final = frozenset({str, int, float, bool, NoneType})  # as JSON has them
@@ -100,7 +100,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tagged(msgspec.StructMeta):
-    """Makes classes that have their tag as ``KIND``, too."""
+    """Gives each class its tag as ``KIND``."""
 
     def __init__(cls, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args)
@@ -120,7 +120,7 @@ class _Strict(msgspec.StructMeta):
 
 
 class _Checked(_Strict):
-    # Not by `__post_init__`, which msgspec calls for what it has checked itself.
+    # Not in `__post_init__`, which msgspec also calls for values that it has checked.
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         record = super().__call__(*args, **kwargs)
         check_fields(record)
@@ -137,7 +137,7 @@ class CheckedRecord(GivenRecord, frozen=True, metaclass=_Checked):
 
 @cache
 def _left_out(cls: type[Record]) -> Mapping[str, object]:
-    """Return the fields that a record of a class lacks in JSON at these, their defaults."""
+    """Return the fields that JSON leaves out at their default, with the default."""
     names, defaults = cls.__struct_fields__, cls.__struct_defaults__
     optional = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
     nulls = names if cls.NULLS is None else cls.NULLS
@@ -208,7 +208,7 @@ def check_fields(record: object) -> None:
         msgspec.convert(_plain(record), built(cls), builtin_types=NO_TEXT)
     except (msgspec.ValidationError, TypeError) as error:
         raise MessageError(reason(error)) from None
-    except UnicodeEncodeError as error:  # of a text in the place of something else
+    except UnicodeEncodeError as error:  # of a text where another type is expected
         raise MessageError(f"{cls.__name__}: it holds what UTF-8 cannot: {error}") from None
     except RecursionError:
         raise MessageError(f"{cls.__name__}: nested too deeply") from None
@@ -283,11 +283,14 @@ def _dataclass_fields(cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
 
 
 # -- Check the arguments of public calls by their annotations
+#
+# Every door checks here: `check_arguments` for calls in Python, `read_arguments` for calls in JSON.
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _PLAIN: Final = (str, int, float, bool, datetime, type(None))
+_TIMES: Final = (datetime, datetime | None)
 _SEVERAL: Final = (Collection, Iterable, Sequence)
 
 
@@ -318,13 +321,59 @@ def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
+def read_arguments(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    *,
+    bound: Collection[str] = ("self",),
+    lax: bool = False,
+) -> dict[str, Any]:
+    """Return the arguments of a call in JSON, checked as `check_arguments` does; times are parsed.
+
+    Args:
+        bound: parameters that are not the caller's.
+        lax: of a model: what the function does not take is left out, and "5" is a number.
+
+    Raises:
+        MessageError: names the argument, what it may be and what it is.
+    """
+    called = signature(function)
+    kinds = {
+        name: kind
+        for name, kind in _kinds(getattr(function, "__func__", function)).items()
+        if name not in bound
+    }
+    if lax:
+        arguments = {name: value for name, value in arguments.items() if name in kinds}
+    elif unexpected := arguments.keys() - kinds.keys():
+        raise MessageError(f"got an unexpected keyword argument {min(unexpected)!r}")
+    try:
+        called.bind(**{name: None for name in bound if name in called.parameters}, **arguments)
+    except TypeError as error:
+        raise MessageError(str(error)) from None
+    return {name: _read(name, value, kinds[name], lax) for name, value in arguments.items()}
+
+
+def _read(name: str, value: Any, kind: Any, lax: bool) -> Any:
+    if isinstance(value, str) and kind in _TIMES:
+        try:
+            return from_iso(value)
+        except ValueError as error:
+            raise MessageError(f"{name} is not a time: {error}") from None
+    return value if kind is None else _check(name, value, kind, strict=not lax)
+
+
 @cache
 def _kinds(method: Callable[..., Any]) -> dict[str, Any]:
     """Return the parameters of a method, each with its type, or None where it is not checked."""
     annotations = {n: hint for n, hint in method.__annotations__.items() if n != "return"}
     parameters = SimpleNamespace(__annotations__=annotations)
     hints = get_type_hints(parameters, unwrap(method).__globals__, include_extras=True)
-    kinds = {name: _checkable(hints.get(name)) for name in signature(method).parameters}
+    kinds = {
+        name: _checkable(hints.get(name))
+        for name, parameter in signature(method).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    }
     options = [hint for hint in hints.values() if get_origin(hint) is Unpack]
     for [keywords] in map(get_args, options):
         options_of = get_type_hints(keywords, include_extras=True)
@@ -346,22 +395,22 @@ def _checkable(kind: Any) -> Any:
     What msgspec does not know becomes a predicate. An iterator can be read only once, so its items
     are left to the method.
     """
-    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    rest = [part for part in parts if part is not type(None)]
+    alternatives = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    rest = [alternative for alternative in alternatives if alternative is not type(None)]
     if len(rest) == 1 and _is_predicate(rest[0]):
-        return _Predicate.of(rest[0], optional=len(parts) > 1)
+        return _Predicate.of(rest[0], optional=len(alternatives) > 1)
     fits = all(
-        get_origin(part) is Annotated
-        or is_dataclass(part)
-        or part in _PLAIN
-        or get_origin(part) is Literal
-        for part in parts
+        get_origin(alternative) is Annotated
+        or is_dataclass(alternative)
+        or alternative in _PLAIN
+        or get_origin(alternative) is Literal
+        for alternative in alternatives
     )
     if fits:
-        return built(Union[*parts])
-    classes = [get_origin(part) or part for part in rest]
+        return built(Union[*alternatives])
+    classes = [get_origin(alternative) or alternative for alternative in rest]
     return (
-        _Predicate(tuple(classes), (), len(parts) > len(rest))
+        _Predicate(tuple(classes), (), len(alternatives) > len(rest))
         if all(map(isclass, classes))
         else None
     )
@@ -383,7 +432,7 @@ class _Predicate(NamedTuple):
     @classmethod
     def of(cls, hint: Any, *, optional: bool) -> _Predicate:
         """Return the predicate of an annotation."""
-        items = [part for item in get_args(hint) for part in get_args(item) or (item,)]
+        items = [inner for item in get_args(hint) for inner in get_args(item) or (item,)]
         kinds = [get_origin(item) or item for item in items]
         return cls(get_origin(hint) or hint, tuple(k for k in kinds if isclass(k)), optional)
 
@@ -410,24 +459,34 @@ class _Predicate(NamedTuple):
         return " or ".join(item.__name__ for item in self.items)
 
 
-def _check(name: str, value: object, kind: Any) -> None:
+def _check(name: str, value: object, kind: Any, *, strict: bool = True) -> Any:
+    """Return a value that fits its kind; not ``strict``, the text of a number becomes one."""
     if isinstance(kind, _Predicate):
         if problem := kind.problem(value):
             raise MessageError(f"{name}: {problem}")
-        return
+        return value
     if isinstance(value, int) and abs(value) > MOST:
         raise MessageError(f"{name}: expected an integer of 64 bits at most")
     if isinstance(value, Mapping):  # msgspec would build a dataclass of it
         raise MessageError(f"{name}: no mapping fits here, got {type(value).__name__}")
     try:
-        record = msgspec.convert(value, kind, builtin_types=NO_TEXT)
-        if not isinstance(value, type(record)) and is_dataclass(record):
+        typed = msgspec.convert(value, kind, builtin_types=NO_TEXT, strict=strict)
+        if not isinstance(value, type(typed)) and is_dataclass(typed):
             # msgspec would build one of any object, where all fields have defaults.
-            expected, given = type(record).__name__, type(value).__name__
+            expected, given = type(typed).__name__, type(value).__name__
             raise MessageError(f"{name}: expected {expected}, got {given}")
         if isinstance(value, datetime):
             in_utc(value)
+        return typed
     except msgspec.ValidationError as error:
+        choices = [
+            alternative
+            for alternative in (kind, *get_args(kind))
+            if get_origin(alternative) is Literal
+        ]
+        if choices and isinstance(value, str):
+            expected = " or ".join(map(str, get_args(choices[0])))
+            raise MessageError(f"{name}: expected {expected}, got {value!r:.60}") from None
         raise MessageError(f"{name}: {reason(error)}") from None
     except UnicodeEncodeError as error:
         raise MessageError(f"{name}: it holds what UTF-8 cannot: {error}") from None

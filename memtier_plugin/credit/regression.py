@@ -134,7 +134,7 @@ _KEPT: Final = 5  # versions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
-    """How well each question (by id) was answered, and by which embedding model."""
+    """How well each question (by id) was answered, and with which embedding model."""
 
     measured: str
     embedding: str  # the setting

@@ -218,7 +218,7 @@ class DraftBuilder:
         return [*denials, *facts, *procedures.drafts, *lessons]
 
     def _rejection_reason(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
-        """Return why a verified draft is no fact of its own, or an empty string."""
+        """Return why a verified draft is not a separate fact, or ""."""
         if _is_from_tool_arguments(draft, entries):
             return "a tool's arguments"
         return "repeats its own recall" if self._repeats_recall(draft, entries) else ""

@@ -89,7 +89,7 @@ _SHARED: Final = 0.5  # overlap of the words of two values at which both are abo
 
 @dataclass(frozen=True)
 class _ComparedFact:
-    """A fact in the normalised forms by which it is compared with others."""
+    """A fact in the normalised forms used to compare it with others."""
 
     fact: Fact
 
@@ -140,7 +140,7 @@ class _ComparedFact:
 
     @cached_property
     def only_denies(self) -> bool:
-        """True if its value is what is not so ("is not 7444"), with no value beside it."""
+        """True if its value only denies another ("is not 7444")."""
         denied = _NEGATION.search(self.value)
         return denied is not None and {*self.value[: denied.start()].split()} <= _STOP_WORDS
 
@@ -405,7 +405,7 @@ class KnownFacts:
     def draft_replacing(
         self, entry: Entry, part: Statement, before: str = ""
     ) -> tuple[FactDraft, str] | None:
-        """Return the draft of a statement that replaces a known fact, with that one's words.
+        """Return the draft of a statement that replaces a known fact, in the words of that fact.
 
         Args:
             before: what the same person said right before it.

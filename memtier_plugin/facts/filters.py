@@ -205,7 +205,7 @@ def _mostly_blob(text: str) -> bool:
 
 @dataclass(frozen=True)
 class _Comparable:
-    """A draft in the forms by which duplicates are found."""
+    """A draft in the normalised forms that duplicates are found by."""
 
     draft: FactDraft
 
@@ -303,7 +303,7 @@ def is_essential(item: FactDraft | Fact | Entry) -> bool:
 
 
 def _cap_rank(draft: FactDraft) -> tuple[bool, bool, float, int]:
-    """Return the key by which drafts are dropped over the cap, the largest first."""
+    """Return the key for dropping drafts over the cap, largest first."""
     return (
         not is_essential(draft),
         draft.status != "active",

@@ -246,7 +246,7 @@ def take_reminder(folder: Path, audience: Audience, now: datetime) -> int:
 
 
 def forget_counts(folder: Path) -> None:
-    """Let what waits be counted anew: something was decided."""
+    """Have waiting items counted again: something was decided."""
     if _load(folder)["waiting"]:
         _change(folder, lambda state: {**state, "waiting": {}})
 

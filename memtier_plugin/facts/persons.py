@@ -403,7 +403,7 @@ def names_in(
 
 
 def _all_names(reader: Reader) -> dict[str, list[str]]:
-    """Return the names by which people called themselves, the newest first."""
+    """Return the names that people gave themselves, newest first."""
     names: dict[str, list[str]] = {}
     facts = [s.item for s in reader.facts(relation=NAME, standing="current")]
     for fact in sorted(

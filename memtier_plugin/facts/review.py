@@ -1,4 +1,4 @@
-"""The review queue: what waits in groups of alike ones; accept, reject or reword it."""
+"""The review queue: waiting items in groups; accept, reject or reword them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ReviewItem:
 
     @property
     def group(self) -> str:
-        """What alike items have in common; one decision may serve them all."""
+        """What similar items have in common; one decision may serve them all."""
         if self.fact is None or self.kind == "forget":
             return f"forget: {self.why}"
         fact = self.fact.fact
@@ -98,7 +98,7 @@ class ReviewItem:
 def list_queue(
     store: Store, viewer: Asker | None, audience: Audience | None = None
 ) -> list[ReviewItem]:
-    """Return what waits: conflicts first, then facts, alike ones together, oldest first.
+    """Return waiting items: conflicts first, then facts, similar ones together, oldest first.
 
     Args:
         viewer: the asker whose view limits the queue; None for the person at the machine.
@@ -256,7 +256,7 @@ class FactReview:
         self._viewer = viewer
 
     def queue(self, audience: Audience | None = None) -> list[ReviewItem]:
-        """Return all that waits, alike things together; see `list_queue`."""
+        """Return all waiting items, similar ones together; see `list_queue`."""
         return list_queue(self._store, self._viewer, audience)
 
     def proposals(self) -> list[FactView]:
@@ -322,7 +322,7 @@ class FactReview:
         _refuse_unless([view], WAITING, done=(), contested=self._rivals([view]))
 
     def replace_wording(self, view: FactView, entry: Entry) -> ReviewOutcome:
-        """Put a reviewer's own wording, an entry, in the place of a fact that waits.
+        """Replace a fact that waits by a reviewer's own wording, recorded as an entry.
 
         The new fact rests on the entry alone, and has the subject, relation, validity and audience
         of the old one, which it supersedes.

@@ -398,7 +398,7 @@ class RollbackPlanner:
         return None if _fact(stored).run == self._run else _fact(stored).run
 
     def _resolve_others(self, current: Mapping[str, Stored]) -> list[_Supersession]:
-        """Return, of the other relations, what gives way to the successor of a removed fact."""
+        """Return the facts of other relations that a removed fact's successor supersedes."""
         waiting: list[tuple[Fact, str]] = []  # a fact, and the removed one that was in its place
         for stored in current.values():
             fact = _fact(stored)
@@ -430,7 +430,7 @@ class RollbackPlanner:
         return pairs
 
     def _successor(self, fact: Fact, removed: str) -> tuple[Fact, str | None] | None:
-        """Return the fact in the place of a removed one, and the run that put it there."""
+        """Return the fact that replaced a removed one, and the run that wrote it."""
         seen: set[str] = set()
         while removed in self._removed and removed not in seen:
             seen.add(removed)

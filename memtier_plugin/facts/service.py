@@ -242,7 +242,7 @@ class FactService:
         return self._review.proposals()
 
     def review_queue(self, audience: Audience | None = None) -> list[ReviewItem]:
-        """Return all that waits for a decision, alike things together.
+        """Return everything that awaits a decision, similar items together.
 
         Args:
             audience: only what rests on the lines of this agent and sender; a sender who asks is
@@ -296,7 +296,7 @@ class FactService:
         return forgets, [identity for identity in unique if identity not in waiting]
 
     def user_asks_to_forget(self, session: str | None) -> bool:
-        """Return whether the user asked to forget something in a session at hand."""
+        """Return whether the user asked lately in a session to forget something."""
         session = self._actor.mask_name(session)
         return session is not None and self._consolidator.user_asks_to_forget(session)
 
@@ -311,13 +311,13 @@ class FactService:
         return propose_forget(self._actor, facts)
 
     def edit(self, fact_id: str, text: str) -> ReviewOutcome:
-        """Put another wording in the place of a fact that waits; see `MemTier.edit_fact`."""
+        """Reword a fact that waits; see `MemTier.edit_fact`."""
         view = self._own_fact(fact_id)
         self._review.refuse_decided(view)
         return self._reword(view, text)
 
     def reword(self, fact_id: str, text: str) -> ReviewOutcome:
-        """Put another wording in the place of a fact that holds, or that waits.
+        """Reword a fact that holds or waits.
 
         The wording is recorded as an entry of the user, on which the new fact rests.
 

@@ -27,7 +27,7 @@ class MemTierMiddleware:
         self._conversations = Conversations("ag2", **owner)
 
     def __call__(self, event: BaseEvent, context: Context) -> BaseMiddleware:
-        """Return what AG2 asks for at each turn."""
+        """Return the middleware of a turn."""
         session = self._session or str(context.stream.id)
         turn = Turn(session=session, run=new_id())
         return _MemTierTurn(event, context, self._conversations, turn)

@@ -24,7 +24,7 @@ class MemTierContext(UnboundedChatCompletionContext):
         await self._run.add([message])
 
     async def get_messages(self) -> list[LLMMessage]:
-        """Return the messages, with recalled lines beside the newest of the user's."""
+        """Return the messages, with recalled lines before the user's newest one."""
         messages = await super().get_messages()
         return await self._conversations.with_block_async(messages, self._run.turn, _put)
 

@@ -62,22 +62,24 @@ class Conversations:
             sender=owner.get("sender"),
         )
         self._lock = Mutex()
-        self._blocks: dict[str, str] = {}  # by run: each call of the model gets the same one
-        self._seen: dict[str, dict[str, datetime]] = {}  # by session: prompts, and since when
+        self._blocks: dict[str, str] = {}  # by run: each model call gets the same block
+        self._seen: dict[
+            str, dict[str, datetime]
+        ] = {}  # by session: its prompts, and when each was first seen
 
     def with_block(
         self,
         messages: Sequence[M],
         turn: Turn,
         put: Callable[[M, str], M],
-        asks: str | None = None,
+        query: str | None = None,
     ) -> list[M]:
-        """Return a prompt's messages, with the block of this turn beside the newest of the user's.
+        """Return a prompt's messages, with this turn's block before the user's newest one.
 
         Args:
-            messages: the framework's own, which are not changed.
-            put: returns one of them with a block before what it says.
-            asks: what the turn is about, where the framework wraps it in words of its own.
+            messages: in the framework's types; they are not changed.
+            put: returns a copy of a message with the block before its text.
+            query: what to recall for, where the framework wraps the user's words in its own.
         """
         prompts = [(at, text) for at, m in enumerate(messages) if (text := user_text(m))]
         if not prompts or FENCE in prompts[-1][1]:
@@ -85,7 +87,7 @@ class Conversations:
         at, prompt = prompts[-1]
         if turn.run not in self._blocks:
             since = self._visible_since(turn.session, [text for _, text in prompts])
-            self._blocks[turn.run] = self._recall(asks or prompt, turn, since)
+            self._blocks[turn.run] = self._recall(query or prompt, turn, since)
             drop_oldest(self._blocks, _MOST_RUNS)
         block = self._blocks.get(turn.run, "")
         if not block:
@@ -95,13 +97,14 @@ class Conversations:
     async def with_block_async(
         self, messages: Sequence[M], turn: Turn, put: Callable[[M, str], M]
     ) -> list[M]:
-        """As `with_block`, without holding up the event loop."""
+        """Do as `with_block`, without blocking the event loop."""
         return await asyncio.to_thread(self.with_block, messages, turn, put)
 
     def end(self, messages: Sequence[object], turn: Turn, error: str | None = None) -> None:
         """Record a finished run from its messages, and credit what was injected into it.
 
-        Given again with more messages, only those are added. What is no message is left out.
+        If a run is given again with more messages, only those are added.  Other items are
+        left out.
         """
         try:
             parsed = parse_messages(messages)
@@ -115,7 +118,7 @@ class Conversations:
     async def end_async(
         self, messages: Sequence[object], turn: Turn, error: str | None = None
     ) -> None:
-        """As `end`, without holding up the event loop."""
+        """Do as `end`, without blocking the event loop."""
         await asyncio.to_thread(self.end, messages, turn, error)
 
     def _context(self, turn: Turn) -> RunContext:
@@ -130,15 +133,15 @@ class Conversations:
         return addition.prepend_context if addition else ""
 
     def _visible_since(self, session: str, prompts: list[str]) -> datetime | None:
-        """Return since when the session stands in the prompt, and need not be recalled, if it does.
+        """Return since when the session is part of the prompt, and need not be recalled.
 
-        A framework may cut off the beginning of a long one.
+        None if it is not.  A framework may cut off the beginning of a long session.
         """
         now = datetime.now(UTC)
         with self._lock:
             known = session in self._seen
             seen = self._seen.setdefault(session, {})
-            for earlier in prompts[:-1]:  # of a process before this one, unless it knows better
+            for earlier in prompts[:-1]:  # from an earlier process, or cut off in this one
                 seen.setdefault(earlier, now if known else _EARLIEST)
             seen[prompts[-1]] = now
             drop_oldest(self._seen, _MOST_SESSIONS)
@@ -148,7 +151,7 @@ class Conversations:
 
 
 class OpenRun:
-    """The run of a conversation whose framework hands over one message after the other."""
+    """The run of a conversation whose framework hands over messages one at a time."""
 
     def __init__(self, conversations: Conversations, session: str) -> None:
         self._conversations = conversations
@@ -156,7 +159,7 @@ class OpenRun:
         self.turn = Turn(session=session, run=new_id())
 
     async def add(self, messages: Sequence[object]) -> None:
-        """Add messages: one of the user's begins a run, what answers it is recorded."""
+        """Add messages: a user's message begins a run, and the answers to it are recorded."""
         for message in messages:
             if user_text(message):
                 if any(not user_text(each) for each in self._messages):
@@ -176,7 +179,7 @@ def _is_message(message: object) -> bool:
 
 
 def user_text(message: object) -> str:
-    """Return what the user says in a message of any framework; "" if it is nobody's words."""
+    """Return the user's words in a message of any framework; "" if it has none."""
     with suppress(MessageError):
         parsed = parse_messages([message])
         return "\n".join(m.content for m in parsed if m.role == "user" and m.origin != "external")
@@ -184,7 +187,7 @@ def user_text(message: object) -> str:
 
 
 def prepend(content: Any, block: str, part: Callable[[str], Any]) -> Any:
-    """Return a message's content, a text or parts, with a block before it."""
+    """Return a message's content, a text or a list of parts, with a block before it."""
     if isinstance(content, str):
         return f"{block}\n\n{content}"
     return [part(f"{block}\n\n"), *content]

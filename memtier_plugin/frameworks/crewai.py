@@ -15,13 +15,13 @@ from .conversations import Conversations, Owner, Turn, prepend
 class MemTierHooks:
     """Adds recalled lines to the prompt of each task, and records the task when it is done.
 
-    They hold for all crews of the process from then on, until `unregister`.
+    They apply to all crews of the process until `unregister`.
     """
 
     def __init__(self, session_id: str | None = None, **owner: Unpack[Owner]) -> None:
         self._session = session_id or new_id()
         self._conversations = Conversations("crewai", **owner)
-        self._turns: dict[str, Turn] = {}  # of the tasks under way
+        self._turns: dict[str, Turn] = {}  # by task in progress
         self._hooks = (
             (InterceptionPoint.PRE_STEP, self._begin),
             (InterceptionPoint.PRE_MODEL_CALL, self._add_memory),
@@ -31,7 +31,7 @@ class MemTierHooks:
             register_hook(point, hook)
 
     def unregister(self) -> None:
-        """Take the hooks back."""
+        """Remove the hooks."""
         for point, hook in self._hooks:
             unregister_hook(point, hook)
 
@@ -41,9 +41,9 @@ class MemTierHooks:
 
     def _add_memory(self, context: LLMCallHookContext) -> None:
         turn = self._turns.get(str(getattr(context.task, "id", None)))
-        if turn:  # the list itself is the executor's, and must stay
+        if turn:  # the executor holds on to this very list
             context.messages[:] = self._conversations.with_block(
-                context.messages, turn, _put, asks=context.task.description
+                context.messages, turn, _put, query=context.task.description
             )
 
     def _record(self, context: StepContext) -> None:

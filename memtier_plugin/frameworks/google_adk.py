@@ -16,7 +16,7 @@ from .conversations import Conversations, Owner, Turn
 class MemTierPlugin(BasePlugin):
     """Adds recalled lines to each prompt, not to the session, and records each invocation.
 
-    The app's user is the sender: what one says in private no other is told.
+    The app's user is the sender: what one says in private is not told to others.
     """
 
     def __init__(self, **owner: Unpack[Owner]) -> None:
@@ -26,7 +26,7 @@ class MemTierPlugin(BasePlugin):
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
     ) -> None:
-        """Add recalled lines beside the newest words of the user's."""
+        """Add recalled lines before the user's newest message."""
         turn = Turn(
             session=callback_context.session.id,
             run=callback_context.invocation_id,
@@ -43,7 +43,7 @@ class MemTierPlugin(BasePlugin):
     async def on_run_error_callback(
         self, *, invocation_context: InvocationContext, error: Exception
     ) -> None:
-        """Record an invocation that failed, as far as it came."""
+        """Record an invocation that failed, as far as it got."""
         await self._record(invocation_context, repr(error))
 
     async def _record(

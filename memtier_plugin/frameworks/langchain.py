@@ -15,7 +15,7 @@ from .conversations import Conversations, Owner, Turn, prepend
 class MemTierMiddleware(AgentMiddleware[Any, Any, Any]):
     """Adds recalled lines to each prompt, not to the state, and records each run.
 
-    A session is the ``thread_id`` of the graph's configuration; without one, each run is its own.
+    A session is the ``thread_id`` of the graph's configuration; without one, each run is a session.
     """
 
     def __init__(self, **owner: Unpack[Owner]) -> None:
@@ -25,7 +25,7 @@ class MemTierMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Call the model with recalled lines beside the newest words of the user's."""
+        """Call the model with recalled lines before the user's newest message."""
         messages, turn = request.messages, _turn(request.messages)
         return handler(
             request.override(messages=self._conversations.with_block(messages, turn, _put))
@@ -36,7 +36,7 @@ class MemTierMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
-        """As `wrap_model_call`."""
+        """Do as `wrap_model_call`."""
         messages, turn = request.messages, _turn(request.messages)
         messages = await self._conversations.with_block_async(messages, turn, _put)
         return await handler(request.override(messages=messages))
@@ -46,13 +46,13 @@ class MemTierMiddleware(AgentMiddleware[Any, Any, Any]):
         self._conversations.end(_run(state["messages"]), _turn(state["messages"]))
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
-        """As `after_agent`."""
+        """Do as `after_agent`."""
         messages = state["messages"]
         await self._conversations.end_async(_run(messages), _turn(messages))
 
 
 def _run(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
-    """Return the messages from the newest of the user's on."""
+    """Return the messages from the user's newest one on."""
     starts = [at for at, each in enumerate(messages) if isinstance(each, HumanMessage)]
     return messages[starts[-1] :] if starts else messages
 

@@ -35,7 +35,7 @@ Namespace = tuple[str, ...]
 
 _AGENT: Final = "langgraph-store."
 _ALL: Final = 1_000_000_000
-_WAIT_MS: Final = 500  # for what another process has written
+_WAIT_MS: Final = 500  # to catch up with other processes
 
 
 class MemTierStore(BaseStore):
@@ -51,15 +51,15 @@ class MemTierStore(BaseStore):
         self._base = RunContext(agent_id=_AGENT, project=owner.get("project"), home=home)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do operations in their order.
+        """Carry out operations in order.
 
         Raises:
-            MemTierError: one of them cannot be done; those before it are.
+            MemTierError: an operation failed; those before it are done.
         """
         return [self._do(op) for op in ops]
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """As `batch`, without holding up the event loop."""
+        """Do as `batch`, without blocking the event loop."""
         return await asyncio.to_thread(self.batch, [*ops])
 
     def _do(self, op: Op) -> Result:
@@ -101,7 +101,7 @@ class MemTierStore(BaseStore):
                 memory.forget(ids=before)
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        """Return what fits, the best first; without a query the oldest."""
+        """Return matching items, best first; without a query, oldest first."""
         scored: dict[tuple[Namespace, str], SearchItem] = {}
         depth = len(op.namespace_prefix)
         for namespace in self._namespaces():
@@ -124,7 +124,7 @@ class MemTierStore(BaseStore):
         return [scored[item.namespace, item.key] for item in chosen]
 
     def _namespaces(self) -> list[Namespace]:
-        """Return the namespaces that have had items."""
+        """Return the namespaces that hold or held items."""
         with self._memory(("",)) as memory:
             memory.store.catch_up_all()
             with memory.store.session() as reader:
@@ -134,7 +134,7 @@ class MemTierStore(BaseStore):
 
 
 def _entries(memory: MemTier, key: str) -> list[Entry]:
-    """Return the lines of a value that stand, oldest first: one, unless two wrote it at once."""
+    """Return the current lines of a value, oldest first: one, unless two wrote at once."""
     with memory.store.session() as reader:
         stored = reader.items(reader.ids_in_session(memory.agent_id, key)).values()
         items = [each.item for each in stored if not each.state.forgotten]
@@ -156,14 +156,14 @@ def _item(memory: MemTier, namespace: Namespace, key: str) -> Item | None:
 
 
 def _value(content: str) -> dict[str, Any]:
-    with suppress(ValueError):  # unless the masking of a secret took a part of its form
+    with suppress(ValueError):  # masking a secret may have broken the JSON
         value: dict[str, Any] = parse_json_text(content)
         return value
     return {"text": content}
 
 
 def _ranked(memory: MemTier, query: str | None) -> list[tuple[str, float | None]]:
-    """Return the keys of a namespace with their scores: of those that fit a query, else of all."""
+    """Return the keys of a namespace that match a query, or all, with their scores."""
     if query:
         hits = memory.recall(query).hits
         return [
@@ -177,7 +177,7 @@ def _ranked(memory: MemTier, query: str | None) -> list[tuple[str, float | None]
 
 
 def _copy(items: Iterable[Any]) -> InMemoryStore:
-    """Return items in LangGraph's own store, which knows its filters and wildcards."""
+    """Copy items into LangGraph's own store, which applies its filters and wildcards."""
     store = InMemoryStore()
     for item in items:
         store.put(item.namespace, item.key, item.value)

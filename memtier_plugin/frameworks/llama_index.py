@@ -33,11 +33,11 @@ class MemTierMemory(BaseMemory):
 
     @classmethod
     def from_defaults(cls, **kwargs: Any) -> Self:
-        """Return a memory of these arguments."""
+        """Return a memory made from these arguments."""
         return cls(**kwargs)
 
     async def aget(self, input: Any = None, **kwargs: Any) -> list[ChatMessage]:
-        """Return the messages, with recalled lines beside the newest of the user's."""
+        """Return the messages, with recalled lines before the user's newest one."""
         messages = await self._history.aget(input, **kwargs)
         return await self._conversations.with_block_async(messages, self._run.turn, _put)
 
@@ -46,7 +46,7 @@ class MemTierMemory(BaseMemory):
         await self.aput_messages([message])
 
     async def aput_messages(self, messages: list[ChatMessage]) -> None:
-        """As `aput`, of several."""
+        """Keep several messages; see `aput`."""
         await self._history.aput_messages(messages)
         await self._run.add(messages)
 
@@ -63,23 +63,23 @@ class MemTierMemory(BaseMemory):
         await self._history.areset()
 
     def get(self, input: Any = None, **kwargs: Any) -> list[ChatMessage]:
-        """As `aget`, outside of an event loop."""
+        """Do as `aget`, outside an event loop."""
         return asyncio.run(self.aget(input, **kwargs))
 
     def put(self, message: ChatMessage) -> None:
-        """As `aput`, outside of an event loop."""
+        """Do as `aput`, outside an event loop."""
         asyncio.run(self.aput(message))
 
     def get_all(self) -> list[ChatMessage]:
-        """As `aget_all`, outside of an event loop."""
+        """Do as `aget_all`, outside an event loop."""
         return asyncio.run(self.aget_all())
 
     def set(self, messages: list[ChatMessage]) -> None:
-        """As `aset`, outside of an event loop."""
+        """Do as `aset`, outside an event loop."""
         asyncio.run(self.aset(messages))
 
     def reset(self) -> None:
-        """As `areset`, outside of an event loop."""
+        """Do as `areset`, outside an event loop."""
         asyncio.run(self.areset())
 
 

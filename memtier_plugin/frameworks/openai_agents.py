@@ -30,14 +30,14 @@ class MemTierSession(SessionABC):
 
     @property
     def run_config(self) -> RunConfig:
-        """What adds recalled lines to the prompt; they are not kept among the items."""
+        """The configuration that adds recalled lines to the prompt, not to the items."""
         return RunConfig(call_model_input_filter=self.add_memory)
 
     async def add_memory(self, data: CallModelData[Any]) -> ModelInputData:
         """Return the model's input with recalled lines: a `call_model_input_filter`."""
-        given = data.model_data
-        items = await self._conversations.with_block_async(given.input, self._run.turn, _put)
-        return ModelInputData(input=items, instructions=given.instructions)
+        original = data.model_data
+        items = await self._conversations.with_block_async(original.input, self._run.turn, _put)
+        return ModelInputData(input=items, instructions=original.instructions)
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the items of this session."""

@@ -31,7 +31,7 @@ class MemTierCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Add recalled lines beside the newest words of the user's, for this request alone."""
+        """Add recalled lines before the user's newest message, for this request alone."""
         request_context.messages = await self._conversations.with_block_async(
             request_context.messages, self._turn(ctx), _put
         )
@@ -47,7 +47,7 @@ class MemTierCapability(AbstractCapability[Any]):
     async def on_run_error(
         self, ctx: RunContext[Any], *, error: BaseException
     ) -> AgentRunResult[Any]:
-        """Record a run that failed, as far as it came."""
+        """Record a run that failed, as far as it got."""
         starts = [at for at, each in enumerate(ctx.messages) if user_text(each)]
         messages = ctx.messages[starts[-1] :] if starts else ctx.messages
         await self._conversations.end_async(messages, self._turn(ctx), error=repr(error))

@@ -50,10 +50,10 @@ class CanaryReply:
 class CanaryModel:
     """The fake model server and the chat requests it received."""
 
-    def __init__(self, answer: Callable[[Mapping[str, Any]], CanaryReply], port: int = 0) -> None:
+    def __init__(self, answer: Callable[[Mapping[str, Any]], CanaryReply]) -> None:
         self.requests: list[dict[str, Any]] = []
         self.answer = answer
-        self._server = _CanaryServer(("127.0.0.1", port), self)
+        self._server = _CanaryServer(("127.0.0.1", 0), self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     def __enter__(self) -> Self:
@@ -243,7 +243,7 @@ class _Turn:
     url: str
 
 
-def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryResult:
+def run_canary(host: str, home: Path) -> CanaryResult:
     """Run one turn of a host and check that recall and recording both work."""
     binary = shutil.which(host)
     if binary is None:
@@ -263,14 +263,14 @@ def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryRe
         turn = _Turn(host, project, Path(top), model.base_url)
         try:
             project.plant()
-            code, output = _run(binary, turn, seconds)
+            code, output = _run(binary, turn)
             proof = _judge(turn, model, code, output)
         finally:
             project.remove()
     return replace(proof, seconds=round(time.monotonic() - started, 1))
 
 
-def _run(binary: str, turn: _Turn, seconds: float) -> tuple[int | None, str]:
+def _run(binary: str, turn: _Turn) -> tuple[int | None, str]:
     """Run the host's turn; return its exit code (None: timed out) and output."""
     prepare = _openclaw_invocation if turn.host == "openclaw" else _hermes_invocation
     arguments, environment = prepare(turn)
@@ -284,7 +284,7 @@ def _run(binary: str, turn: _Turn, seconds: float) -> tuple[int | None, str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=seconds,
+            timeout=TURN_TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired as late:

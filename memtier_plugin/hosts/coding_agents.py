@@ -155,9 +155,8 @@ def plan_files(
     if files.servers.suffix == ".toml":
         text = _add_table(files.servers, server)
     elif files.servers.suffix == ".yaml":
-        entry = json.dumps(files.entry(server), ensure_ascii=False)
         before, where = read_text(files.servers) or "", str(files.servers)
-        text = yaml_settings.set_value(before, where, files.key, SERVER, entry)
+        text = yaml_settings.set_value(before, where, files.key, SERVER, files.entry(server))
     else:
         config = read_json(files.servers, _BY_HAND)
         open_section(config, files.key, files.servers)[SERVER] = files.entry(server)
@@ -185,7 +184,7 @@ def without_memtier(path: Path, before: str | None) -> str:
         return f"{text}\n{former_table[0]}" if former_table else text
     if path.suffix == ".yaml":
         key = find_files("goose").key
-        return yaml_settings.remove_value(
+        return yaml_settings.restore_value(
             read_text(path) or "", str(path), key, SERVER, before or ""
         )
     config, former = read_json(path, _BY_HAND), parse_json(before or "{}")
@@ -252,7 +251,7 @@ def _add_table(path: Path, server: Sequence[str]) -> str:
         SettingsError: it is not TOML, or lists its servers in another form.
     """
     text = _TOML_TABLE.sub("", read_text(path) or "").rstrip("\n")
-    strings = [json.dumps(part, ensure_ascii=False) for part in server]
+    strings = [json.dumps(argument, ensure_ascii=False) for argument in server]
     table = f"[mcp_servers.{SERVER}]\ncommand = {strings[0]}\nargs = [{', '.join(strings[1:])}]\n"
     text = f"{text}\n\n{table}" if text else table
     try:

@@ -18,8 +18,9 @@ from memtier_plugin.trust.redaction import Redactor
 # -- Read and edit JSON with comments, trailing commas, bare and quoted keys
 #
 # OpenClaw reads JSON5, VS Code and others JSON with comments.  An edit changes the text of what
-# differs and nothing else.  No package does: `json-five` keeps comments but adds no keys, and
-# installs over the module of `json5`, on which Jupyter rests; `jsonc-edit` starts a Node process.
+# differs and nothing else.  No maintained package does: `json5` reads values without positions;
+# `json-five` (2024) keeps comments but adds no keys, and installs over the module of `json5`, on
+# which Jupyter rests; `json5kit` (2023) has no edits; `jsonc-edit` starts a Node process.
 
 _TOKEN: Final = re.compile(
     r"""(?P<gap>[\s\ufeff]+|//[^\r\n]*|/\*.*?\*/)

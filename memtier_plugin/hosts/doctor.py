@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +17,12 @@ from memtier_plugin.hosts import install, ownership, yaml_settings
 from memtier_plugin.hosts.agent_canary import converse
 from memtier_plugin.hosts.coding_agents import find_files, is_ours, read_hooks, read_server
 from memtier_plugin.hosts.config_files import parse_json
-from memtier_plugin.hosts.presence import find_silent_hosts, read_json, section
+from memtier_plugin.hosts.presence import (
+    find_silent_hosts,
+    hermes_selects_memtier,
+    read_json,
+    section,
+)
 from memtier_plugin.hosts.project import CODING_AGENTS, EVENTS, read_installed
 from memtier_plugin.operations.background import HealthFinding, Level
 from memtier_plugin.storage.home_files import count_queued_runs
@@ -41,7 +45,7 @@ def check_command(
             f"memtier --home {theirs} status shows its memory; or {again}",
         )
     command = plugin_config.get("command") or ["memtier"]
-    if not isinstance(command, list) or not all(isinstance(part, str) for part in command):
+    if not isinstance(command, list) or not all(isinstance(argument, str) for argument in command):
         yield HealthFinding(
             "error", f"the command is {command!r}, not a list of texts", where, again
         )
@@ -218,10 +222,8 @@ def ask_hosts() -> list[HealthFinding]:
         or section(plugins, "slots").get("memory") == "memtier"
     ):
         findings += ownership.ask_openclaw(path)
-    path = install.hermes_home() / "config.yaml"
-    with suppress(OSError, SettingsError):
-        if yaml_settings.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
-            findings += ownership.ask_hermes(path.parent)
+    if hermes_selects_memtier():
+        findings += ownership.ask_hermes(install.hermes_home())
     return findings
 
 
@@ -353,7 +355,7 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
     except OSError:
         text = ""
     try:
-        provider = yaml_settings.read_provider(text, str(path))
+        provider = yaml_settings.read_value(text, str(path), *yaml_settings.PROVIDER)
     except SettingsError as error:
         if "memtier" in text or plugin.exists():
             yield _error(str(error), str(path), "correct it")

@@ -214,7 +214,7 @@ def openclaw_plugin_folder() -> Path:
 
 
 def read_plugin_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest in a plugin's folder, {} if there is none."""
+    """Return the manifest in a plugin's folder, or {}."""
     try:
         manifest = parse_json_text((folder / "openclaw.plugin.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -294,7 +294,9 @@ def _plan_hermes(home: Path, project: str, consented: bool) -> list[FileChange]:
         ),
         FileChange(
             settings,
-            yaml_settings.set_provider(read_text(settings) or "", str(settings), "memtier"),
+            yaml_settings.set_value(
+                read_text(settings) or "", str(settings), *yaml_settings.PROVIDER, "memtier"
+            ),
             "selects the memory provider",
         ),
     ]
@@ -312,10 +314,10 @@ def _without_memtier(path: Path, text: str) -> str | None:
     if path.name != "openclaw.json" and path != openclaw_config_path():
         if path.name != "config.yaml":
             return None
-        before = yaml_settings.read_provider(
-            read_text(_copy_path(path)) or "", str(_copy_path(path))
-        )
-        return yaml_settings.restore_provider(text, str(path), before)
+        if yaml_settings.read_value(text, str(path), *yaml_settings.PROVIDER) != "memtier":
+            return text
+        former = read_text(_copy_path(path)) or ""
+        return yaml_settings.restore_value(text, str(path), *yaml_settings.PROVIDER, former)
     config = read_json(path, _BY_HAND)
     plugins = config.get("plugins", {})
     before = parse_json(read_text(_copy_path(path)) or "{}").get("plugins", {})

@@ -134,7 +134,7 @@ def _judge_grant(inspected: Mapping[str, Any] | None, where: str) -> Iterator[He
 
 
 def _ask_gateway(program: str, method: str, params: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return a running Gateway's answer, None if there is none.
+    """Return a running Gateway's answer, or None.
 
     It answers nobody while it loads plugins, which it does for its catalogue of tools: one of 211
     packages took it 68 s.  By itself the client leaves after 10 s, and the Gateway then logs an

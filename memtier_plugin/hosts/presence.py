@@ -49,10 +49,17 @@ def _plugin_configs() -> Iterator[Mapping[str, Any]]:
     entry = section(plugins, "entries", "memtier")
     if entry.get("enabled") is True:
         yield section(entry, "config")
+    if hermes_selects_memtier():
+        yield section(read_json(install.hermes_home() / "memtier.json"))
+
+
+def hermes_selects_memtier() -> bool:
+    """Return whether Hermes' configuration can be read and names MemTier as its memory."""
+    path = install.hermes_home() / "config.yaml"
     with suppress(OSError, UnicodeDecodeError, SettingsError):
-        path = install.hermes_home() / "config.yaml"
-        if yaml_settings.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
-            yield section(read_json(path.with_name("memtier.json")))
+        text = path.read_text("utf-8")
+        return bool(yaml_settings.read_value(text, str(path), *yaml_settings.PROVIDER) == "memtier")
+    return False
 
 
 def read_json(path: Path) -> Any:

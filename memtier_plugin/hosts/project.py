@@ -1,4 +1,4 @@
-"""Find the project and the command by which hosts run this MemTier, and their events' names."""
+"""Find the project, the command that hosts run, and the names of their events."""
 
 from __future__ import annotations
 
@@ -98,5 +98,5 @@ MATCHERS: Final[Mapping[str, str]] = {
 
 
 def agent_of(host: str) -> str:
-    """Return the name by which MemTier knows the agent."""
+    """Return MemTier's name for the agent."""
     return f"{host}.main"

@@ -135,9 +135,9 @@ def _run(commands: Sequence[Sequence[str]]) -> str:
     return ""
 
 
-def _quote(part: str) -> str:
+def _quote(argument: str) -> str:
     """Quote an argument for systemd."""
-    text = _escape(part).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    text = _escape(argument).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
     return f'"{text}"'
 
 

@@ -1,9 +1,7 @@
-"""Edit hosts' YAML files in place: one value, Hermes' provider, a consent."""
+"""Set single values in hosts' YAML files, and record a user's consent to a host's model."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,14 +11,11 @@ import yaml
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import encode_file_name
 from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.core.settings.yaml_file import edit_yaml
 from memtier_plugin.operations.background import HealthFinding
 from memtier_plugin.providers.chat import HOST_MODEL
 
-# -- Set one value of a section in a YAML file, leaving every other byte unchanged
-#
-# The text is edited in place to keep comments, order and style; the result is parsed again and
-# rejected unless it has exactly the intended values.  ruamel.yaml's round trip rewrites lines
-# that are not edited: spaces, indents, the width of lists in braces.
+# -- Set one value of a section in a YAML file
 
 
 def read_value(text: str, where: str, section: str, key: str) -> Any:
@@ -29,92 +24,6 @@ def read_value(text: str, where: str, section: str, key: str) -> Any:
     Raises:
         SettingsError: the text is not a valid configuration.
     """
-    return (_read(text, where, section).get(section) or {}).get(key)
-
-
-def set_value(text: str, where: str, section: str, key: str, value: str) -> str:
-    """Return the text with this value, given as YAML source.
-
-    Raises:
-        SettingsError: the text is not a valid configuration, or cannot be edited safely.
-    """
-    before = _read(text, where, section)
-    body = _value(yaml.compose(text, Loader=yaml.SafeLoader), section)
-    existing = _value(body, key)
-    if existing is not None:
-        new = text[: existing.start_mark.index] + value + text[existing.end_mark.index :]
-    elif body is None and before:
-        gap = "" if text.endswith("\n") else "\n"
-        new = f"{text}{gap}{section}:\n  {key}: {value}\n"
-    elif body is None:  # nothing but comments, or an empty mapping
-        new = re.sub(r"\A(\s*)\{\s*\}", r"\1", text)
-        gap = "" if not new or new.endswith("\n") else "\n"
-        new = f"{new}{gap}{section}:\n  {key}: {value}\n"
-    elif isinstance(body, yaml.MappingNode) and body.value:
-        first = body.value[0][0].start_mark
-        comma = ", " if body.flow_style else "\n" + " " * first.column
-        new = f"{text[: first.index]}{key}: {value}{comma}{text[first.index :]}"
-    else:  # an empty section, or `{}`
-        start, end = body.start_mark.index, body.end_mark.index
-        new = f"{text[:start].rstrip(' ')} {{{key}: {value}}}{text[end:]}"
-    expected = {**before, section: {**(before.get(section) or {}), key: yaml.safe_load(value)}}
-    if _again(new) != expected:
-        raise SettingsError(f"{where}: set {section}.{key} to {value} manually, then try again")
-    return new
-
-
-def restore_value(
-    text: str, where: str, section: str, key: str, ours: str, before: str | None, empty: str
-) -> str:
-    """Return the text with the former value, if it still has ours.
-
-    Args:
-        before: the former value, None for none.
-        empty: the YAML for no value, where the key cannot be removed.
-    """
-    if read_value(text, where, section, key) != ours:
-        return text
-    if before is not None:
-        return set_value(text, where, section, key, before)
-    now = _read(text, where, section)
-    line = rf"^[ \t]*{key}:[ \t]*{ours}[ \t]*(?:#[^\n]*)?(?:\n|\Z)"
-    without = re.sub(line, "", text, count=1, flags=re.MULTILINE)
-    rest = {name: value for name, value in now[section].items() if name != key}
-    if rest and _again(without) == {**now, section: rest}:
-        return without
-    return set_value(text, where, section, key, empty)
-
-
-def remove_value(text: str, where: str, section: str, key: str, former: str) -> str:
-    """Return the text without a key of a section, or with its value in a former text.
-
-    Raises:
-        SettingsError: the text is not a valid configuration, or cannot be edited safely.
-    """
-    now = _read(text, where, section)
-    body = dict(now.get(section) or {})
-    if body.pop(key, None) is None:
-        return text
-    if (held := read_value(former, where, section, key)) is not None:
-        return set_value(text, where, section, key, json.dumps(held, ensure_ascii=False))
-    top: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-    emptied = not body and section not in _read(former, where, section)
-    node, name = (top, section) if emptied else (_value(top, section), key)
-    [(name_node, entry)] = [pair for pair in node.value if pair[0].value == name]
-    start, end = name_node.start_mark, entry.end_mark
-    last = end.index - end.column  # of a block: where the next line begins
-    if entry.flow_style:
-        last = f"{text}\n".index("\n", end.index) + 1
-    new = text[: start.index - start.column] + text[last:]
-    expected = {**now, section: body or None}
-    if emptied:
-        del expected[section]
-    if (_again(new) or {}) != expected:
-        raise SettingsError(f"{where}: remove {section}.{key} manually, then try again")
-    return new
-
-
-def _read(text: str, where: str, section: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text) or {}
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -124,51 +33,46 @@ def _read(text: str, where: str, section: str) -> dict[str, Any]:
     body = document.get(section)
     if body is not None and not isinstance(body, dict):
         raise SettingsError(f"{where}: {section} is {body!r:.40}, expected a mapping")
-    return document
+    return (body or {}).get(key)
 
 
-def _again(text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return None
-
-
-def _value(node: Any, name: str) -> Any:
-    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-    return next((value for key, value in pairs if key.value == name), None)
-
-
-# -- Edit the memory provider in Hermes' configuration, leaving every other byte unchanged
-
-
-def read_provider(text: str, where: str) -> str | None:
-    """Return the memory provider that a configuration selects.
-
-    Raises:
-        SettingsError: the text is not a valid configuration.
-    """
-    provider = read_value(text, where, "memory", "provider")
-    return str(provider) if provider else None
-
-
-def set_provider(text: str, where: str, provider: str) -> str:
-    """Return the configuration with this memory provider.
+def set_value(text: str, where: str, section: str, key: str, value: Any) -> str:
+    """Return the text with this value.
 
     Raises:
         SettingsError: the text is not a valid configuration, or cannot be edited safely.
     """
-    return set_value(text, where, "memory", "provider", provider)
+    if read_value(text, where, section, key) == value:
+        return text
+
+    def change(document: Any) -> None:
+        if not document.get(section):
+            document[section] = {}
+        document[section][key] = value
+
+    return edit_yaml(text, where, change)
 
 
-def restore_provider(text: str, where: str, before: str | None) -> str:
-    """Return the configuration with the former provider, if it still selects MemTier.
+def restore_value(text: str, where: str, section: str, key: str, former: str) -> str:
+    """Return the text with a value as a former text has it, and no section that this empties.
 
-    Args:
-        before: the former provider, None for none.
+    Raises:
+        SettingsError: the text is not a valid configuration, or cannot be edited safely.
     """
-    return restore_value(text, where, "memory", "provider", "memtier", before, '""')
+    value = read_value(former, where, section, key)
+    if value is not None or read_value(text, where, section, key) is None:
+        return text if value is None else set_value(text, where, section, key, value)
+    had_section = section in (yaml.safe_load(former) or {})
 
+    def change(document: Any) -> None:
+        del document[section][key]
+        if not document[section] and not had_section:
+            del document[section]
+
+    return edit_yaml(text, where, change)
+
+
+PROVIDER: Final = ("memory", "provider")  # of Hermes' configuration
 
 # -- Record the user's consent to using a host's model
 #
@@ -176,8 +80,7 @@ def restore_provider(text: str, where: str, before: str | None) -> str:
 # the host's model for extracting facts, and the host's configuration permits this plugin to use it.
 # Both are required.
 
-_SECTION: Final = "consolidation"
-_KEY: Final = "model"
+_MODEL: Final = ("consolidation", "model")
 _NONE: Final = "none"
 
 
@@ -204,20 +107,21 @@ def select_model(text: str, where: str, *, use: bool, selected: bool) -> str:
     Raises:
         SettingsError: the settings name another model, or cannot be edited safely.
     """
-    now = read_value(text, where, _SECTION, _KEY)
+    now = read_value(text, where, *_MODEL)
     if not use:
-        return set_value(text, where, _SECTION, _KEY, _NONE) if selected else text
+        return set_value(text, where, *_MODEL, _NONE) if selected else text
     if now not in (None, _NONE, HOST_MODEL):
         raise SettingsError(
             f"{where}: consolidation.model is {now}; remove it to use the host's model instead"
         )
-    return text if now == HOST_MODEL else set_value(text, where, _SECTION, _KEY, HOST_MODEL)
+    return set_value(text, where, *_MODEL, HOST_MODEL)
 
 
 def restore_model(text: str, where: str, before: str) -> str:
     """Return a project's settings with the model selected before installation."""
-    former = read_value(before, where, _SECTION, _KEY)
-    return restore_value(text, where, _SECTION, _KEY, HOST_MODEL, former, _NONE)
+    if read_value(text, where, *_MODEL) != HOST_MODEL:
+        return text
+    return restore_value(text, where, *_MODEL, before)
 
 
 def openclaw_models(config: Mapping[str, Any], where: str) -> list[str]:

@@ -197,7 +197,7 @@ def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = 
 
 
 def flatten_content(content: Any) -> str:
-    """Return content as text: parts are joined by newlines, what is no text is named.
+    """Return content as text: parts are joined by newlines, other media are named.
 
     Raises:
         MessageError: it is neither text, nor parts, nor nothing.
@@ -367,7 +367,7 @@ PLACES: Final = 5_000  # of a message in its run that are tried to know its key 
 
 
 class Delivery(NamedTuple):
-    """Whose run it is: hosts count runs for each person anew, so one id may be of several."""
+    """Whose run it is: hosts number runs for each person, so one id may belong to several."""
 
     agent: str
     run: str

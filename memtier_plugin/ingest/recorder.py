@@ -33,7 +33,7 @@ class Recorder:
         self._room = Quota(actor.store.measure_usage, actor.store.settings.limits)
 
     def record(self, runs: Iterable[tuple[Run, Sequence[Message]]]) -> list[Entry]:
-        """Append what is not stored yet of the agent's runs; it is acknowledged on return.
+        """Append what is not yet stored of the agent's runs; on return it is durable.
 
         Raises:
             LedgerError: nothing was written.

@@ -141,7 +141,7 @@ class Editor:
         return self._record(above, change.text, "edit")
 
     def _record(self, stored: Stored, text: str, name: str) -> tuple[str, ...]:
-        """Record words of the user where and when an entry is, as private as that one is."""
+        """Record a user's words at the place and time of an entry, as private as it is."""
         entry = stored.item
         assert isinstance(entry, Entry)
         speaker = entry.speaker if entry.role == "user" else None

@@ -1,9 +1,9 @@
 """Greet a client on stdin and stdout before the MCP SDK, which takes a second or more, is loaded.
 
 The first request of a client, `initialize` or `server/discover`, is answered as the SDK would, and
-so is each `ping`.  The SDK reads the same first request later, so that it knows the client; what it
-answers to that is dropped.  Whoever waits three seconds for `server/discover` takes the server for
-an older one and says `initialize`; the SDK, which has read both by then, serves neither protocol.
+so is each `ping`.  The SDK reads the same first request later, so that it knows the client; its
+answer to that is dropped.  A client that waits three seconds for `server/discover`
+assumes an older server and sends `initialize`; the SDK, having read both by then, serves neither.
 Uses the standard library alone.
 """
 
@@ -44,19 +44,19 @@ _DISCOVERED: Final = {
     "ttlMs": 0,
     "_meta": {f"{_META}serverInfo": NAMES},
 }
-_SETTLE_SECONDS: Final = 10.0  # that the SDK may take to answer what is answered already
+_SETTLE_SECONDS: Final = 10.0  # for the SDK to answer the first request, too
 
 
 class Opening:
-    """A client's lines: answered here until the SDK reads its first one, and from then by the SDK.
+    """Answers a client's lines until the SDK reads its first one; from then on the SDK does.
 
-    It is both files of the SDK's transport, stdin and stdout; thread-safe.
+    It stands for both files of the SDK's transport, stdin and stdout; thread-safe.
     """
 
     def __init__(self, stdin: IO[str], stdout: IO[str]) -> None:
         self._stdin, self._stdout = stdin, stdout
         self._lines: SimpleQueue[str | threading.Event] = SimpleQueue()
-        self._mutex = Mutex()  # of who answers, and of stdout
+        self._mutex = Mutex()  # guards stdout, and who answers
         self._is_open = True
         self._is_first = True  # no line was left to the SDK
         self._greeted: object = None  # the id of the first request, if it was answered here
@@ -65,20 +65,20 @@ class Opening:
 
     @classmethod
     def on_stdio(cls) -> Opening:
-        """Take stdin and stdout over; whatever else reads there has nothing, and writes to stderr.
+        """Take over stdin and stdout; other readers get an empty file, and other writers stderr.
 
         Raises:
             OSError: the process has none.
         """
-        nothing = os.open(os.devnull, os.O_RDWR)  # stderr, where that is closed
+        null = os.open(os.devnull, os.O_RDWR)  # stderr, where that is closed
         ours = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1)]
-        os.dup2(nothing, 0)
+        os.dup2(null, 0)
         os.dup2(2, 1)
         stdin = os.fdopen(ours[0], encoding="utf-8", errors="replace")
         return cls(stdin, os.fdopen(ours[1], "w", encoding="utf-8"))
 
     def readline(self) -> str:
-        """Return the next line that is not answered, "" at the end; from now on none is."""
+        """Return the next unanswered line, "" at the end; from now on all are left to the SDK."""
         with self._mutex:
             self._is_open = False
         line = self._lines.get()
@@ -88,7 +88,7 @@ class Opening:
         return line
 
     def write(self, text: str) -> int:
-        """Write a line of the SDK's, unless the client has that answer."""
+        """Write a line from the SDK, unless the client already has that answer."""
         with self._mutex:
             if self._greeted is not None and _parse(text).get("id") == self._greeted:
                 self._greeted = None
@@ -110,7 +110,7 @@ class Opening:
         self._lines.put("")
 
     def _answer(self, line: str) -> bool:
-        """Answer a line if that is simple, and return whether it was."""
+        """Answer a line if it can be answered here; return whether it was."""
         request = _parse(line)
         identity, method = request.get("id"), request.get("method")
         is_request = request.get("jsonrpc") == "2.0" and type(identity) in (int, str)
@@ -136,7 +136,7 @@ class Opening:
     def _greet(self, line: str, identity: object, result: Mapping[str, Any]) -> bool:
         self._greeted = identity
         self._lines.put(line)
-        self._lines.put(self._settled)  # only then the next: the SDK takes them out of turn
+        self._lines.put(self._settled)  # hold back the next line: the SDK answers out of order
         self._say(identity, result=result)
         return True
 
@@ -147,7 +147,7 @@ class Opening:
 
 
 def greet(params: object) -> dict[str, Any]:
-    """Return the result of an `initialize`; {} where the SDK must say what is wrong with it."""
+    """Return the result of an `initialize`; {} if it is invalid, and the SDK must say why."""
     fields = params if isinstance(params, dict) else {}
     known = isinstance(fields.get("capabilities"), dict) and _is_client(fields.get("clientInfo"))
     if not known or fields.get("protocolVersion") not in VERSIONS:
@@ -156,13 +156,15 @@ def greet(params: object) -> dict[str, Any]:
 
 
 def _version_of(params: object) -> str:
-    """Return the version that a `server/discover` names; "" where the SDK must answer it."""
+    """Return the version that a `server/discover` names; "" if the SDK must answer it."""
     meta = params.get("_meta") if isinstance(params, dict) else None
     fields = meta if isinstance(meta, dict) else {}
     known = isinstance(fields.get(f"{_META}clientCapabilities"), dict)
     version = fields.get(f"{_META}protocolVersion")
-    is_whole = known and _is_client(fields.get(f"{_META}clientInfo")) and isinstance(version, str)
-    return str(version) if is_whole else ""
+    is_complete = (
+        known and _is_client(fields.get(f"{_META}clientInfo")) and isinstance(version, str)
+    )
+    return str(version) if is_complete else ""
 
 
 def _is_client(info: object) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +19,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from memtier_plugin.core.asgi import deliver_refusals
 from memtier_plugin.core.errors import MemTierError, SettingsError
 from memtier_plugin.core.paths import make_home, write_private_file
 from memtier_plugin.core.residents import LOOPBACK, listen_on_loopback
@@ -32,17 +34,17 @@ from memtier_plugin.trust.escaping import escape_line
 
 # -- Answer the tools, resources and prompt by asking the resident, for one project and agent
 #
-# Nothing is decided here: what a caller may see, store and hide is the business of `hooks/tools.py`
-# in the resident, as for every other host.
+# Nothing is decided here: `hooks/tools.py` in the resident rules what a caller may see, store and
+# hide, as for every other host.
 
-CALL_SECONDS: Final = 30.0  # half of what the most impatient client gives a call
+CALL_SECONDS: Final = 30.0  # half of the strictest client's time-out
 MAX_FACTS: Final = 100  # in one resource
 _SCHEME: Final = "memtier://"
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Whose memory a server gives: an absolute home, a project and an agent."""
+    """Which memory a server serves: an absolute home, a project and an agent."""
 
     home: Path
     project: str
@@ -59,7 +61,7 @@ class ToolAnswer:
 
 
 class MemoryCalls:
-    """Answers calls of any number of threads."""
+    """Answers calls from any number of threads."""
 
     def __init__(self, resident: ResidentClient, binding: Binding) -> None:
         self._resident = resident
@@ -70,7 +72,7 @@ class MemoryCalls:
         }
 
     def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
-        """Check the arguments and call a tool; whatever goes wrong is an answer that says so."""
+        """Check the arguments and call a tool; errors become answers that say what went wrong."""
         if name not in TOOLS:
             return ToolAnswer(
                 f"there is no tool {name[:64]!r}; there are {', '.join(TOOLS)}", (), True
@@ -127,7 +129,7 @@ def check_arguments(tool: str, arguments: Mapping[str, Any]) -> str | None:
 
 @cache
 def _validator(tool: str) -> Any:
-    from jsonschema import Draft202012Validator  # takes longer to load than all of this
+    from jsonschema import Draft202012Validator  # slow to import
 
     return Draft202012Validator(TOOLS[tool]["inputSchema"])
 
@@ -135,16 +137,11 @@ def _validator(tool: str) -> Any:
 # -- Serve MemTier over the Model Context Protocol, with its official SDK: stdio and streamable HTTP
 #
 # A thin shim: each request becomes one call of the resident, so that any number of clients and
-# hooks write through one process.  On stdout there is nothing but protocol.
+# hooks write through one process.  Nothing but protocol goes to stdout.
 
 TOKEN_FILE: Final = "mcp-token"
 MIN_TOKEN_CHARS: Final = 32
 MAX_BODY_BYTES: Final = 1024 * 1024  # of an HTTP request; the longest text fits many times
-
-_Scope = dict[str, Any]
-_Receive = Callable[[], Awaitable[Any]]
-_Send = Callable[[dict[str, Any]], Awaitable[None]]
-_App = Any  # an ASGI application: (scope, receive, send)
 
 
 def serve_stdio(binding: Binding, opening: Opening) -> None:
@@ -160,7 +157,7 @@ def serve_stdio(binding: Binding, opening: Opening) -> None:
 
 
 def serve_http(binding: Binding, port: int, announce: Callable[[str, Path], None]) -> None:
-    """Serve clients on a loopback port that know the home's token, until a signal.
+    """Serve clients that have the home's token, on a loopback port, until a signal.
 
     Args:
         port: 0 for any that is free.
@@ -176,7 +173,8 @@ def serve_http(binding: Binding, port: int, announce: Callable[[str, Path], None
     listener = listen_on_loopback(port)
     port = listener.getsockname()[1]
     with listener:
-        app = _require_token(_http_app(build_server(_open_calls(binding)), port), token)
+        guarded = _require_token(_http_app(build_server(_open_calls(binding)), port), token)
+        app = deliver_refusals(guarded)
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
         announce(f"http://{LOOPBACK}:{port}/mcp", binding.home / TOKEN_FILE)
         uvicorn.Server(config).run(sockets=[listener])
@@ -271,7 +269,7 @@ def _text_or_raise(answer: ToolAnswer) -> str:
 
 
 async def _in_thread(call: Callable[..., ToolAnswer], *arguments: Any) -> ToolAnswer:
-    # The thread outlives a client that goes: what it asked to store is stored.
+    # The thread outlives a client that leaves: what it asked to store is stored.
     return await asyncio.to_thread(call, *arguments)
 
 
@@ -287,7 +285,7 @@ def _open_calls(binding: Binding) -> MemoryCalls:
     return MemoryCalls(resident, binding)
 
 
-def _http_app(server: Server[Any], port: int) -> _App:
+def _http_app(server: Server[Any], port: int) -> ASGIApp:
     """Return the SDK's app, which refuses foreign Host and Origin headers (DNS rebinding)."""
     hosts = [f"{name}:{port}" for name in (LOOPBACK, "localhost")]
     security = TransportSecuritySettings(
@@ -298,11 +296,11 @@ def _http_app(server: Server[Any], port: int) -> _App:
     )
 
 
-def _require_token(app: _App, token: str) -> _App:
+def _require_token(app: ASGIApp, token: str) -> ASGIApp:
     """Return an app that answers 401 to every request without the token."""
     expected = f"Bearer {token}".encode("ascii")
 
-    async def guarded(scope: _Scope, receive: _Receive, send: _Send) -> None:
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             sent = dict(scope["headers"]).get(b"authorization", b"")
             if not hmac.compare_digest(sent, expected):

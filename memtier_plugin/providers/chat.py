@@ -160,7 +160,7 @@ NO_MODEL: Final = "none"  # the model name that switches chat off
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The most that one request may take."""
+    """The most tokens and money that one request may take."""
 
     cost: float = 0.0
     tokens: int = 0

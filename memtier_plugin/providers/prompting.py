@@ -237,7 +237,7 @@ def parse_tool_calls(text: str, tools: Mapping[str, Mapping[str, Any]]) -> Calle
 
 
 def written_calls(text: str) -> list[Any]:
-    """Return the JSON after each mark of a call, in order; None for what is none."""
+    """Return the JSON after each mark of a call, in order; None where it is invalid."""
     blocks = strip_reasoning(text).split(MARK)[1 : _MAX_CALLS + 1]
     return [decode(block) for block in blocks]
 

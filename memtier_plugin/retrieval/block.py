@@ -281,6 +281,6 @@ def _cost(line: str) -> int:
 
 
 def frame_lines(recall_id: str, lines: Sequence[str]) -> str:
-    """Return a block of these lines, in the fence by which it is known when it comes back."""
+    """Return a block of these lines, fenced so that it is recognised when it comes back."""
     body = "\n".join([NOTICE, *lines])
     return f'<{FENCE} recall="{recall_id}">\n{body}\n</{FENCE}>\n'

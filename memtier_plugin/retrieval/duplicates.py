@@ -66,7 +66,7 @@ def hit_time(hit: Hit) -> datetime:
 
 
 def preference_key(hit: Hit) -> tuple[float, datetime, str]:
-    """Return the sort key by which one hit represents several: the newest, ties by id.
+    """Return the sort key that picks the hit to represent several: the newest, ties by id.
 
     For a question about a time, it is the hit of that time.
     """

@@ -396,7 +396,7 @@ def mark_nearest(judged: Judged, hits: Sequence[Hit]) -> Judged:
 
 
 def _evidence_of(hit: Hit) -> Evidence | None:
-    """Return the evidence by which a hit is judged.
+    """Return the evidence for judging a hit.
 
     A summary or a timeline is not: only a query that asks for one finds it.
     """

@@ -92,7 +92,7 @@ def with_added(hits: tuple[Hit, ...], added: Sequence[Hit]) -> tuple[Hit, ...]:
 
 
 class PageReader:
-    """The pages of one project that one viewer may see."""
+    """The pages of one project that a viewer may see."""
 
     def __init__(self, reader: Reader, viewer: Viewer) -> None:
         self._reader = reader

@@ -333,7 +333,7 @@ def _full_id(end: str, reader: Reader) -> str:
 
 
 def report_lead(last: Hit, hit: Hit, weights: SignalWeights, hits: Sequence[Hit]) -> dict[str, Any]:
-    """Return the line that ranks lowest, and by which signals it was ahead of a hit."""
+    """Return the lowest ranked line, and the signals that put it ahead of a hit."""
     of_hit = signal_contributions(hit.signals, weights)
     of_line = signal_contributions(last.signals, weights)
     leads = {name: value - of_hit.get(name, 0.0) for name, value in of_line.items()}

@@ -199,7 +199,7 @@ def _resembles(text: str, terms: Collection[str], words: Split) -> bool:
 
 
 def is_similar(first: str, second: str) -> bool:
-    """Return whether two words, each of some length, are spelt alike."""
+    """Return whether two long enough words are spelt similarly."""
     short, long = sorted((first, second), key=len)
     if long.startswith(short) or long.endswith(short):
         return True
@@ -304,7 +304,7 @@ class Judge:
         return judged.preceded_by([*self._working_memory(query, vague=vague), *first])
 
     def _leaning(self, query: Query) -> float:
-        """Return how much a prompt leans on lines of its own session that are in sight."""
+        """Return how much a prompt relies on visible lines of its session."""
         leaning, session = query.resolved_kinds.follow_up, query.request.session_id
         if not (leaning and session and query.request.shown):
             return 0.0

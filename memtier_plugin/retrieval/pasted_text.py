@@ -104,7 +104,7 @@ def split_printed(text: str) -> tuple[str, float]:
 
 
 def _look(text: str, looks: Sequence[Callable[[_Lines], None]]) -> _Lines:
-    """Return the lines of a text with those marked that one of some looks takes for pasted."""
+    """Return the lines of a text; mark those that a shape takes for pasted."""
     text = text[:_MAX_CHARS]
     lines = _Lines(text)
     if "\n" in text.strip():

@@ -73,7 +73,7 @@ class Query(Struct, frozen=True):
 
     @property
     def several(self) -> bool:
-        """Whether it has several answers, each in a line of its own."""
+        """Whether it has several answers, each in a separate line."""
         return bool(self.kinds.several) or asks_several(self.text[:2000])
 
     def keep_allowed(self, hits: Iterable[Hit]) -> list[Hit]:

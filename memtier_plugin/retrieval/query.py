@@ -46,7 +46,7 @@ def query_language(text: str) -> str:
 def topic_terms(
     text: str, terms: Collection[str], language: str, tokenizer: Tokenizer
 ) -> Collection[str]:
-    """Return the index words of a query that say what it is about; all where none does.
+    """Return the index words of a query's topic, or all if none stands out.
 
     Args:
         terms: the words of the text, as the tokenizer makes them.
@@ -351,7 +351,7 @@ class QueryVector(Struct, frozen=True):
 
 
 class ParsedQuery(Struct, frozen=True):
-    """The features of a query's text that a search uses.
+    """The features of a query that a search uses.
 
     Attributes:
         at: when it is asked.
@@ -412,7 +412,7 @@ def weigh_terms(text: str, tokenizer: Tokenizer) -> dict[str, float]:
 
 
 def _read_words(text: str, tokenizer: Tokenizer) -> tuple[str, Collection[str], dict[str, float]]:
-    """Return the language of a query, its words that say what it is about, and all weighed."""
+    """Return a query's language, the words of its topic, and the weights of all its words."""
     counts = Counter(tokenizer.words(text))
     language = query_language(text)
     topic = topic_terms(text, counts.keys(), language, tokenizer)

@@ -167,7 +167,7 @@ def _words_of(hit: Hit) -> str:
 
 
 def _share_enough(old: _Line, new: _Line, query: Collection[str]) -> bool:
-    """Check whether two statements share so much that one may replace the other."""
+    """Check whether two statements share enough for one to replace the other."""
     older, later = old.statement.content, new.statement.content
     shared = older & later
     if len(shared) < LEAST_SHARED * len(older) or (query and shared.isdisjoint(query)):
@@ -195,7 +195,7 @@ def _is_from_outside(hit: Hit) -> bool:
 
 
 def _names_of_speaker(hit: Hit, statement: Statement) -> frozenset[str]:
-    """Return the names by which the speaker of a line is known; none for an assistant."""
+    """Return the names of a line's speaker; none for an assistant."""
     item = hit.item
     if isinstance(item, Fact):
         names = [item.person, item.subject if statement.own or statement.possessive else ""]
@@ -327,7 +327,7 @@ def put_current_first(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) 
 
 
 def newest_first(hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
-    """Put the newest of the first lines first, as far as they are about as likely what is needed.
+    """Put the newest of the first lines first if they are about equally likely to be needed.
 
     That is an order, and claims nothing.
     """

@@ -319,7 +319,7 @@ _NEWEST: Final = 256  # items looked at for that
 def embed_query(
     actor: Actor, text: str, viewer: Viewer, until: float | None, degradations: list[str]
 ) -> QueryVector | None:
-    """Return a query as a vector, or None where there is none to compare with.
+    """Return a query's vector, or None if nothing is indexed to compare it with.
 
     Args:
         until: when an endpoint must have answered, a moment of ``time.monotonic()``.

@@ -222,7 +222,7 @@ NOTE: Final = "of this session, out of sight"
 
 
 def read_working(reader: Reader, viewer: Viewer, session: str) -> Hit | None:
-    """Return the current summary of a viewer's own session; None if there is none."""
+    """Return the current summary of a viewer's session, or None."""
     about = viewer.agent, viewer.sender or "", session
     facts = reader.overviews.shelved_facts(SHELF, about)
     current = [fact.id for fact in facts if fact.in_place and fact.indexed][-1:]

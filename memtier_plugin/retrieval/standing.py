@@ -133,7 +133,7 @@ def suits(task: Words, words: Words) -> int:
 
 
 def stems(text: str) -> Words:
-    """Return the words of a text by which tasks and instructions are compared."""
+    """Return the words of a text for comparing tasks and instructions."""
     return frozenset(_tokenizer().words(text))
 
 

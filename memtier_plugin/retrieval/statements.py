@@ -120,7 +120,7 @@ class Statement:
 
     @cached_property
     def is_open(self) -> bool:
-        """Whether it opens with what is not settled, quotes somebody, or gives an order.
+        """Whether it opens with something unsettled, quotes somebody, or gives an order.
 
         What somebody is told to do is not done by that.
         """

@@ -100,14 +100,14 @@ class _Hidden(Struct, frozen=True):
 
 
 class ItemExplainer:
-    """Answers of one item what became of it in a recall."""
+    """Explains what a recall did with one item."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
 
     def why(self, event: JournalEvent, item_id: str) -> dict[str, Any]:
-        """Return what became of one entry or fact in a recall: ``reason``, and ``said`` in words.
+        """Return what a recall did with one entry or fact: ``reason``, and ``said`` in words.
 
         Texts and numbers are there only for who may see the item.
         """

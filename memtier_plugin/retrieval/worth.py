@@ -60,7 +60,7 @@ def amid(words: Words, others: int) -> float:
 
 
 def _weigh(values: Mapping[str, float], of_text: Sequence[float], model: str) -> float:
-    """Return the odds, as a logarithm, that one of the fitted models gives to features."""
+    """Return the log-odds that a fitted model gives to features."""
     fitted = _models()[model]
     weights: Mapping[str, float] = fitted["weights"]
     score = float(fitted["bias"]) + sum(weights[name] * value for name, value in values.items())
@@ -115,7 +115,7 @@ def features_amid(words: Words, others: int) -> dict[str, float]:
 
 
 def opening(words: Words) -> str:
-    """Return the words by which a sentence begins."""
+    """Return the first words of a sentence."""
     tokens = words.tokens[:_OPENING]
     return words.text[: tokens[-1].end] if tokens else ""
 

@@ -133,13 +133,13 @@ class Tokens:
         make_home(self._home)
         with hold_lock(self._home / f".{FILE}.lock", _LOCK_SECONDS):
             tokens = self._load()
-            meant = [grant for _, grant in tokens.values() if key in (grant.id, grant.name)]
-            if len(meant) != 1:
-                many = f"{len(meant)} tokens have the name" if meant else "there is no token"
+            matching = [grant for _, grant in tokens.values() if key in (grant.id, grant.name)]
+            if len(matching) != 1:
+                many = f"{len(matching)} tokens have the name" if matching else "there is no token"
                 raise NotFound(f"{many} {key!r}; `memtier token list` shows their ids")
-            del tokens[meant[0].id]
+            del tokens[matching[0].id]
             self._write(tokens)
-        return meant[0]
+        return matching[0]
 
     def grants(self) -> list[Grant]:
         """Return all tokens' scopes, oldest first.
@@ -312,5 +312,5 @@ class Access:
 
     def state_folder(self, project: str | None) -> str:
         """Return a name for the folder of a host's state, unique to the token's scope."""
-        who = (project, self.grant.agent, self.grant.sender)
-        return sha256(repr(who).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        scope = (project, self.grant.agent, self.grant.sender)
+        return sha256(repr(scope).encode("utf-8", "surrogatepass")).hexdigest()[:32]

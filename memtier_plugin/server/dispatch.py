@@ -74,7 +74,7 @@ class FairQueue(Generic[T]):
         self._threads = self._idle = 0
         self._closed = False
 
-    def submit(self, who: Hashable, call: Callable[[], T], expected: float = 0.0) -> Future[T]:
+    def submit(self, key: Hashable, call: Callable[[], T], expected: float = 0.0) -> Future[T]:
         """Schedule a call; if cancelled before its turn it never runs.
 
         Args:
@@ -82,13 +82,13 @@ class FairQueue(Generic[T]):
         """
         future: Future[T] = Future()
         with self._changed:
-            client = self._clients.setdefault(who, _Client())
+            client = self._clients.setdefault(key, _Client())
             client.age(time.monotonic())
             self._changed.wait_for(lambda: len(client.waiting) < self._room or self._closed)
             if self._closed:
                 future.cancel()
                 return future
-            self._clients[who] = self._clients.pop(who, client)  # the one seen last comes last
+            self._clients[key] = self._clients.pop(key, client)  # the one seen last comes last
             client.waiting.append((call, future, expected))
             waiting = sum(len(each.waiting) for each in self._clients.values())
             if self._idle < waiting and self._threads < self._most:
@@ -150,9 +150,9 @@ class FairQueue(Generic[T]):
         return min(able, key=lambda client: (client.spent, client.running), default=None)
 
     def _forget(self) -> None:
-        for who, client in list(self._clients.items())[: len(self._clients) - _MOST_CLIENTS]:
+        for key, client in list(self._clients.items())[: len(self._clients) - _MOST_CLIENTS]:
             if not (client.running or client.waiting):
-                del self._clients[who]
+                del self._clients[key]
 
 
 # -- Answer JSON-RPC 2.0 requests of any number of clients from one bounded pool of threads

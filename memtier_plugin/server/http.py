@@ -23,6 +23,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from memtier_plugin.core.asgi import deliver_refusals
 from memtier_plugin.core.errors import NotGranted, SettingsError, Unsupported
 from memtier_plugin.core.residents import Address, is_loopback
 from memtier_plugin.server.access import Access, Grant, Tokens
@@ -113,7 +114,7 @@ class HttpServer:
         port = self._listening.getsockname()[1]
         self.address = Address(address.host, port, tls is not None)
         self._config = Config(
-            self._answer,
+            deliver_refusals(self._answer),
             interface="asgi3",
             log_config=None,
             log_level=logging.ERROR,  # do not log what strangers send

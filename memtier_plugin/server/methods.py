@@ -18,6 +18,7 @@ from typing import Any, Final, TypedDict, Unpack
 from memtier_plugin import __version__
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import EndpointRefused, MemTierError, MessageError
+from memtier_plugin.core.formats import from_iso
 from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.core.plugins import manager, watch_failures
 from memtier_plugin.core.results import (
@@ -28,6 +29,7 @@ from memtier_plugin.core.results import (
     RunEvent,
 )
 from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.core.structs import check_fields
 from memtier_plugin.ingest.messages import parse_messages, unknown_keys
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_marks import describe_silence
@@ -35,7 +37,7 @@ from memtier_plugin.pool import memory_pool
 from memtier_plugin.providers.chat import HOST_MODEL
 from memtier_plugin.server.access import Access
 from memtier_plugin.server.host_models import HostModels
-from memtier_plugin.server.requests import BadParams, check_fields, fill, parse_time, to_jsonable
+from memtier_plugin.server.requests import BadParams, to_jsonable
 
 METHODS: Final = (
     *("hook", "tool", "command", "recall", "ask", "explain", "record", "end_run", "remember"),
@@ -177,16 +179,17 @@ class Methods:
         kind = HOOKS[name]
         payload: PromptEvent | RunEvent | None = None
         try:
-            run = fill(RunContext, name, {**defaults, **context})
+            run = RunContext(**{**defaults, **context})
+            check_fields(run)
             if kind is not None:
-                given = dict(event or {})
-                given["messages"] = parse_messages(given.get("messages", ()))
-                if "visible_since" in given:
-                    given["visible_since"] = parse_time("visible_since", given["visible_since"])
-                payload = fill(kind, name, given)
-        except TypeError as error:
+                fields = {**(event or {})}
+                fields["messages"] = parse_messages(fields.get("messages", ()))
+                if (since := fields.get("visible_since")) is not None:
+                    fields["visible_since"] = from_iso(since)
+                payload = kind(**fields)
+                check_fields(payload)
+        except (TypeError, ValueError, MessageError) as error:
             raise BadParams(f"the event or context of {name} is wrong: {error}") from None
-        check_fields(run, *([payload] if payload else []))
         return self._call_hook(name, self._admit(run), payload)
 
     def _call_hook(self, name: str, run: RunContext, event: PromptEvent | RunEvent | None) -> Any:
@@ -271,9 +274,9 @@ class Methods:
                 if host
                 else replace(base, **context)
             )
+            check_fields(run)
         except (TypeError, MessageError) as error:
             raise BadParams(f"{name} is wrong: {error}") from None
-        check_fields(run)
         return self._admit(run)
 
     def recall(

@@ -1,40 +1,22 @@
-"""Read JSON-RPC requests within limits, and check parameters against annotations."""
+"""Read JSON-RPC requests and their parameters within limits."""
 
 from __future__ import annotations
 
-import inspect
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
-from functools import cache
-from typing import (
-    Any,
-    Final,
-    Literal,
-    TypeVar,
-    Union,
-    Unpack,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Final
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
+from memtier_plugin.core.formats import parse_json_text, to_iso
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
+from memtier_plugin.core.structs import read_arguments
 
-# -- Check parameters of JSON-RPC calls against annotations, and convert results to JSON values
-#
-# A method's options may be a `TypedDict` (``**options: Unpack[RecallOptions]``): its keys are
-# parameters too.  Times arrive as ISO 8601 text and are passed as datetimes.
+# -- Check parameters of JSON-RPC calls, and convert results to JSON values
 
-T = TypeVar("T")
 MAX_TEXT_CHARS: Final = 200_000  # of a query or statement; runs have their own limits
 _OF_RUNS: Final = frozenset({"messages", "event"})
-
-_JSON_NAMES: Final = {type(None): "null", datetime: "str"}  # of types named differently in JSON
 
 
 class BadParams(Exception):
@@ -45,18 +27,6 @@ class BadParams(Exception):
         self.code = code
 
 
-def fill(kind: type[T], hook: str, values: Mapping[str, Any]) -> T:
-    """Return a hook's record built from a client's values.
-
-    Raises:
-        BadParams: a name is unknown or missing.
-    """
-    try:
-        return kind(**values)
-    except MessageError as error:
-        raise BadParams(f"the event or context of {hook} is wrong: {error}") from None
-
-
 def check_arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]:
     """Return a call's parameters, checked against the function's names and annotations.
 
@@ -65,20 +35,16 @@ def check_arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]
     """
     if not isinstance(params, dict):
         raise BadParams("parameters must be an object, by name")
-    try:
-        inspect.signature(function).bind(**params)
-    except TypeError as error:
-        raise BadParams(str(error)) from None
-    kinds = _parameter_kinds(function)
-    if unexpected := params.keys() - kinds.keys():
-        raise BadParams(f"got an unexpected keyword argument {min(unexpected)!r}")
     for name, value in params.items():
         if name not in _OF_RUNS and (size := _longest_text(value)) > MAX_TEXT_CHARS:
             raise BadParams(
                 f"{name} has a text of {size} characters; {MAX_TEXT_CHARS} at most: record a "
                 "document as a message of a run"
             )
-    return {name: check_value(name, value, kinds[name]) for name, value in params.items()}
+    try:
+        return read_arguments(function, params)
+    except MessageError as error:
+        raise BadParams(str(error)) from None
 
 
 def _longest_text(value: Any) -> int:
@@ -93,70 +59,6 @@ def _longest_text(value: Any) -> int:
         elif isinstance(item, list):
             left += item
     return longest
-
-
-@cache
-def _parameter_kinds(function: Callable[..., Any]) -> dict[str, Any]:
-    kinds: dict[str, Any] = {}
-    for name, hint in get_type_hints(function).items():
-        if get_origin(hint) is Unpack:
-            kinds |= get_type_hints(get_args(hint)[0])
-        else:
-            kinds[name] = hint
-    kinds.pop("return", None)
-    return kinds
-
-
-def check_fields(*records: object) -> None:
-    """Check the fields of dataclasses against their annotations.
-
-    Raises:
-        BadParams: names the field and what was expected.
-    """
-    for record in records:
-        for name, kind in get_type_hints(type(record)).items():
-            value = getattr(record, name)
-            if not (isinstance(value, datetime) and datetime in _alternatives(kind)):
-                check_value(name, value, kind)
-
-
-def check_value(name: str, value: Any, kind: Any) -> Any:
-    """Return a value checked against an annotation; times are parsed.
-
-    Raises:
-        BadParams: names the parameter and what was expected.
-    """
-    kinds = _alternatives(kind)
-    choices = [choice for k in kinds if get_origin(k) is Literal for choice in get_args(k)]
-    if choices:
-        if value in choices or (value is None and type(None) in kinds):
-            return value
-        raise BadParams(f"{name} is {value!r}, not {' or '.join(choices)}")
-    plain = tuple(get_origin(k) or k for k in kinds)
-    accepted = tuple(str if k is datetime else k for k in plain if k is not Any)
-    if float in accepted:
-        accepted += (int,)
-    fits = Any in plain or isinstance(value, accepted)
-    if not fits or (isinstance(value, bool) and bool not in plain):
-        expected = " or ".join(_JSON_NAMES.get(k, k.__name__) for k in plain)
-        raise BadParams(f"{name} is {type(value).__name__}, not {expected}")
-    return parse_time(name, value) if datetime in plain else value
-
-
-def _alternatives(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def parse_time(name: str, text: str | None) -> datetime | None:
-    """Parse a time in a request; None stays None.
-
-    Raises:
-        BadParams: names the parameter.
-    """
-    try:
-        return None if text is None else from_iso(text)
-    except ValueError as error:
-        raise BadParams(f"{name} is not a time: {error}") from None
 
 
 def is_deeper(value: Any, most: int) -> bool:

@@ -245,8 +245,6 @@ def serve_tcp(
     tls: ssl.SSLContext | None,
     announce: Callable[[Address], object],
     claim: SocketClaim | None,
-    *,
-    scheduler: bool = True,
 ) -> int:
     """Serve TCP clients with a token, and the home's socket, until SIGTERM or SIGINT; return 0.
 
@@ -267,7 +265,7 @@ def serve_tcp(
     child.serves_itself.set()  # else a thousand tenants' sessions start as many processes
     memory_pool.keep_at_most(_raise_limits())
     sys.setswitchinterval(_SWITCH_SECONDS)
-    dispatcher = Dispatcher(home, scheduler=scheduler, most=MAX_IN_BACKGROUND)
+    dispatcher = Dispatcher(home, scheduler=True, most=MAX_IN_BACKGROUND)
     server = HttpServer(home, address, tls, dispatcher)
     listener = _listen(dispatcher, claim) if claim else None
     asyncio.run(server.serve(announce))

@@ -85,7 +85,7 @@ class NewRun(NamedTuple):
 
 
 def _asks_to_store(message: Message) -> bool:
-    """Return whether a message calls a storing tool, whose text is an entry of its own."""
+    """Return whether a message calls a storing tool, whose text becomes a separate entry."""
     return any(call.name.endswith(_STORING_TOOLS) for call in message.tool_calls)
 
 
@@ -275,7 +275,7 @@ class LoggedEntry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position after it, from where a cursor goes on."""
+        """The position after it, where a cursor continues."""
         return self.start + self.size
 
 
@@ -344,7 +344,7 @@ class Log(Protocol):
         """
 
     def complete_commit(self) -> None:
-        """Complete the commit of a killed process, if there is one; the lock "facts" is held.
+        """Complete a killed process's commit, if any; the lock "facts" is held.
 
         Raises:
             LedgerError, IndexProblem: it failed; the next call tries again.

@@ -108,7 +108,7 @@ def touched_items(event: JournalEvent) -> list[str]:
 
 
 def is_offer(event: JournalEvent) -> bool:
-    """Return whether an event is a recall that no host acknowledged, as far as it is settled."""
+    """Return whether an event is an offered recall, which no host has acknowledged yet."""
     return event.kind == RecallEvent.KIND and event.data.get("purpose") == "offer"
 
 

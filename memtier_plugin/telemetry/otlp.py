@@ -122,13 +122,13 @@ class OtlpExporter:
             counter.add(number)
 
     def flush(self, seconds: float) -> None:
-        """Send what is not sent yet, for at most so long."""
+        """Send what is still unsent, for at most so long."""
         until = time.monotonic() + seconds
         for provider in (self._traces, self._metrics):
             provider.force_flush(max(1, int(1000 * (until - time.monotonic()))))
 
     def stop(self) -> None:
-        """Give up what is not sent, and end the threads."""
+        """Drop what is still unsent, and end the threads."""
         for exporter in self._exporters:
             exporter.stop()
         ending = (self._traces.shutdown, self._metrics.shutdown)

@@ -47,7 +47,7 @@ def _latin_languages() -> tuple[str, ...]:
 
 @cache
 def _common(language: str) -> Words:
-    """Return the words by which a language is recognised."""
+    """Return the words that identify a language."""
     words = common_words(language) | lexicon(language).hints
     return words | irregular_verbs().lemmas.keys() if language == "english" else words
 

@@ -325,7 +325,7 @@ def _split_clauses(words: Sequence[Word], text: str, lex: Lexicon) -> list[list[
 
 
 def _opens_clause(word: Word, after: Word | None) -> bool:
-    """Check whether a word after a comma or a conjunction begins a clause of its own."""
+    """Check whether a word after a comma or a conjunction begins a new clause."""
     if word.kind in ("no", "me", "my") or word.text in lexicon("english").clause_subjects:
         return True
     return after is not None and after.text in words_of("clause_verbs") and word.kind != "light"

@@ -148,7 +148,7 @@ def is_standing_instruction(text: str) -> bool:
 
 
 def find_orders(text: str) -> str:
-    """Return the sentences of a text that give an order for good: a verb, and what it is done to.
+    """Return the sentences of a text that give a standing order: a verb and its object.
 
     "Never mind" and "always a pleasure" are none.
     """

@@ -41,8 +41,7 @@ from memtier_plugin.storage.home_files import (
 # -- Write files of a project into one verified archive, and read it again
 #
 # An archive is a tar of the files below one folder, then ``manifest.json`` with the size and
-# SHA-256 of each.  What is no file that its kind may contain is refused before anything is
-# unpacked.
+# SHA-256 of each.  Files that the kind of archive cannot contain are refused before unpacking.
 
 Progress = Callable[[int, int], None]
 
@@ -55,7 +54,7 @@ _ARCHIVE_ERRORS: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveKind:
-    """What archives of one kind are, and which files they may contain.
+    """A kind of archive and the files that it may contain.
 
     Attributes:
         title: its name in messages and in the register of exports.
@@ -77,7 +76,7 @@ class ArchiveKind:
 
 
 def refuse_taken(dest: Path) -> None:
-    """Refuse to write where something stands; of a device or a link nobody is told to remove it.
+    """Refuse to overwrite; only for a plain file does the message suggest removing it.
 
     Raises:
         BackupError: something stands there.
@@ -118,40 +117,40 @@ def write_archive(
     refuse_taken(dest)
     if folder.resolve() in dest.resolve().parents:
         raise BackupError(f"{dest} is inside the project that is backed up; name another place")
-    part = dest.with_name(f".{dest.name}.{os.getpid()}.part")
+    partial = dest.with_name(f".{dest.name}.{os.getpid()}.part")
     try:
         for path in abandoned_parts(folder, *dest.parent.glob(f".*{kind.suffix}.*.part")):
             path.unlink(missing_ok=True)
-        register_export(folder, part, PART)
+        register_export(folder, partial, PART)
         for left in range(_MAX_ATTEMPTS, 0, -1):
             try:
-                with _new_file(part) as file:
+                with _new_file(partial) as file:
                     _write_members(file, kind, freeze(), describe, now, progress)
                 break
             except _FileRewritten as error:
                 if left == 1:
                     raise BackupError(f"{error} was rewritten again and again") from None
-                part.unlink()
-        register_export(folder, dest, kind.title, content=part)
+                partial.unlink()
+        register_export(folder, dest, kind.title, content=partial)
         fault_injection.pass_point(f"after register {kind.title}")
-        _publish(part, dest, kind.title)
+        _publish(partial, dest, kind.title)
     except OSError as error:
         raise BackupError(f"cannot write {dest}: {error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
     return dest
 
 
-def _publish(part: Path, dest: Path, title: str) -> None:
+def _publish(partial: Path, dest: Path, title: str) -> None:
     try:
         # Unlike a rename, this never replaces a file created meanwhile.
-        fault_injection.run_step(f"link {title}", None, os.link, part, dest)
+        fault_injection.run_step(f"link {title}", None, os.link, partial, dest)
     except FileExistsError:
         raise
     except OSError:  # the file system does not support links
         if os.path.lexists(dest):
             raise
-        os.rename(part, dest)
+        os.rename(partial, dest)
 
 
 @contextmanager
@@ -166,24 +165,24 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
 def _write_members(
     file: IO[bytes],
     kind: ArchiveKind,
-    parts: Sequence[FrozenFile],
+    files: Sequence[FrozenFile],
     describe: Mapping[str, Any],
     now: datetime,
     progress: Progress,
 ) -> None:
-    total, done = sum(part.size for part in parts), 0
+    total, done = sum(frozen.size for frozen in files), 0
     listed = []
     stamp = int(now.timestamp())
     with (
         _packing(file, stamp, kind.compressed) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for part in parts:
-            with closing(_open_source(part)) as source:
-                archive.addfile(_tar_info(f"{kind.top}/{part.name}", part.size, stamp), source)
+        for frozen in files:
+            with closing(_open_source(frozen)) as source:
+                archive.addfile(_tar_info(f"{kind.top}/{frozen.name}", frozen.size, stamp), source)
                 digest = source.digest.hexdigest()
-            listed.append({"path": part.name, "size": part.size, "sha256": digest})
-            done += part.size
+            listed.append({"path": frozen.name, "size": frozen.size, "sha256": digest})
+            done += frozen.size
             progress(done, total)
         manifest = {
             "format": kind.format,
@@ -215,8 +214,8 @@ def _tar_info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
 class _HashingReader(io.RawIOBase):
     """The first bytes of a file, hashed while they are read."""
 
-    def __init__(self, file: IO[bytes], part: FrozenFile) -> None:
-        self._file, self._part, self._left = file, part, part.size
+    def __init__(self, file: IO[bytes], frozen: FrozenFile) -> None:
+        self._file, self._part, self._left = file, frozen, frozen.size
         self.digest = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
@@ -232,27 +231,27 @@ class _HashingReader(io.RawIOBase):
         super().close()
 
 
-def _open_source(part: FrozenFile) -> _HashingReader:
-    if part.data is not None:
-        return _HashingReader(io.BytesIO(part.data), part)
+def _open_source(frozen: FrozenFile) -> _HashingReader:
+    if frozen.data is not None:
+        return _HashingReader(io.BytesIO(frozen.data), frozen)
     try:
-        file = open(os.open(part.path, os.O_RDONLY | OPEN_FLAGS), "rb")  # noqa: SIM115
+        file = open(os.open(frozen.path, os.O_RDONLY | OPEN_FLAGS), "rb")  # noqa: SIM115
     except FileNotFoundError:
-        raise _FileRewritten(str(part.path)) from None
+        raise _FileRewritten(str(frozen.path)) from None
     status = os.fstat(file.fileno())
-    if status.st_ino != part.inode or status.st_size < part.size:
+    if status.st_ino != frozen.inode or status.st_size < frozen.size:
         file.close()
-        raise _FileRewritten(str(part.path))
-    return _HashingReader(file, part)
+        raise _FileRewritten(str(frozen.path))
+    return _HashingReader(file, frozen)
 
 
-# -- and back ----------------------------------------------------------------------------------
+# -- Read an archive
 
 
 def read_archive(
     kind: ArchiveKind, archive: Path, into: Path | None, progress: Progress
 ) -> Mapping[str, Any]:
-    """Check a whole archive against its manifest, unpack it if ``into`` is given; return that.
+    """Check an archive against its manifest, unpack it into ``into`` if given; return the manifest.
 
     Raises:
         BackupError: it is of another kind, or part of it is damaged, missing or unsafe.
@@ -279,7 +278,7 @@ def read_archive(
                     unpacked[name] = member.size, _unpack(source, into, name, member.size)
                 progress(raw.tell(), total)
             while unzipped.read(_CHUNK_BYTES):
-                pass  # read on to the checksum
+                pass  # gzip checks its sum at the end
     except FileNotFoundError as error:
         raise BackupError(f"there is no file {archive}") from error
     except _ARCHIVE_ERRORS as error:
@@ -288,8 +287,8 @@ def read_archive(
         raise BackupError(f"{archive} is no {kind.title}, or was cut off: it has no manifest")
     listed = {file["path"]: (file["size"], file["sha256"]) for file in manifest["files"]}
     for name in sorted(unpacked.keys() ^ listed.keys()):
-        what = "is missing" if name in listed else "is not in the manifest"
-        raise BackupError(f"{archive}: {name!r} {what}")
+        problem = "is missing" if name in listed else "is not in the manifest"
+        raise BackupError(f"{archive}: {name!r} {problem}")
     for name, expected in listed.items():
         if unpacked[name] != expected:
             raise BackupError(f"{archive}: {name!r} is not what was backed up (SHA-256 differs)")
@@ -313,7 +312,7 @@ def _safe_name(kind: ArchiveKind, archive: Path, member: tarfile.TarInfo) -> str
         return _MANIFEST
     parts = PurePosixPath(member.name).parts
     plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
-    # The rules by which archives are written: no file is unpacked anywhere else.
+    # The same rules as for writing: no file is unpacked anywhere else.
     if (
         parts[:1] != (kind.top,)
         or not plain
@@ -368,10 +367,10 @@ def _parse_manifest(
 
 # -- Back up a project into one verified file while others write, and restore it
 #
-# What is copied is fixed under the writers' locks: of each ledger, the complete lines at that
-# moment. Agents' journals are read first, then what they refer to, and the project's journal last,
-# so that no reference dangles and no forgetting is missed.  The copying itself holds no lock.  The
-# index, which can be rebuilt, and the state of this machine are left out.
+# The writers' locks fix what is copied: the complete lines of each ledger at that moment.  Agents'
+# journals are read first, then what they refer to, and the project's journal last, so that no
+# reference dangles and no forgetting is missed.  The copying itself holds no lock.  The index,
+# which can be rebuilt, and the state of this machine are left out.
 
 
 def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:
@@ -435,7 +434,7 @@ def _belongs(inner: tuple[str, ...]) -> bool:
         len(inner) <= 3
         and inner[0] in LEDGERS
         and (inner[-1] == ".names" or (inner[-1].endswith(".jsonl") and inner[-1][0] != "."))
-        and not any(part.startswith(".") for part in inner[:-1])
+        and not any(name.startswith(".") for name in inner[:-1])
     )
 
 

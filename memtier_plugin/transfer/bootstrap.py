@@ -1,6 +1,6 @@
-"""Write the files and the index of a shared project into one archive, and join by it elsewhere.
+"""Write a shared project's files and index into one archive, and join the project from it.
 
-The archive is not compressed: what packs well by hand, an index does badly and slowly.
+The archive is not compressed: an index compresses badly and slowly.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _belongs(inner: tuple[str, ...]) -> bool:
         2 <= len(inner) <= 3
         and inner[0] in LEDGERS
         and _DAY.fullmatch(inner[-1]) is not None
-        and not any(part.startswith(".") for part in inner)
+        and not any(name.startswith(".") for name in inner)
     )
 
 
@@ -50,7 +50,7 @@ SNAPSHOT: Final = ArchiveKind("memtier-snapshot", 1, "snapshot", "snapshot", ".t
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a machine took from a snapshot.
+    """What a machine copied from a snapshot.
 
     ``streams`` and ``lines`` were copied; ``read_anew`` counts the streams that the server has
     otherwise, as it was restored from a backup.
@@ -69,7 +69,7 @@ def write_snapshot(
     now: datetime,
     progress: Progress,
 ) -> tuple[int, int]:
-    """Write what this machine follows into a new file; return its streams and lines.
+    """Write the streams that this machine follows into a new file; count its streams and lines.
 
     Args:
         agents: of the private ledgers only these agents'; all of them if there are none.
@@ -109,7 +109,7 @@ def join_by_snapshot(
     archive: Path,
     progress: Progress,
 ) -> Taken:
-    """Share a project from this machine, beginning with what a snapshot has.
+    """Share a project from this machine, starting from a snapshot.
 
     Args:
         name: the project's on the server.

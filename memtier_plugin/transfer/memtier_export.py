@@ -15,7 +15,7 @@ from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.memory import MemTier
-from memtier_plugin.transfer.importers.detect import EXPORT_KEY
+from memtier_plugin.transfer.importers.formats import EXPORT_KEY
 from memtier_plugin.transfer.importers.reading import SkipCallback, TimeLimit, read_json_lines
 
 # -- Export a project's memory: JSON Lines that can be imported again, or Markdown to read
@@ -79,8 +79,8 @@ def _exported_facts(
 ) -> Iterator[FactView]:
     """Yield the facts derived from exported entries; for a whole project, every fact."""
     for view in memory.knowledge.person.facts(include_superseded=True, shelves=False):
-        mine = any(source.entry in entries for source in view.fact.sources)
-        if mine or (agent is None and session is None):
+        is_cited = any(source.entry in entries for source in view.fact.sources)
+        if is_cited or (agent is None and session is None):
             yield view
 
 
@@ -89,13 +89,15 @@ def _json_line(document: dict[str, Any]) -> str:
 
 
 def _entry_line(entry: Entry) -> str:
-    who = entry.speaker or entry.sender or (entry.tool.name if entry.tool else entry.role)
+    speaker = entry.speaker or entry.sender or (entry.tool.name if entry.tool else entry.role)
     marks = [mark for mark in ("tainted", "truncated") if getattr(entry, mark)]
     if entry.origin != entry.role:
         marks.insert(0, entry.origin)
     note = f" *({', '.join(marks)})*" if marks else ""
     when = to_iso(entry.observed_at)[11:16]
-    return f"- **{_collapse_spaces(who)}** {when}{note}: {_indent_continuation(entry.content)}\n"
+    return (
+        f"- **{_collapse_spaces(speaker)}** {when}{note}: {_indent_continuation(entry.content)}\n"
+    )
 
 
 def _indent_continuation(text: str) -> str:

@@ -25,11 +25,13 @@ from memtier_plugin.text.lexicon import lexicons
 
 MODEL: Final = Path(__file__).parent / "data" / "discretion.json"
 POINTING: Final = ("before", "after", "whole")
-LEAST_NORM: Final = 8  # features: in a shorter sentence each does not count for more
+LEAST_NORM: Final = (
+    8  # least count of features to divide by, so that short sentences score no higher
+)
 
-_BEGINNING: Final = 5  # letters of a word that tell it from others
-_REACH: Final = 4  # words between two that belong together
-_LONGEST: Final = 6  # letters of a word in a script without spaces
+_BEGINNING: Final = 5  # letters by which words are compared
+_REACH: Final = 4  # most words between two that form a feature
+_LONGEST: Final = 6  # most letters of a word in a script without spaces
 _SENTENCE: Final = regex.compile(r"(?:[^.:!?。：！？;；\n]|:(?!\s))+[?？]?")
 _UNSPACED: Final = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
 _WORD: Final = regex.compile(  # an address, a path, a name with dots: its parts are no words
@@ -47,8 +49,8 @@ def score(kind: str, text: str) -> float:
     """
     weights, bias = _model()[kind]
     best = 0.0
-    for number, part in enumerate(parts(kind, text)):
-        names = features(part)
+    for number, passage in enumerate(parts(kind, text)):
+        names = features(passage)
         total = sum(weights.get(name, 0.0) for name in names)
         total /= max(len(names), LEAST_NORM) ** 0.5
         best = max(best, total) if number else total
@@ -59,7 +61,7 @@ def parts(kind: str, text: str) -> list[str]:
     """Return what is judged by itself, in lower case: a sentence, or all, so that others count."""
     if kind in POINTING:
         return [text.casefold()]
-    return [part for part in _SENTENCE.findall(text.casefold()) if not part.isspace()]
+    return [sentence for sentence in _SENTENCE.findall(text.casefold()) if not sentence.isspace()]
 
 
 @lru_cache(64)  # each model asks for the same
@@ -134,11 +136,11 @@ def _model() -> dict[str, tuple[dict[int, float], float]]:
 
 # -- Recognise what is told in confidence, and what is sensitive by its kind.  Pure
 #
-# A message that asks that others do not hear, say or keep something is a confidence as a whole,
-# whatever it tells: "between us, the port is 8443" is not to be published because of the port. By
-# what it points at, it makes one of what was said before, of what follows, or of all of a session.
+# A message that asks that others not hear, repeat or keep something is a confidence as a whole,
+# whatever it says: "between us, the port is 8443" is not published for the port's sake.  It may
+# also make a confidence of what was said before, of what follows, or of the whole session.
 #
-# Where `discretion` is not sure, nobody but its speaker decides: its facts wait for review.
+# Where the model is not sure, the speaker decides: the facts wait for review.
 
 SENSITIVE: Final = "is sensitive"  # the reason why a fact waits for review
 DOUBTFUL: Final = "may be a confidence"  # another
@@ -166,7 +168,7 @@ class Confidence:
 
 @lru_cache(128)  # the next run of a session reads its last one again
 def find_confidence(text: str) -> Confidence | None:
-    """Return what a message makes a confidence; None where it is none itself."""
+    """Return what a message makes confidential; None if it asks for no confidence."""
     if _odds(text) < _CONFIDED:
         return None
     text = _read(text)
@@ -252,5 +254,5 @@ _ASKS: Final = regex.compile(
 
 
 def asks_to_forget(prompt: str) -> bool:
-    """Return whether a prompt has a word by which people ask to forget, in any language known."""
+    """Return whether a prompt has a word for forgetting, in any known language."""
     return bool(_ASKS.search(prompt))

@@ -265,7 +265,7 @@ _SMALL: Final = re.compile(r"LATIN LETTER SMALL CAPITAL ([A-Z])")
 
 
 class _Lookalikes(dict[int, str]):
-    """A translation table from look-alike characters to letters; falls back to Unicode names."""
+    """A translation table of look-alike characters, which falls back to Unicode names."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)

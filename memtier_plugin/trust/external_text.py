@@ -48,7 +48,7 @@ Words = Callable[[str], Sequence[str]]
 
 
 class ExternalText:
-    """The external text of a session, and what its user said, as the session goes on.
+    """The external text of a running session, and what its user said.
 
     Args:
         words: how a text is taken apart, with word endings removed.
@@ -132,7 +132,7 @@ class ExternalText:
         One without words that mean something rests on nothing.
         """
         language = _language(text)
-        foreign = any(other not in (None, language) for other in self._languages)
+        foreign = any(read not in (None, language) for read in self._languages)
         return self.own_share(text) >= (_OWN_PART_FOREIGN if foreign else _OWN_PART)
 
     def own_share(self, text: str) -> float:
@@ -290,16 +290,16 @@ def is_restatement(text: str, others: Iterable[str], words: Callable[[str], Sequ
     figures = {*_NUMBERS.findall(text.casefold())}
     if not own_words:
         return False
-    for other in others:
-        if not figures <= {*_NUMBERS.findall(other.casefold())}:
+    for source in others:
+        if not figures <= {*_NUMBERS.findall(source.casefold())}:
             continue
-        other_words = set(words(other))
-        if len(own_words & other_words) >= _SAME * len(own_words):
+        source_words = set(words(source))
+        if len(own_words & source_words) >= _SAME * len(own_words):
             return True
         if (
             figures
-            and not _lettered(own_words & other_words)
-            and detect_language(text) != detect_language(other)
+            and not _lettered(own_words & source_words)
+            and detect_language(text) != detect_language(source)
         ):
             return True
     return False
@@ -315,12 +315,12 @@ def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequen
     Each of its sentences must stand in one sentence of theirs, with every word that counts, the
     same figures and the same denials; what is asked is not said.
     """
-    stated = [_said(sentence, words) for other in others for sentence in _sentences(other)]
+    stated = [_said(sentence, words) for source in others for sentence in _sentences(source)]
     claims = [_said(sentence, words) for sentence in _sentences(text, asked=True)]
     return any(sentence[0] for sentence in claims) and all(
         any(
-            sentence[0] <= other[0] and sentence[1] <= other[1] and sentence[2] == other[2]
-            for other in stated
+            sentence[0] <= source[0] and sentence[1] <= source[1] and sentence[2] == source[2]
+            for source in stated
         )
         for sentence in claims
     )
@@ -332,7 +332,7 @@ def find_other_values(texts: Iterable[str], others: Sequence[str]) -> frozenset[
     Every word that means something stands there, with the same denials and as many values; so all
     that whoever wrote it could bring in is a quantity.
     """
-    frames = [_VALUE.subn("", other.casefold()) for other in others]
+    frames = [_VALUE.subn("", source.casefold()) for source in others]
     return frozenset(text for text in texts if _fits(text, frames))
 
 

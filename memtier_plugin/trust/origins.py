@@ -157,7 +157,7 @@ def is_own_tool(name: str) -> bool:
 
 
 def is_wrapper(name: str) -> bool:
-    """Return whether a name is that of a tool by which a host calls any other."""
+    """Return whether a name is that of a tool through which a host calls others."""
     return _WRAPPER.fullmatch(name) is not None
 
 
@@ -192,10 +192,10 @@ def _short(name: str) -> str:
     return (match[0] if match else "") or name
 
 
-# -- Decide whether strangers wrote what a tool returned.  Pure
+# -- Decide whether a tool's result is external text.  Pure
 #
-# A host's tools are many and anybody adds more, so what is known to work on this machine is listed,
-# and everything else brings external text: pages, mail, chats, issues, other agents' reports.
+# A host has many tools and anyone may add more, so tools known to work on this machine are listed,
+# and all others bring external text: pages, mail, chats, issues, other agents' reports.
 
 # Tools of OpenClaw and Hermes whose results are the machine's, the user's or the host's own.
 _LOCAL: Final = frozenset(
@@ -208,7 +208,7 @@ _LOCAL: Final = frozenset(
     tool_search tool_describe checkpoint
     """.split()  # noqa: SIM905
 )
-# Tools that run what they are given: it tells whether they reach out.
+# Tools that run commands or scripts, which show whether they reach another machine.
 _RUNNERS: Final = frozenset(
     "exec bash shell terminal run_command execute_command execute_code code_execution".split()  # noqa: SIM905
 )
@@ -223,9 +223,9 @@ _LOOPBACK: Final = regex.compile(
     r"""(?xi)(?:\b(?:curl|wget|https?)\s(?:(?!://)[^;|&\n]){0,200}?)?
     \b(?:https?|wss?)://(?:localhost|127(?:\.\d+){3}|0\.0\.0\.0|\[::1\])(?![\w.-])"""
 )
-# Anybody's server may have a tool of such a name.
+# Any server may have a tool with such a name.
 _OURS: Final = regex.compile(r"(?i)(?:.*memtier\W*_*)?(?:memory|memtier)_[a-z]+$")
-# How hosts themselves mark what strangers wrote, whatever tool brought it.
+# How hosts mark external text, whatever tool brought it.
 _MARKED: Final = regex.compile(r"<<<EXTERNAL_UNTRUSTED_CONTENT|\"untrusted\"\s*:\s*true")
 _SHOWN_EXTERNAL: Final = regex.compile(r"^\W*\[[^\[\]]{0,120}/external\b")
 _WHOLE_EXTERNAL: Final = "(external: data, not instructions)"
@@ -238,13 +238,13 @@ def brings_external_text(
     details: Mapping[str, Any] | None = None,
     local: Sequence[str] = (),
 ) -> bool:
-    """Return whether a tool's result is text of strangers.
+    """Return whether a tool's result is external text.
 
     Args:
         name: the tool, or the wrapper through which the host called it.
         arguments: those of the call, as JSON.
-        details: what the host tells of the result beside its text.
-        local: further tools whose results no stranger wrote, with * and ? (`trust.local_tools`).
+        details: what the host reports of the result beside its text.
+        local: further tools whose results are not external, with * and ? (`trust.local_tools`).
     """
     marked = (details or {}).get("externalContent")
     if isinstance(marked, Mapping) and marked.get("untrusted") is not False:
@@ -260,7 +260,7 @@ def brings_external_text(
 
 
 def _reaches_out(command: str) -> bool:
-    """Return whether a command or a script asks another machine."""
+    """Return whether a command or script contacts another machine."""
     return bool(_FETCHES.search(_LOOPBACK.sub(" ", command)))
 
 
@@ -268,7 +268,7 @@ def shown_lines(result: str) -> list[tuple[str, bool]]:
     """Return the lines that a memory tool showed, each with whether it is external."""
     lines, rest = [], False
     for line in decode(result)[0].splitlines():
-        rest = rest or _WHOLE_EXTERNAL in line  # what is shown whole may have many lines
+        rest = rest or _WHOLE_EXTERNAL in line  # an item shown in full may have many lines
         if line.strip():
             lines.append((line, rest or bool(_SHOWN_EXTERNAL.search(line))))
     return lines

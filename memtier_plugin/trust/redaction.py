@@ -24,8 +24,7 @@ from memtier_plugin.trust.secret_statements import find_statements
 
 # -- Find numbers of accounts and of persons, by their form and their check digits.  Pure
 #
-# They are no secrets to everybody, so they are masked by choice alone
-# (`redaction.personal_numbers`).
+# Not everyone considers them secret, so masking them is optional (`redaction.personal_numbers`).
 
 _IBAN: Final = re.compile(r"\b[A-Z]{2}\d\d(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?\b")
 _SSN: Final = re.compile(r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\w-])")
@@ -67,16 +66,15 @@ def _iban_end(text: str) -> int:
 # Kinds of evidence: the formats of services' keys and tokens and structures that hold a secret
 # (`secret_formats`), names that announce one and settings of files (`secret_settings`), what people
 # say (`secret_statements`), codes of doors and cards and the words of wallets (`secret_codes`).
-# All look at the text as it is read: full-width characters count as plain ones, those that are not
-# seen as none, and a token goes on
-# behind the end of a line (`secret_formats`).
+# All search the text as a reader sees it: full-width characters become plain, invisible ones are
+# dropped, and tokens are joined across line ends (`secret_formats`).
 
 _MARKER: Final = re.compile(r"(\[redacted:[a-z0-9-]+\])")
 _SHORTEST_NAME: Final = 8  # of a name that may hold a secret
-_LONGEST_NAME: Final = 256  # of a name that is remembered
-_NAMES: Final = 512  # that are remembered, with what they are written as
-_UNGUESSABLE: Final = 20  # bytes of a secret that nobody finds by trying
-_TAIL_CHARS: Final = 6  # of a token behind the end of a line; with a digit among them
+_LONGEST_NAME: Final = 256  # characters of a cached name
+_NAMES: Final = 512  # cached with their masked forms
+_UNGUESSABLE: Final = 20  # bytes of a secret that cannot be found by trying
+_TAIL_CHARS: Final = 6  # least characters of a token on its second line, one of them a digit
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +88,10 @@ class RedactedText:
 class Redactor:
     """Finds secrets in a text and replaces them.
 
-    A find that one of ``allow`` (an exact text, or a regular expression) matches as a whole stays.
-    ``extra`` gives further spans of a text (start, end, kind); what it raises is passed on, so that
-    nothing is written that a redactor has not seen.  ``personal_numbers`` masks IBANs, numbers of
-    persons and codes of doors, too.
+    A span that ``allow`` (exact texts or regular expressions) matches as a whole is kept.
+    ``extra`` yields further spans of a text (start, end, kind); its errors are passed on, so that
+    no text is written unchecked.  ``personal_numbers`` also masks IBANs, personal numbers and door
+    codes.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class Redactor:
         self._personal_numbers = personal_numbers
         self._exact = frozenset(allow)
         self._patterns = tuple(filter(None, map(_compiled, allow)))
-        # The same few names stand on every message.
+        # Every message carries the same few names.
         self._remembered_name = lru_cache(_NAMES)(self._masked_name)
 
     def redact(self, text: str) -> RedactedText:
@@ -118,7 +116,7 @@ class Redactor:
         changed = self._enabled
         while changed:
             concurrency.require()
-            # Text between markers only ever shrinks, so this ends; nearly always in round two.
+            # Text between markers only shrinks, so the loop ends; nearly always in round two.
             pieces = _MARKER.split(text)
             changed = False
             for index in range(0, len(pieces), 2):
@@ -134,15 +132,15 @@ class Redactor:
     def redact_name(self, name: str) -> str:
         """Return a name (of a session, a run, a sender, a tool) without its secrets.
 
-        Names tell things apart, so the mark has a few figures of the secret's hash: two where
-        somebody could guess the secret, six where nobody can.  A number is a name, no secret.
+        Names identify things, so the marker includes a few bytes of the secret's hash: two if the
+        secret could be guessed, six if not.  A plain number is a name, not a secret.
         """
         if not self._enabled or len(name) < _SHORTEST_NAME or not name.strip("0123456789+- "):
             return name
         return (self._remembered_name if len(name) <= _LONGEST_NAME else self._masked_name)(name)
 
     def _masked_name(self, name: str) -> str:
-        """Return a name with its secrets replaced, whether or not it was seen before."""
+        """Return a name with its secrets replaced."""
         if not self.redact(name).kinds:
             return name
         pieces = _MARKER.split(name)
@@ -155,7 +153,7 @@ class Redactor:
                 digest = hashlib.blake2b(secret, digest_size=size).hexdigest()
                 spans.append((start, end, f"{kind}-{digest}"))
             pieces[index] = _replaced(piece, spans)
-        # What only shows once the first secrets are gone is told apart no further.
+        # Secrets that appear only after the first are masked get no hash.
         return self.redact("".join(pieces)).text
 
     def _spans(self, text: str) -> Iterator[Span]:
@@ -182,7 +180,7 @@ def _compiled(rule: str) -> re.Pattern[str] | None:
 
 
 def _find_secrets(text: str) -> Iterator[Span]:
-    """Yield what the finders find in a text as it is read."""
+    """Yield the secrets in a text as a reader sees it."""
     text = fold_wide(text)
     yield from _find_in_view(text)
     seen = text
@@ -206,7 +204,7 @@ def _find_in_view(text: str) -> Iterator[Span]:
 
 
 def _find_broken(text: str) -> Iterator[Span]:
-    """Yield the tokens that go on behind the end of a line."""
+    """Yield the tokens that continue on the next line."""
     view = without_breaks(text)
     if view is None:
         return
@@ -216,7 +214,7 @@ def _find_broken(text: str) -> Iterator[Span]:
             if len(tail) >= _TAIL_CHARS and any(map(str.isdigit, tail)):
                 yield *view.span(start, end), kind
                 break
-            end = joint  # the next line begins with a word of its own
+            end = joint  # the next line starts with another word
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:

@@ -30,9 +30,9 @@ _CODE: Final = re.compile(
     r"[#*]*+(?=(?:[^0-9]*+[0-9]){3})(?:[A-ZА-Я]{0,2}[0-9]{1,10}(?:[A-ZА-Я]{1,2}[0-9]{0,8})?"
     r"|[0-9]{1,2}(?:-[0-9]{1,2}){2,3})(?P<mark>[#*]*)\Z"
 )
-_WINDOW: Final = 96  # characters on each side of a number that tell whether it is a code
-_GAP: Final = 48  # of them between the name of a code and what it is
-_VERB: Final = 24  # of them, in which a verb may begin
+_WINDOW: Final = 96  # characters searched on each side of a number
+_GAP: Final = 48  # most characters between the name of a code and the code
+_VERB: Final = 24  # characters before a number in which a verb may begin
 _CLAUSE_END: Final = re.compile(r"[.!?;]\s|[:\n]|[。！？；]")
 _TRIM: Final = " \t,\"'`“„«‘(*"
 _ITEM: Final = re.compile(
@@ -42,7 +42,7 @@ _ITEM: Final = re.compile(
 )
 _START: Final = rf"(?<![{_LETTER}])"
 _STOP: Final = rf"(?![{_LETTER}])"
-_CJK: Final = "⺀"  # from here on no spaces part the words
+_CJK: Final = "⺀"  # scripts from here on have no spaces between words
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d\Z")
 _SHORTEST: Final = 6  # characters of a recovery code
 _ANSWER: Final = re.compile(
@@ -70,17 +70,17 @@ def _codes(text: str) -> Iterator[Span]:
             continue
         start, end = number.span()
         begin = max(start - _WINDOW, text.rfind("\n", max(0, start - _WINDOW), start) + 1)
-        is_ = _is_before(text, begin, start)
-        stop = begin + len(text[begin : is_.start() if is_ else start].rstrip(_TRIM))
+        verb = _find_verb(text, begin, start)
+        stop = begin + len(text[begin : verb.start() if verb else start].rstrip(_TRIM))
         for clause in _CLAUSE_END.finditer(text, begin, stop):
             begin = clause.end()
         names = read.within(begin, stop)
         gap = text[names[-1].end() : stop].strip() if names else ""
-        near = not gap or _of().match(gap) is not None
-        stated = len(gap) <= _GAP and (near or is_)
-        opens = is_ and ((is_["opens"] and _is_long(code[0])) or "-" in code[0])
+        near = not gap or _genitive().match(gap) is not None
+        stated = len(gap) <= _GAP and (near or verb)
+        opens = verb and ((verb["opens"] and _is_long(code[0])) or "-" in code[0])
         kind = _kind(names, opens=bool(opens)) if stated else ""
-        sure = near and kind == "pin"  # whatever the clause goes on with
+        sure = near and kind == "pin"  # however the clause continues
         if not kind and (ahead := _ahead().match(text, end)):
             stop = min(len(text), end + _WINDOW)
             if clause_end := _CLAUSE_END.search(text, ahead.end(), stop):
@@ -107,18 +107,18 @@ class _Names:
         self._end = 0
 
     def within(self, begin: int, stop: int) -> list[re.Match[str]]:
-        """Return the names of a part; parts begin later and later, but for a window."""
+        """Return the names in a span; spans start in order, except within a window."""
         start = max(begin, self._end)
         if start < stop:
             self._names = [name for name in self._names if name.start() >= begin - _WINDOW]
             self._names += _names().finditer(self._text, start, stop)
             last = self._names[-1].end() if self._names else 0
-            self._end = max(last, start, stop - _VERB)  # a name may go on behind a part
+            self._end = max(last, start, stop - _VERB)  # a name may continue after a window
         return [name for name in self._names if begin <= name.start() and name.end() <= stop]
 
 
 def _kind(names: list[re.Match[str]], *, opens: bool = False) -> str:
-    """Return the kind that the names in a clause make of a number: "pin", `ACCESS_CODE` or ""."""
+    """Return the kind of code that a clause's names make a number: "pin", `ACCESS_CODE` or ""."""
     kinds = {name.lastgroup for name in names}
     if "pin" in kinds:
         return "pin"
@@ -134,9 +134,9 @@ def _is_long(code: str) -> bool:
     return sum(map(str.isdigit, code)) >= 4
 
 
-def _is_before(text: str, begin: int, end: int) -> re.Match[str] | None:
+def _find_verb(text: str, begin: int, end: int) -> re.Match[str] | None:
     """Return the verb or sign right before a number."""
-    return _is().search(text, max(begin, end - _VERB), end)
+    return _verb_before().search(text, max(begin, end - _VERB), end)
 
 
 def _listed(text: str, at: int) -> Iterator[Span]:
@@ -198,13 +198,13 @@ def _names() -> re.Pattern[str]:
 
 
 @cache
-def _of() -> re.Pattern[str]:
+def _genitive() -> re.Pattern[str]:
     return re.compile(rf"(?:{_any_of('of')})\b.*\w", re.IGNORECASE)
 
 
 @cache
-def _is() -> re.Pattern[str]:
-    """Match what may stand between the name of a code and the code."""
+def _verb_before() -> re.Pattern[str]:
+    """Match the text between the name of a code and the code."""
     opens = rf"\b(?P<opens>{_any_of('opens')})"
     return re.compile(
         rf"(?:(?:(?<![^\W_])|(?=[{_CJK}-\uffff]))(?:{_START}(?:{_verbs()})|{opens})|[=:—–-])"
@@ -215,20 +215,20 @@ def _is() -> re.Pattern[str]:
 
 @cache
 def _ahead() -> re.Pattern[str]:
-    """Match what may stand between a code and its name: 4471 is the code of ..."""
+    """Match the text between a code and its name: 4471 is the code of ..."""
     return re.compile(rf"[ \t]+(?:{_any_of('verb')}){_STOP}", re.IGNORECASE)
 
 
 @cache
 def _lead() -> re.Pattern[str]:
-    """Match what may stand between a name and the first value after it."""
+    """Match the text between a name and the first value after it."""
     return re.compile(
         rf"(?:[ \t]*\([^)\n]{{1,40}}\))?[^\n.:=\d]{{0,40}}?(?:{_START}(?:{_verbs()})\b|[=:—–\n])",
         re.IGNORECASE,
     )
 
 
-# -- Find seed phrases of wallets, by the words of BIP-39 or by what announces them
+# -- Find seed phrases of wallets, by the words of BIP-39 or by an announcement
 
 _SHORTEST_PHRASE = 12  # words of a phrase
 _DISTINCT = 2 / 3  # of them; a phrase is drawn at random
@@ -268,7 +268,7 @@ def find_seed_phrases(text: str, lower: str) -> Iterator[Span]:
 
 
 def _words(lower: str) -> Iterator[str]:
-    """Yield the words of a text, found in calls that are short: no other thread runs meanwhile."""
+    """Yield the words of a text, in short calls, as each blocks other threads."""
     at = 0
     while at < len(lower):
         edge = _EDGE.search(lower, at + _STEP)
@@ -278,7 +278,7 @@ def _words(lower: str) -> Iterator[str]:
 
 
 def _has_row(words: Sequence[str]) -> bool:
-    """Return whether twelve words of phrases follow each other; of prose a twelfth is looked at."""
+    """Return whether twelve such words are in a row; in prose every twelfth word is checked."""
     known, end = seed_words(), 0
     for at in range(_SHORTEST_PHRASE - 1, len(words), _SHORTEST_PHRASE):
         if at < end or words[at] not in known:

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 
 # -- Views of a text that rejoin broken tokens, and searches that read a text in steps
 
-# Characters that are not seen: they part a token for a pattern, and for no reader.
+# Invisible characters: they split a token for a pattern, but not for a reader.
 INVISIBLE: Final = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
 INVISIBLE_MORE: Final = "\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f"
 UNSEEN: Final = re.compile(f"[{INVISIBLE}{INVISIBLE_MORE}]+")
-_STEP: Final = 4096  # characters that a search reads before another thread may have its turn
+_STEP: Final = 4096  # characters searched before another thread gets a turn
 _REACH: Final = 1024  # characters of the longest match
 _WIDE: Final = re.compile("[\uff01-\uff5e\u3000]")
 _FOLD: Final = {
@@ -26,7 +26,7 @@ _FOLD: Final = {
     **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
 }
 _TOKEN: Final = r"[A-Za-z0-9_+/=.-]"
-_BREAK: Final = re.compile(  # behind a row of characters as in tokens, with a digit among them
+_BREAK: Final = re.compile(  # after a run of token characters with a digit
     rf"(?<!{_TOKEN})(?=[A-Za-z_+/=.-]{{0,200}}[0-9]){_TOKEN}{{8,}}+"
     rf"(?P<cut>[ \t]{{0,80}}+\\?\r?\n[ \t>|]{{0,80}}+)(?={_TOKEN})"
 )
@@ -82,10 +82,10 @@ def without_breaks(text: str) -> TextView | None:
 
 
 def matches_in_steps(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Yield what ``finditer`` does, of a pattern whose matches are short, in short calls.
+    """Yield the matches of ``finditer`` in short calls, for a pattern with short matches.
 
-    A call holds the interpreter for as long as it takes, and one over a long text may take a tenth
-    of a second in which no other request is answered.
+    A call holds the interpreter lock; over a long text it could block other requests for a tenth of
+    a second.
     """
     at, size = 0, len(text)
     while at < size:
@@ -103,33 +103,35 @@ def matches_in_steps(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[s
 
 # -- Find secrets by their form: issuers' tokens, key blocks, URLs, headers, arguments of commands
 #
-# The forms are data (`data/secret-formats.json`), and name the detectors of detect-secrets that
-# find as much as a pattern of ours did.  The library is imported for a text that has a hint of such
-# a token: it takes 100 ms and an HTTP client, of which nothing is used.  What it has no detector
-# for, or finds less of, has a pattern here, as has what no plain text hints at (Discord, Twilio).
+# The formats are data (`data/secret-formats.json`).  Where a detector of detect-secrets finds as
+# much as a pattern of ours, it is used; the library is imported only for a text with a hint of such
+# a token, as the import takes 100 ms and brings an unused HTTP client.  Formats without a detector,
+# or without a plain-text hint (Discord, Twilio), have a pattern here.
 #
-# Every pattern takes linear time: it cannot fail after an unbounded scan that another start
-# repeats. The library's detectors that do not are left out (IBM, Cloudant, SoftLayer: cubic in
+# Every pattern takes linear time: no unbounded scan can fail and be repeated from another start.
+# Detectors of the library that take longer are left out (IBM, Cloudant, SoftLayer: cubic in
 # spaces; npm, basic authentication), as is `JwtTokenDetector`, which leaves the signature.
 
 Span = tuple[int, int, str]
 
 DATA: Final = Path(__file__).parent / "data"
-# A token starts after anything that is not part of one, or after an escape such as \n in JSON.
+# A token starts after a character that cannot be part of one, or after an escape (\n in JSON).
 _START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 _BODY: Final = r"(?P<drawn>(?:[\w~+/=-]|\.(?=\w)){{{least},}})"
-# An argument that is neither a variable nor a slot nor the next option.
+# An argument that is not a variable, a placeholder or the next option.
 _ARGUMENT: Final = (
     r"(?:pass:|(?P<quote>[\"']))?(?P<secret>(?<=[\"'])[^\"'\n$<]{3,200}"
     r"|[^\s\"'`,;$<-][^\s\"'`<]{2,200})"
 )
-_TOKEN_END: Final = re.compile(r"[A-Za-z0-9_-]*")  # detectors stop where a token may be complete
-_AROUND: Final = " \t\r\n\"'=:"  # a token, in what a detector matches
-_SHORTEST_SECRET: Final = 16  # characters of a group that is the secret
-_LOOKED_AT: Final = 120  # characters of what must look as if drawn at random
+_TOKEN_END: Final = re.compile(
+    r"[A-Za-z0-9_-]*"
+)  # detectors stop as soon as a token could be complete
+_AROUND: Final = " \t\r\n\"'=:"  # around the token in a detector's match
+_SHORTEST_SECRET: Final = 16  # characters of a group that holds the secret
+_LOOKED_AT: Final = 120  # characters that must look random
 _HUMP: Final = re.compile(r"[a-z][A-Z]")
 _CAPITALS: Final = re.compile(r"[A-Z]{2}")
-_GENERIC: Final = "token"  # of an issuer that is not known
+_GENERIC: Final = "token"  # of an unknown issuer
 _COOKIES: Final = re.compile(
     r"(?i:\b(?P<set>set-)?cookies?\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\?[\"']?|--cookie[ =][\"']?)"
     r"(?P<pairs>[^\n\"']{3,8192})"
@@ -150,25 +152,25 @@ _ISSUED: Final = re.compile(  # Visa, Mastercard, Amex, Discover, JCB, UnionPay
 
 
 class _Format(NamedTuple):
-    """A secret known by its form; ``hints`` are plain texts, one of which any match contains.
+    """The format of a secret; every match contains one of the plain-text ``hints``.
 
-    The secret is the group ``secret``, or the whole match; the group ``drawn`` must look as if
-    drawn at random.  Any match holds at least ``shortest`` characters in a row without white space:
-    prose, which has no such row, need not be looked at.
+    The secret is the group ``secret``, or the whole match; the group ``drawn`` must look random.
+    Every match has at least ``shortest`` characters without white space, so that prose without such
+    a run need not be searched.
     """
 
     kind: str
     hints: tuple[str, ...]
-    source: str  # of the pattern, which is compiled once a hint is there
+    source: str  # the pattern, compiled when a hint is found
     shortest: int
     detector: str = ""  # of detect-secrets, instead of a pattern
 
 
 def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
-    """Yield the secrets in a text that their form gives away, the most specific kind first.
+    """Yield the secrets in a text that have a known format, the most specific kind first.
 
     Args:
-        tokens_only: known issuers' tokens alone, without what may stretch over white space.
+        tokens_only: only tokens of known issuers, not formats that may span white space.
     """
     longest = max(map(len, text.split()), default=0)
     for kind, hints, source, shortest, detector in _formats(min(longest, _longest_shortest())):
@@ -236,7 +238,7 @@ def _load() -> tuple[_Format, ...]:
     known = [
         _Format(
             form["kind"],
-            _hints(form["hints"]),
+            tuple(form["hints"].split()),
             form.get("pattern", "").replace("{START}", _START),
             form["shortest"],
             form.get("detector", ""),
@@ -257,7 +259,9 @@ def _load() -> tuple[_Format, ...]:
 def _commands(row: dict[str, str]) -> Iterator[_Format]:
     """Yield the formats of passwords given as arguments of commands."""
     commands = row["commands"].split()
-    hints = tuple(c for c in commands if not any(part != c and part in c for part in commands))
+    hints = tuple(
+        c for c in commands if not any(shorter != c and shorter in c for shorter in commands)
+    )
     for key, gap in (("option", r"(?:\s{1,4}|(?<=[:=]))"), ("glued", "")):
         for option in row.get(key, "").split():
             pattern = (
@@ -268,17 +272,13 @@ def _commands(row: dict[str, str]) -> Iterator[_Format]:
 
 
 def _looks_drawn(text: str) -> bool:
-    """Return whether a text has digits, or mixes cases as no name in camelCase does.
+    """Return whether a text has digits, or mixes cases more than a camelCase name does.
 
     A token without either, such as one repeated letter (``AKCAAAAAAAAAA``), is a placeholder.
     """
     if any(map(str.isdigit, text)):
         return True
     return len(_HUMP.findall(text)) > 1 and _CAPITALS.search(text) is not None
-
-
-def _hints(words: str) -> tuple[str, ...]:
-    return tuple(words.split())
 
 
 def _cookies(text: str) -> Iterator[Span]:

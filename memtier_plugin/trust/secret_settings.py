@@ -30,7 +30,7 @@ from memtier_plugin.trust.secret_statements import (
 
 _HINTS: Final = ("pass", "pw", "secret", "token", "key", "credential")
 
-# Names that announce a secret. What stands before them (DB_, spring.datasource.) does not matter.
+# Names that announce a secret. A prefix (DB_, spring.datasource.) does not matter.
 _PASSWORD = (
     r"passw(?:or)?ds?|pass ?phrase|pass ?code|(?<![a-z])pass|(?<![a-z])pwd?(?![a-z])|passwort"
 )
@@ -39,7 +39,7 @@ _KEYISH = (
     r"|(?:api|access|account|private|encryption|signing|master|license)[_\- ]?key|apikey"
 )
 _NAME: Final = re.compile(
-    r"(?i:(?=[-pstcaeml]))"  # any first letter: without it the scan takes twice as long
+    r"(?i:(?=[-pstcaeml]))"  # a possible first letter; without this the scan takes twice as long
     rf"(?i:(?P<flag>--[a-z0-9-]{{0,30}})?(?P<name>(?P<password>{_PASSWORD})|{_KEYISH}))"
     r"(?P<close>\\?[\"'`]?\]?\**)"
     r"(?P<op>[ \t]{0,8}"
@@ -53,7 +53,7 @@ _QUOTED: Final = re.compile(
     r"[bfru@]{0,2}(?P<quote>\\?[\"'`])(?P<value>(?:(?!(?P=quote)).){1,512})"
 )
 _BARE: Final = re.compile(r"(?P<value>[^\s\"'`]{1,512})")
-_LONGEST: Final = 512  # characters of a value that are looked at
+_LONGEST: Final = 512  # characters of a value that are checked
 _CLOSING: Final = frozenset(").,;:!?}]>\\*")
 _REST: Final = re.compile(r"[^\s\"'`]*")
 _NEXT_PAIR: Final = re.compile(r"[,;&](?=[\w.-]{1,40}[=:])|</|\\[nrt](?![A-Za-z0-9])")
@@ -165,10 +165,9 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
 
 # -- Find secrets in the settings of configuration files, by name, syntax and how the value looks
 #
-# The search for names looks at what stands behind one, in code and prose too.  Here a pair of
-# name and value must have the form of a setting: then names that tell less ("signing",
-# "DEPLOY_KEY") will do, if the value looks drawn at random, and so will values that elsewhere might
-# be code.
+# The search by name above checks the value after a name, in code and prose too.  Here a pair must
+# have the form of a setting: then weaker names ("signing", "DEPLOY_KEY") are enough if the value
+# looks random, and so are values that could be code elsewhere.
 
 _SETTING_HINTS: Final = (
     "key",
@@ -196,13 +195,13 @@ _LISTED: Final = re.compile(  # name: X, value: Y, as in lists of variables and 
     r"[ \t]{0,8}(?:\r?\n[ \t]{0,40})?[\"']?value[\"']?[ \t]{0,2}[:=][ \t]{0,2}"
     r"(?:(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n]){1,512})|(?P<bare>[^\s\"'<>{}]{1,512}))"
 )
-_LINE: Final = re.compile(  # a name and a value of its own line, as in the files of many servers
+_LINE: Final = re.compile(  # a name and a value on a line of their own, as in many servers' files
     r"(?m)^[ \t]*(?P<name>[a-z_][\w.-]{1,40}+)[ \t]{1,8}(?:\d[ \t]+)?"
     r"(?P<bare>[^\s\"'`,;<>{}:=]{6,512})"
     r"(?:[ \t]+[A-Z]{2})?[ \t]*$"
 )
 _USER_PAIR: Final = re.compile(r"[a-z]\w{1,30}[/:](?P<password>\S{6,})\Z")
-_AROUND: Final = 240  # characters on each side of a pair that tell what file it stands in
+_AROUND: Final = 240  # characters on each side of a pair that show the kind of file
 _GIVEN: Final = re.compile(  # setx NAME "value", ENV NAME value
     r"\b(?:setx|set[ \t]+-\w{1,4}|ENV|setenv|secrets?[ \t]+(?:set|add|put))[ \t]+"
     r"(?P<name>[A-Za-z_][\w.-]{1,79}+)[ \t]+"
@@ -242,9 +241,9 @@ def find_settings(text: str, lower: str) -> Iterator[Span]:
 
 
 def name_kind(name: str) -> str:
-    """Return what the name of a setting announces: "password", "secret", "key" or nothing."""
+    """Return what a setting's name announces: "password", "secret", "key" or ""."""
     known = _name_parts()
-    parts = [part.lower() for part in _PARTS.findall(name)]
+    parts = [word.lower() for word in _PARTS.findall(name)]
     while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in known["after"]):
         parts.pop()
     if not parts or not known["public"].isdisjoint(parts):
@@ -309,16 +308,16 @@ def _is_basic(value: str) -> bool:
 
 
 def _in_file(text: str, match: re.Match[str]) -> bool:
-    """Return whether a pair, and what stands around it, are the settings of a file."""
+    """Return whether a pair and the lines around it are settings of a file."""
     before = text[max(0, match.start() - _AROUND) : match.start()].split("\n")
     after = text[match.end() : match.end() + _AROUND].split("\n")
     line = before[-1] + match[0] + after[0]
-    around = [other for other in (*before[-3:-1], *after[1:3]) if other.strip()]
+    around = [near for near in (*before[-3:-1], *after[1:3]) if near.strip()]
     return bool(around) and all(map(_CONFIG_LINE.match, (line, *around)))
 
 
 def _secret_object(text: str) -> Iterator[Span]:
-    """Yield what a manifest of Kubernetes keeps as a secret."""
+    """Yield the values of a Kubernetes manifest for a secret."""
     for document in re.finditer(r"(?s)(?:\A|^---).*?(?=^---|\Z)", text, re.MULTILINE):
         if not _SECRET_OBJECT.search(document[0]):
             continue

@@ -26,7 +26,7 @@ REFERENCE: Final = re.compile(
     r"|[a-z]+_(?:password|pass|token|secret|key)\w{0,3}[);,]*\Z"  # another variable: user_password
     r"|(?:[~.]{0,2}/)[a-z_.-]+(?:/[\w.-]*)*\Z"  # /run/secrets/db
 )
-# In prose a dotted row of words is a reference, if one of them says what it refers to.
+# In prose, dotted words are a reference if one of them names its kind.
 NAMED_REFERENCE: Final = re.compile(
     r"(?i)(?=[\w.]*(?:pass|pwd|secret|token|key|cred|config|settings|env|self\.|this\.))"
     r"[a-z_]\w*(?:\.[a-z_]\w*)+[();,]*\Z|(?i:[a-z_$][\w.$]*[(\[])"
@@ -43,7 +43,7 @@ _LONG: Final = 20  # characters in a row
 _DIGIT_BETWEEN: Final = re.compile(r"[^\W\d_]{2}\d+[^\W\d_]{2}")
 _HUMP: Final = re.compile(r"[^\W\d_A-Z][A-Z]")
 _SYMBOL: Final = re.compile(r"[!#$%&*+=@^~?_](?=\S)|[-./,:;()<>](?=[^\s\d])")
-# Algorithms, standards, versions, files: what has letters and digits and is no secret.
+# Algorithms, standards, versions, files: letters and digits that are no secret.
 _TERM: Final = re.compile(
     r"(?i)(?:[a-z]{1,6}-?v?\d{1,3}[a-z]{0,3}(?:-[a-z]{2,4}\d{0,3}){0,2}|argon2\w*|base\d\d\w*|\d\w{0,4})\Z"
     r"|[\w.-]*\.(?:txt|md|py|js|ts|json|ya?ml|toml|env|csv|pdf|docx?|xlsx?|html?|sh|conf|cfg|ini|log"
@@ -103,7 +103,7 @@ def is_term(value: str) -> bool:
 
 def is_phrase(value: str, *, most: int = 10) -> bool:
     """Return whether words make a pass phrase: all in lower case, none a function word."""
-    # Few texts have such a row, so the words of languages are not loaded for all.
+    # Few texts get here, so the lexicons are not loaded for every text.
     from memtier_plugin.text.lexicon import LANGUAGES, lexicon
 
     words = value.split()
@@ -120,7 +120,7 @@ def is_phrase(value: str, *, most: int = 10) -> bool:
 #
 # The words are data (`data/secret-words.json`).  After "the password is", a mix of letters and
 # digits is a password; a plain word is one at the end of a clause, unless it describes passwords
-# ("expired"); a number is one if the clause ends behind it.  Looser evidence (a change "from X to
+# ("expired"); a number is one if the clause ends after it.  Looser evidence (a change "from X to
 # Y", "admin / X", a sentence that mentions a password or a user) needs a value that can hardly be
 # anything else.
 
@@ -164,7 +164,7 @@ _TELLING: Final = re.compile(r"[^\w\s./,:;()'’-]|\d")
 
 
 _PASSWORD: Final = r"passw(?:or)?ds?|pass ?phrase|pass ?code"
-_ASIDE: Final = 100  # characters on each side of a name, in its sentence
+_ASIDE: Final = 100  # characters searched on each side of a name, in its sentence
 _SENTENCE_END: Final = re.compile(r"[.!][\s]|[\n。！]")  # a question may be answered
 _TOKEN: Final = re.compile(r"[^\s\"'`“”„«»‘’]{6,64}")
 _ASCII_TOKEN: Final = re.compile(r"[!-~]{6,64}")
@@ -181,7 +181,7 @@ _NOTHING: Final = r"(?!)"  # `secret_settings` finds what is stated in English
 class _Language(NamedTuple):
     stated: str  # the source of a pattern: name, verb, value
     loose: str  # a change, or a pair
-    around: str  # a name, or what one does with a password
+    around: str  # a name, or an action with a password
     hints: tuple[str, ...]
     predicates: frozenset[str]
     endings: tuple[str, ...]
@@ -212,14 +212,14 @@ def is_stated(value: str, *, password: bool, quoted: bool, ends: bool) -> bool:
 
     Args:
         password: the name is that of a password, not of a key.
-        ends: the clause ends behind the value.
+        ends: the clause ends after the value.
     """
     english = _english()
     return _is_value(value, password, quoted, ends, english)
 
 
 def clause_ends(text: str, at: int) -> bool:
-    """Return whether a clause ends at a place."""
+    """Return whether a clause ends at a position."""
     return _ENDS.match(text, at) is not None
 
 
@@ -251,7 +251,7 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
 def _made_up(text: str, language: _Language) -> Iterator[Span]:
     """Yield passwords after a change ("from X to Y") or beside a user name ("admin / X")."""
     for match in matches_in_steps(compiled(language.loose, _FLAGS), text):
-        default = (match["default"] or "").rstrip(_TAIL)  # of a user that many systems have
+        default = (match["default"] or "").rstrip(_TAIL)  # of a default user, such as admin
         if default and _is_made_up(default) and not _NO_PASSWORD.match(default):
             start = match.start("default")
             yield start, start + len(default), "password"
@@ -270,7 +270,7 @@ def _beside(text: str, language: _Language) -> Iterator[Span]:
 
     Beside a user alone, a word needs letters, a digit and a sign.
     """
-    read = {True: 0, False: 0}  # how far, beside names of users and of passwords
+    read = {True: 0, False: 0}  # position read up to, beside names of users and of passwords
     for name in matches_in_steps(compiled(language.around, re.IGNORECASE), text):
         user = bool(name["pair"])
         begin, end = max(read[user], name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
@@ -285,7 +285,7 @@ def _beside(text: str, language: _Language) -> Iterator[Span]:
                 continue
             if _NO_PASSWORD.match(value) and (user or not text[name.end() : start].isspace()):
                 continue
-            if token[0].endswith("]"):  # the id of a line that was shown
+            if token[0].endswith("]"):  # the id of a recalled line
                 continue
             if _is_made_up(value) and not REFERENCE.match(value):
                 yield start, start + len(value), "password"

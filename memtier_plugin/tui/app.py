@@ -36,7 +36,7 @@ from memtier_plugin.views.history import LineHistory, bar, signed_sparkline, spa
 from memtier_plugin.views.journal import LogLine, RankedRow, RecallView, list_days, summarise
 from memtier_plugin.views.reading import read_line_history, read_log_lines, read_recall
 
-_REST: Final = 0.1  # seconds at a line before what became of it is read
+_REST: Final = 0.1  # seconds on a line before its history is read
 _BAR: Final = 16  # columns of a signal's bar
 _HIDDEN: Final = "(forgotten, or another agent's)"
 _SHOWN: Final = 30  # recalls and credits of a line, the newest
@@ -90,7 +90,7 @@ class MemTierApp(App[None]):
 
 
 class ReviewPane(TabPane):
-    """What waits for a decision: the list, and all about the item at hand."""
+    """What awaits a decision: the list, and the selected item in full."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("a", "decide('accept')", "Accept"),
@@ -112,7 +112,7 @@ class ReviewPane(TabPane):
                 yield Static("", id="item", markup=False)
 
     def load(self) -> int:
-        """Read what waits, keep to the position in the list, and return how much it is."""
+        """Read the queue, keep the position in it, and return its length."""
         queue = self.query_one("#queue", OptionList)
         position = queue.highlighted or 0
         self._items = self._memory.knowledge.person.review_queue()
@@ -123,23 +123,23 @@ class ReviewPane(TabPane):
         self.query_one("#waits", Label).update(label)
         if count:
             queue.highlighted = min(position, count - 1)
-        self._show(self._at_hand())
+        self._show(self._selected())
         return count
 
     def on_option_list_option_highlighted(self) -> None:
-        """Show the item that the person moved to."""
-        self._show(self._at_hand())
+        """Show the selected item."""
+        self._show(self._selected())
 
     def action_decide(self, verdict: str) -> None:
-        """Accept or reject the item at hand; it is written at once."""
-        if item := self._at_hand():
+        """Accept or reject the selected item; the decision is written at once."""
+        if item := self._selected():
             person = self._memory.knowledge.person
             decide = person.accept if verdict == "accept" else person.reject
             self._write(lambda: decide([item.id]))
 
     def action_edit(self) -> None:
-        """Ask for another wording, which takes the place of the item at hand."""
-        item = self._at_hand()
+        """Ask for a new wording of the selected item."""
+        item = self._selected()
         if item is None or item.fact is None or item.kind == "forget":
             return
 
@@ -149,7 +149,7 @@ class ReviewPane(TabPane):
 
         self.app.push_screen(EditScreen(item.text), write)
 
-    def _at_hand(self) -> ReviewItem | None:
+    def _selected(self) -> ReviewItem | None:
         position = self.query_one("#queue", OptionList).highlighted
         return self._items[position] if self._items and position is not None else None
 
@@ -166,7 +166,7 @@ class ReviewPane(TabPane):
 
 
 class EditScreen(ModalScreen[str | None]):
-    """Asks for another wording; escape keeps the old one."""
+    """Asks for a new wording; escape keeps the old one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Keep the old one")]
 
@@ -187,7 +187,7 @@ class EditScreen(ModalScreen[str | None]):
 
 
 class LogPane(TabPane):
-    """A day's log: the lines, and what became of the one at hand."""
+    """A day's log: its lines, and the history of the selected line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("p", "step(-1)", "Day before"),
@@ -233,18 +233,18 @@ class LogPane(TabPane):
         self.query_one("#day", Label).update(label)
 
     def action_reload(self) -> None:
-        """Read the day again, as others write."""
+        """Read the day again, as other processes write."""
         self.load(self._day or None)
 
     def action_step(self, step: int) -> None:
-        """Go to the next day, or the one before, on which something was said."""
+        """Go to the next or the previous day on which something was said."""
         days = [day for day in self._days if (day < self._day if step < 0 else day > self._day)]
         if days:
             self.load(days[-1] if step < 0 else days[0])
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Show what became of the line that the person moved to."""
-        self._soon.stop()  # a line that is only passed by is not read
+        """Show the history of the selected line."""
+        self._soon.stop()  # do not read lines that are only passed
         self._soon = self.set_timer(_REST, lambda: self._show(event.cursor_row))
 
     def _show(self, row: int) -> None:
@@ -269,12 +269,12 @@ class LogPane(TabPane):
 
 
 def plain(value: object, style: str = "") -> Text:
-    """Return a text that cannot control the terminal, and is no markup."""
+    """Return a text without control characters and markup."""
     return Text(escape_controls(value), style=style)
 
 
 def titled(*rows: tuple[str, object]) -> Text:
-    """Return names and values, a row each."""
+    """Return names and values, one pair a row."""
     text = Text()
     for name, value in rows:
         text.append(f"{name:<9}", style="dim").append_text(plain(value)).append("\n")
@@ -282,13 +282,13 @@ def titled(*rows: tuple[str, object]) -> Text:
 
 
 def item_text(item: ReviewItem) -> Text:
-    """Return what waits in full: the words, why, what gives way to it, and its source lines."""
+    """Return an item in full: its words, why it waits, what it would replace, and its sources."""
     text = plain(item.text, "bold").append("\n")
     text.append_text(plain(f"{item.id[-SHORT_ID_CHARS:]}  {item.kind}\n", "dim"))
     if item.why:
         text.append_text(plain(f"\n{item.why}\n", "yellow"))
     for other in item.against:
-        text.append_text(plain(f"\nif accepted, gives way: {other.fact.text}\n"))
+        text.append_text(plain(f"\nif accepted, replaces: {other.fact.text}\n"))
     lines = item.fact.lines if item.fact else (item.line,) if item.line else ()
     for line in lines:
         entry, source = line.entry, line.source
@@ -309,7 +309,7 @@ def line_cells(line: LogLine) -> tuple[Text, Text, Text]:
 
 
 def history_text(history: LineHistory) -> Text:
-    """Return what became of a line: its words, its weight over time, its credits and recalls."""
+    """Return the history of a line: its words, its weight over time, its credits and recalls."""
     curve = f"  {signed_sparkline(history.curve)}" if len(history.curve) > 1 else ""
     text = plain(history.text or _HIDDEN).append("\n\n")
     text += titled(

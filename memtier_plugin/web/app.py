@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from memtier_plugin.core.asgi import deliver_refusals
 from memtier_plugin.core.errors import (
     IndexProblem,
     LedgerError,
@@ -30,7 +31,7 @@ from memtier_plugin.web.pages import FactPages, HealthPages, InsightPages, LineP
 from memtier_plugin.web.recall_pages import DecisionPages, RecallPages
 from memtier_plugin.web.rendering import Pages
 
-# -- The application: its routes, and what an error looks like
+# -- The application: its routes and its error pages
 
 _PARTS: Final = (
     LogPages,
@@ -49,14 +50,16 @@ def build_app(memory: MemTier, watch: LedgerWatch, *, token: str, port: int) -> 
 
     Args:
         watch: knows when something was written.
-        token: what the first request must have, for the cookie.
-        port: the one that it is served on, by which a foreign Host is known.
+        token: what the first request must carry to get the cookie.
+        port: the port it is served on; any other in a Host header is refused.
     """
-    return Guard(build_pages(memory, Pages(memory), watch), token=token, port=port)
+    return deliver_refusals(
+        Guard(build_pages(memory, Pages(memory), watch), token=token, port=port)
+    )
 
 
 def build_pages(memory: MemTier, pages: Pages, watch: LedgerWatch) -> ASGIApp:
-    """Return the view of a project, open to whoever can call it."""
+    """Return the view of a project without its guard."""
 
     def explain(request: Request, error: Exception) -> Response:
         status = next((code for kinds, code in _STATUS if isinstance(error, kinds)), 400)
@@ -95,7 +98,7 @@ def serve(memory: MemTier, port: int, announce: Callable[[str], None]) -> None:
     with listener:
         server = build_server(memory, token, port)
         announce(f"http://{LOOPBACK}:{port}/?{TOKEN_PARAMETER}={token}")
-        with suppress(KeyboardInterrupt):  # the way to end it, which uvicorn passes on
+        with suppress(KeyboardInterrupt):  # how a user ends it; uvicorn passes it on
             server.run(sockets=[listener])
 
 

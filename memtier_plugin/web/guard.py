@@ -1,4 +1,4 @@
-"""Let nobody but the user's own browser in, and tell its pages what was written."""
+"""Admit only the user's own browser, and tell its pages when something is written."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from memtier_plugin.memory import MemTier
 
 # -- Tell open pages that something was written, by server-sent events
 
-LOOK_SECONDS: Final = 1.0  # between two looks, whatever the number of pages
+LOOK_SECONDS: Final = 1.0  # between two checks, however many pages are open
 _HEARTBEAT_SECONDS: Final = 15.0
 
 
 def ledger_sizes(memory: MemTier) -> object:
-    """Return what is other than before once a project's ledgers changed; None without any."""
+    """Return a value that changes whenever a project's ledgers do; None if they cannot be read."""
     try:
         usage = memory.store.measure_usage(datetime.now(UTC))
     except (MemTierError, OSError):
@@ -47,7 +47,7 @@ class LedgerWatch:
         self.version = 0
 
     async def look(self) -> int:
-        """Return a number that grows with each change; looks once a second, however many ask."""
+        """Return a number that grows with each change; check once a second, however many ask."""
         async with self._lock:
             if time.monotonic() - self._looked_at >= LOOK_SECONDS:
                 sizes = await asyncio.to_thread(ledger_sizes, self._memory)
@@ -74,17 +74,16 @@ class LedgerWatch:
                 yield ": still here\n\n"
 
 
-# -- Let nobody but the user's own browser in: token, Host, Origin, and the headers of every answer
+# -- Admit only the user's own browser: token, Host, Origin, and the headers of every answer
 #
-# A page on the web cannot read the view, as its name for 127.0.0.1 is no Host of ours (DNS
-# rebinding) and it has no cookie; nor write, as its Origin and ``Sec-Fetch-Site`` give it away.
-# The latter hold for other servers on this machine, too: to a browser every port of 127.0.0.1 is
-# the same site.
+# A page on the web cannot read the view: its host name for 127.0.0.1 is not ours (DNS rebinding),
+# and it has no cookie.  Nor can it write: its Origin and ``Sec-Fetch-Site`` give it away.  Those
+# two also stop other servers on this machine: to a browser every port of 127.0.0.1 is one site.
 
 TOKEN_PARAMETER: Final = "token"
 COOKIE: Final = "memtier"
 _READS: Final = ("GET", "HEAD")
-_OWN_SITES: Final = ("same-origin", "none")  # "none": typed, or opened from elsewhere than a page
+_OWN_SITES: Final = ("same-origin", "none")  # "none": typed, or opened by another program
 _POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -103,23 +102,25 @@ _HEADERS: Final = {
     "Referrer-Policy": "same-origin",  # "no-referrer" would make the Origin of a form "null"
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",  # what is purged shall not stay in the browser
+    "Cache-Control": "no-store",  # purged text must not stay in the browser
 }
 
 
 class Guard:
-    """An ASGI application that lets only the holder of the token reach another one."""
+    """An ASGI application that lets only the holder of the token through to another."""
 
     def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
-        """Take the start-up token, and the port by which a ``Host`` is known for ours."""
+        """Take the start-up token, and the port that a valid ``Host`` names."""
         self._app = app
         self._token = token
-        self._session = secrets.token_urlsafe(32)  # of the cookie: it does not tell the token
+        self._session = secrets.token_urlsafe(
+            32
+        )  # the cookie's value, which does not reveal the token
         self._hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
         self._cookie = f"{COOKIE}-{port}"  # browsers send it to every port of the host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that is refused or brings the token; pass on any other."""
+        """Answer a request that is refused or carries the token; pass on the rest."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -156,7 +157,7 @@ class Guard:
         )
 
     def _refuse_foreign(self, scope: Scope, headers: Headers) -> str | None:
-        """Return why a request from another site is refused; None for our own pages' and typed."""
+        """Return why a request is refused; None if it is from our own pages, or typed."""
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         if origin is not None and origin.lower() not in {f"http://{host}" for host in self._hosts}:
             return "this request comes from another page"
@@ -165,11 +166,11 @@ class Guard:
         if site is not None and site not in _OWN_SITES and not opened:
             return "this request comes from another site"
         if not reads and origin is None:
-            return "a request that changes something must say its Origin"
+            return "a request that changes something must have an Origin header"
         return None
 
     def _exchange(self, path: str, query: dict[str, str]) -> Response:
-        """Return the cookie for the token, and lead to the address without it."""
+        """Exchange the token for the cookie, and redirect to the address without it."""
         if not hmac.compare_digest(query.pop(TOKEN_PARAMETER).encode(), self._token.encode()):
             return PlainTextResponse("This link has expired. Run `memtier web` again.\n", 401)
         target = "/" + path.lstrip("/\\") + (f"?{urlencode(query)}" if query else "")

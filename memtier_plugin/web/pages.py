@@ -1,4 +1,4 @@
-"""The pages of facts, of the day's log, of one line, of what is known across lines, of health."""
+"""Serve the pages of the log, of single lines, of facts, of insights and of health."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class LogPages(PagePart):
         chosen = request.query_params
         agent, session = chosen.get("agent") or None, chosen.get("session") or None
         spans = self._read_spans()
-        mine = [
+        matching = [
             span
             for span in spans
             if agent in (None, span.agent) and session in (None, span.session)
         ]
-        days = list_days(mine)
+        days = list_days(matching)
         day = parse_day(chosen.get("day")) or (days[-1] if days else today())
         lines = [*read_log_lines(self._memory, agent=agent, date=day, session=session)]
         last = max(1, -(-len(lines) // PAGE_LINES))
@@ -82,7 +82,7 @@ class LogPages(PagePart):
         )
 
     def _read_spans(self) -> Sequence[SessionSpan]:
-        """Return the sessions, read again only where something was written: it takes a while."""
+        """Return the sessions, read again only if something was written, as that takes a while."""
         sizes = ledger_sizes(self._memory)
         seen, spans = self._spans
         if sizes is None or sizes != seen:
@@ -94,7 +94,7 @@ class LogPages(PagePart):
 
 
 def group_lines(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
-    """Return lines in groups, each with the session and agent that its entries are of."""
+    """Return lines in groups, each with the session and agent of its entries."""
     groups: list[dict[str, Any]] = []
     for line in fold_events(lines):
         is_entry = line["kind"] == "entry"
@@ -108,7 +108,7 @@ def group_lines(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
 
 
 def fold_events(lines: Sequence[LogLine]) -> Iterator[LogLine]:
-    """Yield lines, with many events in a row as one line of the kind ``several``."""
+    """Yield lines; several events in a row become one line of the kind ``several``."""
     for is_small, run in groupby(lines, key=lambda line: line["kind"] not in ("entry", "recall")):
         events = [*run]
         if not is_small or len(events) < LEAST_FOLDED:
@@ -121,15 +121,15 @@ def fold_events(lines: Sequence[LogLine]) -> Iterator[LogLine]:
 
 
 def address_of(request: Request) -> str:
-    """Return the path and query by which a page is asked for again."""
+    """Return the path and query of a request."""
     return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def parse_day(text: str | None) -> str | None:
-    """Return the day that a text names, as 2026-11-23; None where there is none.
+    """Return the day that a text names, as 2026-11-23; None for an empty text.
 
     Raises:
-        MessageError: it is none.
+        MessageError: it names no day.
     """
     try:
         return to_iso(from_iso(text))[:10] if text else None
@@ -138,15 +138,15 @@ def parse_day(text: str | None) -> str | None:
 
 
 def parse_page(text: str | None) -> int | None:
-    """Return a page's number, from 1.
+    """Return a page's number, from 1; None for an empty text.
 
     Raises:
-        MessageError: it is none.
+        MessageError: it is no such number.
     """
     if not text:
         return None
     if not text.isdecimal() or not 1 <= int(text[:9]) <= 10**6:
-        raise MessageError("a page is a number from 1 on")
+        raise MessageError("a page is a number, 1 or more")
     return int(text)
 
 
@@ -170,7 +170,7 @@ class FactPages(PagePart):
         ]
 
     def list_facts(self, request: Request) -> Response:
-        """Show facts in one state, the newest first, or those that a query asks for."""
+        """Show facts in one state, the newest first, or those that match a query."""
         chosen = request.query_params
         query, state = chosen.get("query", "").strip(), chosen.get("state", "current")
         facts = self._search(query) if query else self._facts(state)
@@ -205,7 +205,7 @@ class FactPages(PagePart):
         return views[::-1]
 
     def timeline(self, request: Request) -> Response:
-        """Show what holds and once held of a subject."""
+        """Show what is known about a subject, and what was."""
         subject = request.path_params["subject"]
         return self._pages.page(
             request,
@@ -215,7 +215,7 @@ class FactPages(PagePart):
         )
 
     def review(self, request: Request) -> Response:
-        """Show what waits for a decision, alike things together."""
+        """Show what awaits a decision, similar items together."""
         waiting = self._memory.knowledge.person.review_queue()
         return self._pages.page(
             request,
@@ -227,11 +227,11 @@ class FactPages(PagePart):
         )
 
 
-# -- One line, an entry or a fact: its weight over time, its recalls and credits, what it rests on
+# -- One line, an entry or a fact: its weight over time, its recalls, credits and sources
 
 
 class LinePages(PagePart):
-    """Shows what became of a line."""
+    """Shows the history of a line."""
 
     @property
     def routes(self) -> list[Route]:
@@ -251,7 +251,7 @@ class LinePages(PagePart):
         )
 
     def _sources(self, line: LineHistory) -> dict[str, Any]:
-        """Return the entry itself and the facts made of it, or the fact and what it rests on."""
+        """Return an entry and the facts made from it, or a fact and its sources."""
         person = self._memory.knowledge.person
         with self._memory.store.session() as reader:
             item = reader.items([line.id])[line.id].item
@@ -276,9 +276,9 @@ def plot_of(line: LineHistory, now: float) -> list[list[float]]:
     return [[*times, max(now, times[-1])], [*line.curve, line.curve[-1]]]
 
 
-# -- Who spoke, which lines help, and what the memory costs: what is known across all lines
+# -- Insights across all lines: who spoke, which lines help, and what the memory costs
 
-MOST_DAYS: Final = 36_500  # that a bill goes back
+MOST_DAYS: Final = 36_500  # how far back a bill may go
 
 
 class InsightPages(PagePart):
@@ -304,7 +304,7 @@ class InsightPages(PagePart):
         return self._pages.page(request, page.path, title=page.title, **values)
 
     def bill(self, request: Request) -> Response:
-        """Show what `memtier bill` does: tokens and money, against all of it in every prompt."""
+        """Show what `memtier bill` does: tokens and money, beside those of the whole memory."""
         days = parse_page(request.query_params.get("days"))
         start = self._memory.actor.clock() - timedelta(days=min(days, MOST_DAYS)) if days else None
         bill = read_bill(self._memory.store, start).to_json()

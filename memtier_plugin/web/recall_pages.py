@@ -1,4 +1,4 @@
-"""The pages of recalls and of the search, and what a person decides there."""
+"""Serve the pages of recalls, of the search and of a person's decisions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from memtier_plugin.text.dates.spans import read_typed_time
 from memtier_plugin.views.reading import read_recall
 from memtier_plugin.web.rendering import Form, PagePart, read_form
 
-# -- Recalls: the newest ones, why one chose what it chose, and a search of one's own
+# -- Recalls: the newest, why each chose its lines, and previews of new ones
 
 RECALLS: Final = 100  # on the list
 HITS: Final = 20  # of a search
 
 
 class RecallPages(PagePart):
-    """Shows recalls, and makes some to be looked at."""
+    """Shows recalls, and previews new ones."""
 
     @property
     def routes(self) -> list[Route]:
@@ -78,7 +78,7 @@ class RecallPages(PagePart):
     async def search(self, request: Request) -> Response:
         """Recall for a query, now or as of a time, as a prompt of the agent would get it.
 
-        Without an agent all that was recorded is searched, whoever said it.
+        Without an agent, everything recorded is searched, whoever said it.
         """
         return await self._pages.in_thread(self._search, request, await read_form(request))
 
@@ -116,7 +116,7 @@ class RecallPages(PagePart):
 
     @property
     def _agent(self) -> str:
-        """The agent that is chosen at first; "" for every agent."""
+        """The agent selected at first; "" for all agents."""
         return "" if self._memory.actor.everybody else self._memory.agent_id
 
     def _agents(self) -> set[str]:
@@ -164,7 +164,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
 
 # -- What a person decides: review, correct, forget, bring back, purge; by POST alone
 #
-# Forgetting and purging are asked twice: the first answer shows what would go, the second does it.
+# Forgetting and purging take two requests: the first shows what would go, the second does it.
 
 _Work = Callable[[Request, Form], Response]
 _UNFORGOTTEN: Final = 500  # lines that one form brings back
@@ -172,7 +172,7 @@ _LISTED: Final = 50  # of the lines that would be forgotten
 
 
 class DecisionPages(PagePart):
-    """Writes what the person at the machine decided, through the memory's own services."""
+    """Carries out what the person at the machine decided."""
 
     @property
     def routes(self) -> list[Route]:
@@ -217,7 +217,7 @@ class DecisionPages(PagePart):
         )
 
     def reword(self, request: Request, form: Form) -> Response:
-        """Put the person's words in the place of a fact's; the answer leads to the new fact."""
+        """Replace a fact by the person's words, and redirect to the new fact."""
         person = self._memory.knowledge.person
         fact = person.fact(person.full_id(form.text("id"))).fact
         change = Change("reword", fact.id, fact.text, form.text("text"), 1)
@@ -227,7 +227,7 @@ class DecisionPages(PagePart):
     # -- forget --------------------------------------------------------------------------------
 
     def forget(self, request: Request, form: Form) -> Response:
-        """Show what would be hidden; or hide it, if that was confirmed."""
+        """Show what would be hidden, or hide it once confirmed."""
         person, done = self._memory.knowledge.person, form.text("confirmed") == "yes"
         self._memory.store.catch_up_all()
         entries, facts = select_items(self._memory.store, self._selection(form))
@@ -263,7 +263,7 @@ class DecisionPages(PagePart):
             session=form.text("session") or None,
         )
         if not selection or selection == Selection(agent=selection.agent):
-            raise MessageError("name what is meant: lines, a session, or a text")
+            raise MessageError("say which: lines, a session or a text")
         return selection
 
     def _lines(self, ids: Sequence[str]) -> list[Entry | Fact]:
@@ -279,7 +279,7 @@ class DecisionPages(PagePart):
         )
 
     def purge(self, request: Request, form: Form) -> Response:
-        """Show every copy that would be erased; or erase them, if that was confirmed."""
+        """Show every copy that would be erased, or erase them once confirmed."""
         text = form.get("text", "").strip("\r\n")
         target: Selection | str = text if text.strip() else self._selection(form)
         plan = self._memory.purge(target, dry_run=True)
@@ -289,7 +289,7 @@ class DecisionPages(PagePart):
             if form.text("expected") == count:
                 receipt = self._memory.purge(target)
             else:
-                why = "There are other copies now than were shown: look at them once more."
+                why = "The copies have changed since they were shown; check them again."
         return self._pages.page(
             request,
             "purge.html",

@@ -30,22 +30,22 @@ _TARGET: Final = ("id", "agent", "session", "text")
 
 
 class Form(dict[str, str]):
-    """The last value of each field, and all of those that may come several times."""
+    """Holds the last value of each field; `all` has every value."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         super().__init__(pairs)
         self._pairs = pairs
 
     def text(self, name: str) -> str:
-        """Return a field without spaces around it, "" where it is missing."""
+        """Return a field without surrounding spaces; "" if it is missing."""
         return self.get(name, "").strip()
 
     def target(self) -> list[tuple[str, str]]:
-        """Return the fields that say what is meant, to be asked for once more."""
+        """Return the fields that name the target, to be sent again to confirm."""
         return [pair for pair in self._pairs if pair[0] in _TARGET and pair[1]]
 
     def all(self, name: str) -> tuple[str, ...]:
-        """Return every value of a field that has one."""
+        """Return every value of a field but empty ones."""
         return tuple(value.strip() for key, value in self._pairs if key == name and value.strip())
 
 
@@ -53,7 +53,7 @@ async def read_form(request: Request) -> Form:
     """Read the form of a request.
 
     Raises:
-        MessageError: it is too large, or none.
+        MessageError: it is too large, or not a form.
     """
     body = bytearray()
     async for chunk in request.stream():
@@ -67,7 +67,7 @@ async def read_form(request: Request) -> Form:
     return Form(pairs)
 
 
-# -- Render pages: every value is escaped, and what no eye would see is shown
+# -- Render pages: every value is escaped, and invisible characters are shown
 
 NAVIGATION: Final = (
     ("/", "Log"),
@@ -88,7 +88,7 @@ class Pages:
         theirs = {page.path: page.template.read_text("utf-8") for page in self.added}
         self._templates = Environment(
             loader=ChoiceLoader([PackageLoader("memtier_plugin.web"), DictLoader(theirs)]),
-            autoescape=True,  # of whatever name
+            autoescape=True,  # whatever a template is called
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -101,7 +101,7 @@ class Pages:
             "day": long_day,
             "size": format_bytes,
             "signed": lambda number: f"{number:+.3f}".replace("-", "−"),
-            # A name may hold what UTF-8 has not.
+            # A name may hold lone surrogates.
             "query": partial(urlencode, errors="replace"),
             "urlencode": partial(quote, errors="replace"),
         }
@@ -115,24 +115,24 @@ class Pages:
     def page(
         self, request: Request, template: str, code: int = 200, /, **values: Any
     ) -> HTMLResponse:
-        """Return a page, or for htmx what stands in its ``main``."""
+        """Return a page; for htmx, only the content of its ``main``."""
         part = request.headers.get("hx-request") == "true"
         html = self.render(template, path=request.url.path, part=part, **values)
         return HTMLResponse(html, code, {"Vary": "HX-Request"})
 
     @staticmethod
     async def in_thread(work: Callable[..., Response], *arguments: Any) -> Response:
-        """Answer a request whose form was read by work that may take its time."""
+        """Answer a request in a thread, as the work may take a while."""
         return await asyncio.to_thread(work, *arguments)
 
     def render(self, template: str, /, **values: Any) -> str:
-        """Return what a template makes of values; what UTF-8 has not, in a form's field, is "?"."""
+        """Render a template; what UTF-8 cannot encode becomes "?"."""
         html = self._templates.get_template(template).render(values)
         return html.encode("utf-8", "replace").decode("utf-8")
 
 
 class PagePart:
-    """Pages that belong together: they read one project, and render by one set of templates."""
+    """A group of pages of one project."""
 
     def __init__(self, memory: MemTier, pages: Pages) -> None:
         self._memory = memory
@@ -140,7 +140,7 @@ class PagePart:
 
 
 def seen(text: object) -> str:
-    """Return a text with what is invisible shown by its code points."""
+    """Return a text with invisible characters shown as code points."""
     return reveal_hidden(str(text))
 
 

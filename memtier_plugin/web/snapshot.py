@@ -1,7 +1,7 @@
 """Export the web view as one self-contained file: the same pages, to be read without a server.
 
-The pages are asked of the application itself, link by link.  What only a server can do (forms, live
-pages) is left out, and links lead to the pages within the file.
+The pages are requested from the application itself, link by link.  What only a server
+can do (forms, live pages) is left out, and links lead to pages within the file.
 """
 
 from __future__ import annotations
@@ -27,15 +27,10 @@ from memtier_plugin.web.rendering import NAVIGATION, Pages
 START: Final = ("/", "/facts", "/facts?state=all", "/recalls", "/health")
 MOST_LINES: Final = 1_000  # pages of single lines; the log has the others
 MOST_PAGES: Final = 10_000
-_OF_A_LINE: Final = "/lines/"
-_KEPT: Final = ("/", "/facts", "/recalls", "/lines", "/health", "/people", "/bill")
-_NARROWED: Final = {
-    "agent",
-    "session",
-    "query",
-    "all",
-    "days",
-}  # pages that show less than others do
+_LINE_PATH: Final = "/lines/"
+_EXPORTED_PATHS: Final = ("/", "/facts", "/recalls", "/lines", "/health", "/people", "/bill")
+# A page with one of these shows part of what another shows.
+_FILTERS: Final = {"agent", "session", "query", "all", "days"}
 # Remembered text is escaped: what looks like a tag or an attribute in a page is one of ours.
 _LINK: Final = re.compile(r' href="([^"]*)"')
 _SERVED: Final = re.compile(r'<form\b.*?</form>| hx-[\w-]+="[^"]*"', re.DOTALL)
@@ -67,7 +62,7 @@ async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None])
     """Return the content of each page by its address, in the order of the links."""
     app, parts = build_pages(memory, pages, LedgerWatch(memory)), dict[str, str]()
     waiting, known, lines = deque(START), set(START), 0
-    kept = {*_KEPT, *(page.path for page in pages.added)}
+    kept = {*_EXPORTED_PATHS, *(page.path for page in pages.added)}
     while waiting and len(parts) < MOST_PAGES:
         address = waiting.popleft()
         status, part = await _get(app, address)
@@ -76,7 +71,7 @@ async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None])
         parts[address] = part
         report(len(parts))
         for link in _links(part, address):
-            is_line = link.startswith(_OF_A_LINE)
+            is_line = link.startswith(_LINE_PATH)
             if link in known or not _is_kept(link, kept) or (is_line and lines >= MOST_LINES):
                 continue
             known.add(link)
@@ -86,7 +81,7 @@ async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None])
 
 
 async def _get(app: Any, address: str) -> tuple[int, str]:
-    """Ask the application for the content of a page."""
+    """Request a page's content from the application."""
     status, body = 500, bytearray()
 
     async def receive() -> Message:
@@ -123,13 +118,13 @@ def _absolute(link: str, address: str) -> str:
 
 
 def _is_kept(link: str, kept: Collection[str]) -> bool:
-    """Return whether a page is of the file: it only reads, and no other shows more of the same."""
+    """Return whether a page is exported: it only reads, and no other shows more of the same."""
     path, query = urlsplit(link).path, parse_qs(urlsplit(link).query)
-    return ("/" + path.split("/")[1]) in kept and not _NARROWED & query.keys()
+    return ("/" + path.split("/")[1]) in kept and not _FILTERS & query.keys()
 
 
 def _detach(part: str, address: str, anchors: dict[str, str]) -> str:
-    """Return a page without what needs a server, its links leading to pages of the file."""
+    """Return a page without what needs a server; its links lead to pages in the file."""
 
     def anchor(match: re.Match[str]) -> str:
         target = anchors.get(_absolute(unescape(match[1]), address))

@@ -27,7 +27,7 @@ from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.storage.ledger.jsonl import list_day_files, parse_line, read_lines
-from memtier_plugin.transfer.importers.transcripts import read_transcript
+from memtier_plugin.transfer.importers.formats import read_transcript
 from tests.attacks.host_sessions import play_session
 from tests.builders import assistant_message, user_message
 

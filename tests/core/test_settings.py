@@ -380,14 +380,20 @@ def test_bind_keeps_the_rest(home: Path, repo: Path, write: Write, before: str) 
 
 
 @pytest.mark.parametrize(
-    "before", ["{retrieval: {k: 3}}\n", "retrieval: {k: 3}\n...\n", "  language: none\n"]
+    "before",
+    [
+        *("{retrieval: {k: 3}}\n", "retrieval: {k: 3}\n...\n", "  language: none\n"),
+        *("%YAML 1.1\n---\nretrieval: {k: 3,\n  # few\n  token_budget: 500}\n", "# mine\n"),
+    ],
 )
-def test_bind_refuses_to_guess(home: Path, repo: Path, write: Write, before: str) -> None:
-    """A file that cannot be edited safely is left as it is, and the line to add is named."""
+def test_bind_in_any_layout(home: Path, repo: Path, write: Write, before: str) -> None:
+    """However a file is laid out, a folder is bound in it and every other value stays."""
     path = write("home/config.yaml", before)
-    with pytest.raises(SettingsError, match="cannot be edited safely; add under"):
-        bind_workspace(home, repo, "shop")
-    assert path.read_text("utf-8") == before
+    bind_workspace(home, repo, "no")  # what YAML 1.1 takes for false
+    after = path.read_text("utf-8")
+    expected = (yaml.safe_load(before) or {}) | {"workspaces": {str(repo): "no"}}
+    assert yaml.safe_load(after) == expected
+    assert after.count("#") == before.count("#")
 
 
 def test_bind_makes_a_private_home(home: Path, repo: Path) -> None:

@@ -294,7 +294,7 @@ def test_the_context_of_a_tool_call(home: Path) -> None:
     """A host's context with a value of another type is refused by name, as a hook's is."""
     served: list[object] = []
     methods = Methods(home, served.append)
-    with pytest.raises(BadParams, match=r"^session_id is int, not str or null"):
+    with pytest.raises(BadParams, match="session_id: expected str or None, got int"):
         methods.tool("memory_search", {"session_id": 5}, {"query": "pump"})
     assert not served
 

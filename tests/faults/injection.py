@@ -112,7 +112,7 @@ class FaultPlan:
 
 
 def arm(specification: str = "", log: str = "") -> None:
-    """Tell this process, and those that it forks, what is to fail; nothing by default.
+    """Arm faults in this process and its forks; without arguments, disarm them.
 
     Raises:
         ValueError: as `Fault.parse`.

@@ -22,7 +22,7 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
 from memtier_plugin.daemon import jobs, scheduler
-from memtier_plugin.hooks import agent_end, before_prompt_build, guard
+from memtier_plugin.hooks import guard, host_hooks
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ResidentFailed, ResidentRefused
 from memtier_plugin.ingest.messages import parse_messages
@@ -156,9 +156,9 @@ def hooks(world: World) -> None:
     context = RunContext(
         agent_id=AGENT, session_id="host", run_id="k1", project=PROJECT, home=str(world.home)
     )
-    before_prompt_build.before_prompt_build(PromptEvent(prompt="how is the bread?"), context)
+    host_hooks.before_prompt_build(PromptEvent(prompt="how is the bread?"), context)
     messages = tuple(parse_messages(talk("The yeast is fresh")))
-    agent_end.agent_end(RunEvent(messages=messages), context)
+    host_hooks.agent_end(RunEvent(messages=messages), context)
     guard.workers.drain(10)
 
 

@@ -14,7 +14,7 @@ from memtier_plugin.answering.store_search import MAX_STEPS
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.core.results import PromptEvent, RunContext
 from memtier_plugin.hooks import hermes, tools
-from memtier_plugin.hooks.before_prompt_build import before_prompt_build
+from memtier_plugin.hooks.host_hooks import before_prompt_build
 from memtier_plugin.mcp.definitions import TOOLS as MCP_TOOLS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.escaping import remove_blocks

@@ -185,12 +185,13 @@ def test_what_is_not_theirs(home: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "says"),
     [
-        ("memtier_search", {}, "wrong or missing argument"),
-        ("memtier_search", {"query": "x", "limit": "many"}, "wrong or missing argument"),
+        ("memtier_search", {}, "query: "),
+        ("memtier_search", {"query": "x", "limit": "many"}, "limit: expected int"),
         ("memtier_get", {"id": ""}, "there is no line"),
         ("memtier_store", {"text": "  "}, "no text to remember"),
-        ("memtier_forget", {"ids": "x"}, "ids is a list of ids"),
-        ("memtier_forget", {"ids": []}, "ids is a list of ids"),
+        ("memtier_forget", {"ids": "x"}, "ids: expected several str"),
+        ("memtier_forget", {"ids": []}, "ids: name one line or more"),
+        ("memtier_get", {}, "missing a required argument: 'id'"),
         ("memtier_dance", {}, "There is no tool"),
     ],
 )

@@ -194,6 +194,13 @@ def test_http_refuses(home: Path) -> None:
         assert not list(memory.entries())
 
 
+def test_a_refusal_arrives(home: Path) -> None:
+    """A client without the token reads why, however much of its request was still to come."""
+    with http(home) as (address, _):
+        status, why = post(address, b"[" * (MAX_BODY_BYTES - 1))
+    assert status == 401 and "send the token" in why
+
+
 def test_a_long_argument(home: Path) -> None:
     """An argument of 5 MB is a short tool error over stdio, and the next call is answered."""
 

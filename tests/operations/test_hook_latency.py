@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.results import PromptEvent, RunContext
-from memtier_plugin.hooks import before_prompt_build, guard
+from memtier_plugin.hooks import guard, host_hooks
 from memtier_plugin.hooks.hermes import Provider
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.memory import MemTier
@@ -153,7 +153,7 @@ def test_without_a_resident(home: Path, tmp_path: Path) -> None:
 def test_a_host_in_python(home: Path) -> None:
     """A host that calls the hooks itself has its milliseconds in the hooks' own note."""
     context = RunContext(agent_id="mine.main", project="p", home=str(home))
-    before_prompt_build.before_prompt_build(PromptEvent(prompt="Where is my bag?"), context)
+    host_hooks.before_prompt_build(PromptEvent(prompt="Where is my bag?"), context)
     guard.workers.drain(10)
     mark = status(home)["hooks"]["mine.main"]["before_prompt_build"]
     assert 0 <= mark["last_ms"] == mark["slowest_ms"]

@@ -47,8 +47,11 @@ def test_a_request_over_json_has_the_same_options(home: Path) -> None:
     assert checked["at"] == datetime.fromisoformat("2026-03-01T09:00:00+00:00")
     assert checked["depth"] == "raw" and checked["deadline_ms"] == 50
     for params, message in (
-        ({"query": "q", "k": "3"}, "k is str, not int or null"),
-        ({"query": "q", "depth": "deep"}, "depth is 'deep', not mixed or facts or raw or auto"),
+        ({"query": "q", "k": "3"}, "k: expected int or None, got str"),
+        (
+            {"query": "q", "depth": "deep"},
+            "depth: expected mixed or facts or raw or auto, got 'deep'",
+        ),
         ({"query": "q", "at": "noon"}, "at is not a time"),
         ({"query": "q", "limit": 3}, "unexpected keyword argument 'limit'"),
         ({"k": 3}, "query"),

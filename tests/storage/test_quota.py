@@ -13,7 +13,7 @@ from memtier_plugin.cli.doctor import status_view
 from memtier_plugin.cli.views import make_console
 from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.results import RunContext, RunEvent
-from memtier_plugin.hooks.agent_end import agent_end
+from memtier_plugin.hooks.host_hooks import agent_end
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.storage import protocol

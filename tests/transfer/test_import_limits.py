@@ -17,9 +17,8 @@ from memtier_plugin.core.errors import ImportFileError, ImportStopped, LedgerErr
 from memtier_plugin.ingest import recorder
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.transfer.importers import reading
-from memtier_plugin.transfer.importers.detect import detect_format
+from memtier_plugin.transfer.importers.formats import detect_format, read_transcript
 from memtier_plugin.transfer.importers.reading import TimeLimit
-from memtier_plugin.transfer.importers.transcripts import read_transcript
 from memtier_plugin.transfer.memtier_export import export_jsonl, import_memtier_export
 from tests.builders import say
 from tests.processes import run_memtier

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.ingest.messages import Session
 from memtier_plugin.memory import MemTier
-from memtier_plugin.transfer.importers.transcripts import FORMATS, read_transcript
+from memtier_plugin.transfer.importers.formats import FORMATS, read_transcript
 
 
 def read(tmp_path: Path, format: str, content: Any, name: str = "chat.json") -> list[Session]:
@@ -310,14 +310,14 @@ def test_a_link_is_no_speaker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("format", "content", "says"),
     [
-        ("locomo", "{", "chat.json: not JSON at line 1, column 2"),
-        ("locomo", {}, "chat.json: expected a list of samples"),
-        ("locomo", [{"conversation": {}}], "sample 0: expected 'sample_id' to be a string"),
+        ("locomo", "{", "chat.json: not JSON at line 1"),
+        ("locomo", {}, "chat.json: expected 'sample_id' to be a string"),
+        ("locomo", [{"conversation": {}}], "item 0: expected 'sample_id' to be a string"),
         ("locomo", locomo(conversation={"session_1": []}), "session_1: expected 'session_1_date"),
         (
             "locomo",
             locomo(conversation={"session_1": [{}], "session_1_date_time": "1:56 pm on 8"}),
-            "sample 0, session_1: expected a date as",
+            "item 0, session_1: expected a date as",
         ),
         (
             "locomo",

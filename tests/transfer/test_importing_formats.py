@@ -17,8 +17,7 @@ from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.ingest.messages import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer.importers import reading
-from memtier_plugin.transfer.importers.detect import detect_format
-from memtier_plugin.transfer.importers.transcripts import read_transcript
+from memtier_plugin.transfer.importers.formats import detect_format, read_transcript
 from tests.processes import run_memtier
 from tests.transfer import foreign_exports as made
 

@@ -31,6 +31,7 @@ from memtier_plugin.core.settings.yaml_file import (
     KeyPath,
     YamlFile,
     all_keys,
+    edit_yaml,
     key_pattern,
     missing_package,
     plugin_sections,
@@ -141,8 +142,7 @@ def bound_project(home: Path, workspace: Path) -> str | None:
 def bind_workspace(home: Path, workspace: Path, project: str) -> None:
     """Record in the user's ``config.yaml`` that a folder belongs to a project.
 
-    Only the ``workspaces`` block is rewritten (comments inside it are lost); the file is replaced
-    whole, with mode 0600.
+    The file is replaced whole, with mode 0600.
 
     Raises:
         SettingsError: the file is wrong already, or too unusual to be edited safely.
@@ -150,20 +150,15 @@ def bind_workspace(home: Path, workspace: Path, project: str) -> None:
     """
     if not project.strip():
         raise SettingsError(f"a project needs a name, not {project!r}")
-    path = make_home(home) / "config.yaml"
-    file = YamlFile.parse(str(path), read_config_text(path) or "")
-    settings = _values(_file_layer(file, "user"))
-    settings["workspaces", str(_real(workspace))] = project
-    bound = {key[1]: value for key, value in settings.items() if key[0] == "workspaces"}
-    changed = file.replace_block("workspaces", bound)
-    try:
-        safe = _values(_file_layer(YamlFile.parse(str(path), changed), "user")) == settings
-    except SettingsError:
-        safe = False
-    if not safe:
-        line = f"{json.dumps(str(_real(workspace)))}: {json.dumps(project)}"
-        raise SettingsError(f"{path} cannot be edited safely; add under `workspaces:` {line}")
-    write_private_file(path, changed)
+    path, folder = make_home(home) / "config.yaml", str(_real(workspace))
+    text = read_config_text(path) or ""
+    _values(_file_layer(YamlFile.parse(str(path), text), "user"))
+
+    def bind(settings: Any) -> None:
+        settings["workspaces"] = settings.get("workspaces") or {}
+        settings["workspaces"][folder] = project
+
+    write_private_file(path, edit_yaml(text, str(path), bind))
 
 
 def project_values(file: YamlFile) -> dict[KeyPath, Any]:
@@ -176,7 +171,7 @@ def project_values(file: YamlFile) -> dict[KeyPath, Any]:
 
 
 def _is_section(path: KeyPath, source: str) -> bool:
-    """Tell a section from a key; SettingsError if it is neither, with the nearest one known."""
+    """Return whether a path is a section, not a key; SettingsError if it is neither."""
     keys, pattern = all_keys(), key_pattern(path)
     if pattern in keys:
         return False

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import re
 import stat
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 from typing import (
@@ -92,11 +96,10 @@ def _plain_loader() -> type[SafeLoader]:
 class YamlFile:
     """One parsed YAML document whose top level is a mapping, or empty."""
 
-    def __init__(self, name: str, loader: SafeLoader, root: Node | None, text: str) -> None:
+    def __init__(self, name: str, loader: SafeLoader, root: Node | None) -> None:
         self.name = name
         self.root = root
         self._loader = loader
-        self._text = text
 
     @classmethod
     def parse(cls, name: str, text: str) -> Self:
@@ -109,7 +112,7 @@ class YamlFile:
 
         try:
             loader = _plain_loader()(text)
-            return cls(name, loader, loader.get_single_node(), text)
+            return cls(name, loader, loader.get_single_node())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             position = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
@@ -166,23 +169,106 @@ class YamlFile:
         """Return ``file:line`` of a node."""
         return f"{self.name}:{node.start_mark.line + 1}"
 
-    def replace_block(self, key: str, values: Mapping[str, str]) -> str:
-        """Return the text with one top-level mapping replaced or appended, the rest untouched.
 
-        Comments inside the old mapping are lost.  In a file that is not written in block style
-        the result may be no YAML at all: parse it before using it.
-        """
-        import yaml
+# -- Edit a YAML file, with its comments
 
-        block = yaml.safe_dump({key: dict(values)}, default_flow_style=False).rstrip()
-        for key_node, child in self.root.value if isinstance(self.root, yaml.MappingNode) else ():
-            if key_node.value == key:
-                # A block mapping ends where the next key begins, comments between them included.
-                last = child.value[-1][1] if child.value and not child.flow_style else child
-                start, end = key_node.start_mark.index, last.end_mark.index
-                return self._text[:start] + block + (self._text[end:] or "\n")
-        gap = "" if not self._text or self._text.endswith("\n") else "\n"
-        return f"{self._text}{gap}{block}\n"
+
+def edit_yaml(text: str, where: str, change: Callable[[Any], None]) -> str:
+    """Return a YAML text whose document is changed, with its comments.
+
+    Lines that do not change stay as they are; where ruamel.yaml breaks lines otherwise than the
+    text does, it lays out the whole file.
+
+    Args:
+        where: the file's name in errors.
+        change: changes a mapping in place: it is called for a plain one, and for ruamel.yaml's.
+
+    Raises:
+        SettingsError: the text cannot be edited safely.
+    """
+    import yaml
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    lines = text.replace("\r\n", "\n")
+    editor = YAML()
+    editor.preserve_quotes, editor.width = True, sys.maxsize
+    step = len(match[1]) if (match := re.search(r"^( +)\S", lines, re.MULTILINE)) else 2
+    offset = len(match[1]) if (match := re.search(r":[ \t]*\n( *)- ", lines)) else 0
+    editor.indent(mapping=step, sequence=offset + 2, offset=offset)
+    editor.representer.add_representer(str, _represent_text)
+
+    def dump() -> str:
+        editor.dump(document, written := io.StringIO())
+        return written.getvalue()
+
+    try:
+        expected = yaml.safe_load(lines) or {}
+        document = editor.load(lines)
+        change(expected)
+        if document is None:  # nothing but comments
+            change(document := {})
+            edited = f"{lines.rstrip()}\n{dump()}".lstrip()
+        else:
+            before = dump()
+            change(document)
+            edited = _keep_lines(lines, before, dump())
+            if not _holds(edited, expected):
+                edited = dump()
+    except (yaml.YAMLError, YAMLError, *_LEAKS) as error:
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"{where}: edit it by hand, it is not YAML: {reason}") from None
+    if not _holds(edited, expected):
+        raise SettingsError(f"{where} cannot be edited safely; edit it by hand")
+    return edited.replace("\n", "\r\n") if "\r\n" in text else edited
+
+
+def _holds(text: str, expected: Any) -> bool:
+    import yaml
+
+    try:
+        return bool(yaml.safe_load(text) == expected)
+    except (yaml.YAMLError, *_LEAKS):
+        return False
+
+
+def _keep_lines(text: str, before: str, after: str) -> str:
+    """Return a text after a change, in the layout of the text where the change leaves it.
+
+    Args:
+        before: the text as ruamel.yaml lays it out.
+        after: the same with the change.
+    """
+    old, was, new = (t.removesuffix("\n").split("\n") for t in (text, before, after))
+    blocks = SequenceMatcher(None, old, was, autojunk=False).get_matching_blocks()
+    lines = {there + n: here + n for here, there, size in blocks for n in range(size)}
+    if len(old) == len(was):  # laid out otherwise line by line
+        lines = {n: n for n in range(len(was))}
+    lines |= {-1: -1, len(was): len(old)}
+    for tag, start, end, new_start, new_end in reversed(
+        SequenceMatcher(None, was, new, autojunk=False).get_opcodes()
+    ):
+        if tag == "equal":
+            continue
+        if not (lines.keys() & {start - 1, start} and lines.keys() & {end - 1, end}):
+            return after
+        first, last = (lines.get(n, lines.get(n - 1, 0) + 1) for n in (start, end))
+        added = new[new_start:new_end]
+        # ruamel.yaml deletes the comments after a key with it.
+        comments = [line for line in old[first:last] if line.lstrip()[:1] == "#"]
+        old[first:last] = [*(line for line in comments if line not in added), *added]
+    return "\n".join(old) + "\n"
+
+
+def _represent_text(representer: Any, text: str) -> Any:
+    """Quote what PyYAML would not read as text: YAML 1.1 has more words for true and false."""
+    import yaml
+
+    try:
+        style = None if yaml.safe_load(text) == text else '"'
+    except (yaml.YAMLError, *_LEAKS):
+        style = None  # ruamel.yaml quotes it
+    return representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 # -- The keys of all settings with the values that each takes

@@ -247,7 +247,7 @@ def _drafts(entry: Entry, answered: bool, rejected: Counter[str]) -> Iterator[Fa
 
 
 def _after(sentence: Asserted, introduction: FactDraft) -> Asserted:
-    """Return what a sentence says of its speaker after their name; all where it goes on in it."""
+    """Return what follows the speaker's name in a sentence; all if the name is longer."""
     _, end = introduction.span or (0, 0)
     rest = sentence.words.text[end - sentence.start :]
     start = sentence.end - len(rest.lstrip(_MARKS + " "))

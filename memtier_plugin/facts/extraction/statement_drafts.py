@@ -181,7 +181,7 @@ _ONCE: Final = frozenset(["moved_to", "born", "decided", "plans"])  # "now" may 
 
 
 class Slots(NamedTuple):
-    """What a sentence is about, and what it says of that."""
+    """The subject of a sentence, and its statement about it."""
 
     subject: str
     relation: str

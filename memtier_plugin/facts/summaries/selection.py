@@ -188,7 +188,7 @@ def format_session_heading(session: str, lines: Sequence[Entry]) -> str:
 
 
 def format_heading(name: str, lines: Sequence[Entry]) -> str:
-    """Return a heading: what it is of, its days and its size."""
+    """Return a heading: the subject, its days and its size."""
     first, last = _days(lines)
     days = first if first == last else f"{first} to {last}"
     return f"{name[: 2 * _MAX_NAME_CHARS]}, {days}, {len(lines)} lines"

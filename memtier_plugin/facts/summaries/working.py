@@ -344,7 +344,7 @@ class WorkingMemory:
         return written
 
     def _update(self, group: LineGroup, relation: str, model: PassModel | None) -> Fact | None:
-        """Write a session's summary in the place of its older one; None if none is due."""
+        """Write a session's summary and supersede its older one; None if none is due."""
         reader = self._store.reader()
         about = group.agent, group.sender, group.name
         existing = reader.overviews.shelved_facts(SHELF, about)

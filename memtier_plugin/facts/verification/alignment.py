@@ -162,7 +162,7 @@ class Alignment:
 
 
 def is_content(word: Word) -> bool:
-    """Check whether a word carries meaning of its own."""
+    """Check whether a word is a content word."""
     return word.kind in ("word", "number", "turn")
 
 
@@ -235,7 +235,7 @@ def blank_dates(text: str, said_on: date) -> str:
 
 
 def align_hyphens(text: str, other: str) -> tuple[str, str]:
-    """Hyphenate in both texts each compound that one of them hyphenates."""
+    """Hyphenate each compound in both texts if either hyphenates it."""
     for compound in {*regex.findall(r"\p{L}+(?:-\p{L}+)+", f"{text} {other}")}:
         if not compound.casefold().startswith("non-"):
             spaced = regex.compile(rf"(?i)\b{compound.replace('-', ' ')}\b")

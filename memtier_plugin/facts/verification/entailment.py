@@ -329,7 +329,7 @@ def _omits_between(alignment: Alignment, left: int, right: int) -> bool:
 
 
 def _omits_after(alignment: Alignment, last: int) -> bool:
-    """Check whether the last word of a claim goes on in the source: coffee cake."""
+    """Check whether the source continues the claim's last word: coffee cake."""
     source, sentence = alignment.source.words, alignment.passage.sentence
     word = source[last]
     if last + 1 >= len(source) or source[last + 1].clause != word.clause:

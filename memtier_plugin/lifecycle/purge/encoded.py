@@ -248,7 +248,7 @@ def _meaning(match: re.Match[str]) -> str:
 
 
 def _normalise(reading: Reading) -> Reading:
-    """Leave out case, accents and what is not seen."""
+    """Drop case, accents and invisible characters."""
     if reading.text.isascii():
         return Reading(reading.text.lower(), reading.starts, reading.ends)
     text: list[str] = []

@@ -83,7 +83,7 @@ def save_plan(store: Store, plan: PurgePlan) -> None:
 
 
 def load_plan(folder: Path) -> PurgePlan | None:
-    """Return the plan of an unfinished purge, if there is one.
+    """Return the plan of an unfinished purge, or None.
 
     Raises:
         LedgerError: it cannot be read.

@@ -163,7 +163,7 @@ def make_stub(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_line(data: bytes) -> dict[str, Any] | None:
-    """Return the object on a line, or None where there is none."""
+    """Return the object on a line, or None."""
     try:
         record = json.loads(data)
     except (ValueError, RecursionError):

@@ -149,7 +149,7 @@ def m003_private(connection: apsw.Connection) -> None:
 
 
 def m004_content(connection: apsw.Connection) -> None:
-    """Keep a checksum of what was read of each ledger, by which a copy of it is known."""
+    """Keep a checksum of what was read of each ledger, to recognise a copy of it."""
     connection.execute("ALTER TABLE files ADD COLUMN crc INTEGER")
 
 

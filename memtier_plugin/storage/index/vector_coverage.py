@@ -84,7 +84,7 @@ class VectorCoverage(RecordReader):
         return {row: pieces_to_embed(stored[row]) for (row,) in rows if row in stored}
 
     def vector_length(self, model: str) -> int | None:
-        """Return the length of a model's vectors, None if there is none yet."""
+        """Return the length of a model's vectors, or None if it has none yet."""
         sql = "SELECT length(vector) FROM vectors WHERE model = ? AND vector <> x'' LIMIT 1"
         return self._count(sql, (model,)) or None
 

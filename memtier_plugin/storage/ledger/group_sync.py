@@ -129,7 +129,7 @@ os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 def sync_file(path: Path) -> None:
-    """Put what a file holds on the disk, whoever appended it.
+    """Flush a file to disk, whoever appended to it.
 
     Raises:
         LedgerError: the file cannot be opened, or the disk failed.

@@ -138,7 +138,7 @@ def kind_order(kind: str) -> tuple[int, str]:
 
 
 def read_plan(folder: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
-    """Read the write-ahead file, if there is one; an unreadable one is set aside.
+    """Read the write-ahead file, if any; an unreadable one is set aside.
 
     Raises:
         LedgerError: it cannot be read, or a newer MemTier wrote more in it than this one knows.

@@ -250,7 +250,7 @@ def check_files(
 
 
 def forget_seals(seals: Path, day: str | None = None) -> None:
-    """Forget what was seen of a day's file, or of all: this process writes them anew."""
+    """Forget what was read of a day's file, or of all, as this process rewrites them."""
     seen = read_seals(seals)
     if day is None:
         seals.unlink(missing_ok=True)

@@ -414,7 +414,7 @@ class Replica:
         return synced
 
     def _deliver(self, stream: Stream, synced: Synced, stop: Callable[[], bool]) -> None:
-        """Send what waits, oldest first, each line once, whoever was interrupted before."""
+        """Send waiting lines, oldest first, each once, even after an interrupted sender."""
         files = [f for f in self.spooled() if (f.ledger, f.owner) == (stream.ledger, stream.owner)]
         for file in files:
             while not stop():

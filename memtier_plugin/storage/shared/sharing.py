@@ -50,7 +50,7 @@ def open_ledger(url: str, name: str, *, durable: bool = True) -> SharedLedger:
 
 
 def address(url: str) -> str:
-    """Return an address without what it says of users and options, for messages."""
+    """Return an address without its user and options, for messages."""
     if is_nats(url):
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname}:{parts.port or 4222}"

@@ -123,7 +123,7 @@ def _words_in(text: str) -> set[str]:
 
 
 def _longest_words(phrases: Iterable[str]) -> frozenset[str]:
-    """Return a word of each phrase, by which a text may be told not to have it."""
+    """Return one word of each phrase: a text without it cannot hold the phrase."""
     return frozenset(max(_WORD.findall(phrase), key=len) for phrase in phrases)
 
 

@@ -115,12 +115,12 @@ def _chatgpt_message(message: Mapping[str, Any], location: str) -> Message | Non
     return Message(role=role, content=text, observed_at=when)
 
 
-def _part_text(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(as_object(part).get("text"), str):  # a voice transcript
-        return str(part["text"])
-    kind = as_text(as_object(part).get("content_type"))
+def _part_text(piece: Any) -> str:
+    if isinstance(piece, str):
+        return piece
+    if isinstance(as_object(piece).get("text"), str):  # a voice transcript
+        return str(piece["text"])
+    kind = as_text(as_object(piece).get("content_type"))
     return f"[{kind.removesuffix('_asset_pointer').removesuffix('_pointer')}]" if kind else ""
 
 

@@ -80,7 +80,7 @@ def _find_openclaw_files(path: Path, skip: SkipCallback) -> Iterator[tuple[str, 
 
 
 def _is_regular_file(file: Path, skip: SkipCallback) -> bool:
-    """Tell whether a path is a regular file; symlinks are skipped, as they may point anywhere."""
+    """Return whether a path is a regular file; symlinks are skipped, as they may point anywhere."""
     if file.is_symlink():
         skip(str(file), "a symlink is not followed")
         return False
@@ -164,9 +164,9 @@ def _blank_lines(match: re.Match[str]) -> str:
 
 # -- Read memories exported from mem0: a list, an object with `results`, or one memory per line
 #
-# A model wrote them from what users said, so their origin is `external`.  Each is a run of its own,
+# A model derived them from users' words, so their origin is `external`.  Each is a run of its own,
 # named by its id, so that a later import adds only what mem0 changed.  If a file has memories of
-# several users, each user's are recalled only for that sender.
+# several users, each user's memories are recalled for that sender alone.
 
 
 def read_mem0(path: Path, skip: SkipCallback) -> Iterator[Session]:
@@ -232,7 +232,6 @@ def _mem0_session(record: dict[str, Any], location: str, several: bool) -> Sessi
 # Their author is unknown, so all of them wait for `memtier review`.  Daily notes report events and
 # stay entries.
 
-PROPOSED_FORMATS: Final = ("openclaw-memory", "hermes-memory", "mem0")
 _MAX_CHARS: Final = 500  # characters; a longer note is not a single fact
 _DAILY_NOTE: Final = re.compile(r"openclaw-memory/memory/")
 
@@ -248,8 +247,8 @@ def propose_facts(memory: MemTier, entries: Iterable[Entry]) -> int:
 
 
 def _is_fact(entry: Entry) -> bool:
-    named = entry.session_id.partition("/")[0] in PROPOSED_FORMATS and entry.origin == "external"
-    return named and len(entry.content) <= _MAX_CHARS and not _DAILY_NOTE.match(entry.session_id)
+    is_note = entry.origin == "external" and not _DAILY_NOTE.match(entry.session_id)
+    return is_note and len(entry.content) <= _MAX_CHARS
 
 
 def _draft_fact(entry: Entry) -> FactDraft:

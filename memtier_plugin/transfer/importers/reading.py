@@ -19,16 +19,16 @@ from typing import IO, Any, Final, TypeVar
 from memtier_plugin.core.errors import ImportFileError, ImportStopped
 from memtier_plugin.core.formats import from_iso
 
-# -- End an import in time: before anything is recorded, or between parts that are recorded whole
+# -- Limit the time of an import: it stops before recording, or between sessions
 
 DEFAULT_MINUTES: Final = 60.0
-_EVERY: Final = 1000  # lines or messages of a session, between two looks at the clock
+_EVERY: Final = 1000  # lines or messages of a session, between two checks of the clock
 
 T = TypeVar("T")
 
 
 class TimeLimit:
-    """The time that an import may take, which begins now.
+    """The time limit of an import, starting now.
 
     Args:
         minutes: 0 for no limit.
@@ -40,24 +40,24 @@ class TimeLimit:
         self._clock = clock or monotonic
         self._end = self._clock() + 60 * minutes if minutes else math.inf
 
-    def read(self, parts: Iterable[T]) -> Iterator[T]:
-        """Yield the parts of a file that is looked through before anything of it is recorded.
+    def read(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the sessions of a file that is checked before anything is recorded.
 
-        What reads a part goes by the same limit, see `in_time`.
+        Reading a session is under the same limit; see `in_time`.
 
         Raises:
             ImportStopped: the time is over.
         """
         token = _at_hand.set(self)
         try:
-            for part in parts:
+            for item in items:
                 self.check_unrecorded()
-                yield part
+                yield item
         finally:
             _at_hand.reset(token)
 
     def check_unrecorded(self) -> None:
-        """Go on, or end an import that has recorded nothing yet.
+        """Stop an import that has recorded nothing yet, if its time is over.
 
         Raises:
             ImportStopped: the time is over.
@@ -69,7 +69,7 @@ class TimeLimit:
             )
 
     def check(self, recorded: int) -> None:
-        """Go on, or end an import between two parts.
+        """Stop an import between two sessions, if its time is over.
 
         Args:
             recorded: how many new messages it has recorded.
@@ -92,16 +92,16 @@ class TimeLimit:
 _at_hand: Final[ContextVar[TimeLimit | None]] = ContextVar("memtier_import", default=None)
 
 
-def in_time(parts: Iterable[T]) -> Iterator[T]:
-    """Yield the lines or messages of a session, as long as the import that looks through it may.
+def in_time(items: Iterable[T]) -> Iterator[T]:
+    """Yield the lines or messages of a session until the time of the current import is over.
 
     Raises:
         ImportStopped: the time is over.
     """
-    for number, part in enumerate(parts, start=1):
+    for number, item in enumerate(items, start=1):
         if number % _EVERY == 0 and (limit := _at_hand.get()):
             limit.check_unrecorded()
-        yield part
+        yield item
 
 
 # -- Read large exports: a JSON list item by item, from a file, a ZIP or a folder
@@ -109,13 +109,12 @@ def in_time(parts: Iterable[T]) -> Iterator[T]:
 # Nothing from a ZIP is written to disk.  Every function raises ImportFileError, which names the
 # file and the location in it.
 
-# Called with the location of something that is left out, and the reason.
+# Called with the location of each skipped item, and the reason.
 SkipCallback = Callable[[str, str], None]
 
 # Characters of one item; far more than any real conversation.
 MAX_ITEM_CHARS: Final = 32 * 1024 * 1024
-# A ZIP may hold so many files, and so many bytes: as a whole, and where it shrank them too well to
-# be text.
+# Limits of a ZIP: its files, its unpacked bytes, and the ratio above which it cannot be text.
 MAX_FILES: Final = 10_000
 MAX_BYTES: Final = 4 * 1024**3
 _FREE_BYTES: Final = 8 * 1024**2
@@ -188,10 +187,10 @@ def read_json_lines(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]
 
 
 def require_plain(path: Path) -> None:
-    """Refuse what is neither a plain file nor a folder: a pipe would be waited for.
+    """Refuse anything but a plain file or a folder: reading a pipe would block.
 
     Raises:
-        ImportFileError: with what it is not.
+        ImportFileError: it is neither.
     """
     with _import_errors(path):
         mode = path.stat().st_mode
@@ -200,7 +199,7 @@ def require_plain(path: Path) -> None:
 
 
 def _check_size(path: Path, files: Sequence[zipfile.ZipInfo]) -> None:
-    """Refuse a ZIP that would unpack to more than any export is."""
+    """Refuse a ZIP that unpacks to more than any export has."""
     size, packed = sum(f.file_size for f in files), sum(f.compress_size for f in files)
     if len(files) > MAX_FILES:
         raise ImportFileError(f"{path}: {len(files)} files, at most {MAX_FILES} are read")
@@ -242,7 +241,7 @@ def _parse_items(text: IO[str], location: str) -> Iterator[tuple[str, Any]]:
         here = f"{location}, item {number}" if listed else location
         try:
             value, end = decode(buffer, at)
-            # A value at the end of the buffer may continue, as a number does.
+            # A value at the end of the buffer may be cut off, such as a number.
             complete = end < len(buffer) or ended
         except json.JSONDecodeError as error:
             if ended:

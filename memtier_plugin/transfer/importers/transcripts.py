@@ -1,30 +1,9 @@
-"""Read conversations from files, for `memtier import` and `memtier bench`.
-
-locomo       a LoCoMo file: samples with numbered, dated sessions between two people.  Both are
-             people, so both speak as role `user`, told apart by `speaker`; an image's caption is
-             appended as ``[image: caption]``.
-longmemeval  a LongMemEval file: items, each with a haystack of dated chat sessions.
-openai       JSON, or JSON Lines with a conversation a line: a list of chat messages, an object
-             with `messages` (and optionally `id`, `created_at`), or a conversation of ChatGPT's.
-openclaw     a session transcript (JSON Lines), or a captured `agent_end` payload.  Summaries made
-             by compaction are skipped, as nobody said them.
-chatgpt, claude, openclaw-memory, hermes-memory, mem0
-             see `chat_exports` and `memories`; anything else in such a file is skipped
-             and reported.
-text         lines ``Speaker: words``.  A line that is indented, or has no speaker, continues the
-             message before it.  A heading ``# 2026-03-14 09:30`` (ISO, UTC unless it says
-             otherwise) starts a session of that date; up to the first heading an empty line does.
-             User, Human and Me speak as `user`, Assistant, AI and Bot as `assistant`, System as
-             `system`; any other name is a person: role `user` with that speaker.
-
-Every function raises ImportFileError, which names the file, the location and what was expected.
-Formats of lines are read lazily, session by session.
-"""
+"""Read LoCoMo, LongMemEval, chat messages, OpenClaw transcripts and plain text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -34,59 +13,22 @@ from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.core.records import Message, Role, ToolCall
 from memtier_plugin.ingest.messages import ImportedMessage, Session, parse_message, parse_messages
 from memtier_plugin.transfer.importers.chat_exports import (
-    read_chatgpt,
-    read_claude,
     walk_chatgpt_branch,
-)
-from memtier_plugin.transfer.importers.memories import (
-    read_hermes_memory,
-    read_mem0,
-    read_openclaw_memory,
 )
 from memtier_plugin.transfer.importers.reading import (
     SkipCallback,
     as_object,
     in_time,
-    load_json,
     parse_date,
     parse_timestamp,
     read_documents,
+    read_items,
     read_text_lines,
     require_field,
 )
 from memtier_plugin.trust.origins import brings_external_text
 
-_MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
-
-
-def _ignore_skipped(location: str, why: str) -> None:
-    """Ignore what is left out."""
-
-
-def read_transcript(
-    path: Path, format: str, skip: SkipCallback = _ignore_skipped
-) -> Iterator[Session]:
-    """Yield the sessions of a file.
-
-    Args:
-        path: the file; for formats of several files, the folder or ZIP.
-        format: one of `FORMATS`, described at the top of this module.
-        skip: called with the location of what is left out, and the reason.
-
-    Raises:
-        ImportFileError: no such format; the file cannot be read or is not of that format.
-    """
-    try:
-        read = FORMATS[format]
-    except KeyError:
-        names = ", ".join(FORMATS)
-        raise ImportFileError(f"unknown format {format!r}; one of: {names}") from None
-    empty = True
-    for session in read(path, skip):
-        empty = False
-        yield session
-    if empty:
-        raise ImportFileError(f"{path}: no messages in it that format {format!r} knows")
+_MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last two for invalid times
 
 
 def parse_locomo_sample(sample: Any, location: str) -> Iterator[Session]:
@@ -135,7 +77,7 @@ def parse_longmemeval_date(text: str, location: str) -> datetime:
 
 
 def parse_openclaw_message(record: Mapping[str, Any]) -> Message | None:
-    """Return an OpenClaw message, or None for one that nobody said and no tool answered.
+    """Return an OpenClaw message; None if it is neither spoken nor a tool's result.
 
     Raises:
         MessageError: its content is neither text nor blocks.
@@ -151,7 +93,7 @@ def parse_openclaw_message(record: Mapping[str, Any]) -> Message | None:
             "name": record.get("toolName"),
             "tool_call_id": record.get("toolCallId"),
             "is_error": bool(record.get("isError")) or details.get("status") == "error",
-            # A command that failed has isError false; only its exit code tells.
+            # A failed command has isError false; only its exit code shows the failure.
             "exit_code": details.get("exitCode"),
         }
     elif chat["role"] not in ("user", "assistant"):
@@ -161,17 +103,20 @@ def parse_openclaw_message(record: Mapping[str, Any]) -> Message | None:
     return message if content else None
 
 
-def _read_locomo(path: Path, skip: SkipCallback) -> Iterator[Session]:
-    for index, sample in enumerate(_require_list(load_json(path), "samples", str(path))):
-        yield from parse_locomo_sample(sample, f"{path}: sample {index}")
+def read_locomo(path: Path, _skip: SkipCallback) -> Iterator[Session]:
+    """Yield the sessions of a LoCoMo file, a list of samples."""
+    for location, sample in read_items(path, ""):
+        yield from parse_locomo_sample(sample, location)
 
 
-def _read_longmemeval(path: Path, skip: SkipCallback) -> Iterator[Session]:
-    for index, item in enumerate(_require_list(load_json(path), "items", str(path))):
-        yield from parse_longmemeval_item(item, f"{path}: item {index}")
+def read_longmemeval(path: Path, _skip: SkipCallback) -> Iterator[Session]:
+    """Yield the sessions of a LongMemEval file, a list of items."""
+    for location, item in read_items(path, ""):
+        yield from parse_longmemeval_item(item, location)
 
 
-def _read_openai(path: Path, skip: SkipCallback) -> Iterator[Session]:
+def read_openai(path: Path, skip: SkipCallback) -> Iterator[Session]:
+    """Yield the conversations of chat messages."""
     number = 0
     for location, document in read_documents(path):
         several = isinstance(document, list) and not all(
@@ -202,7 +147,8 @@ def _openai_session(chat: Any, name: str, location: str, skip: SkipCallback) -> 
     )
 
 
-def _read_openclaw(path: Path, skip: SkipCallback) -> Iterator[Session]:
+def read_openclaw(path: Path, _skip: SkipCallback) -> Iterator[Session]:
+    """Yield the sessions of an OpenClaw transcript, or of captured hooks."""
     name, records = path.stem, []
     for location, document in read_documents(path):
         several = isinstance(document, list)
@@ -265,7 +211,7 @@ def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Ses
 
 
 def _is_external(message: Message, call: ToolCall | None, record: Mapping[str, Any]) -> bool:
-    """Tell whether a tool's result is what strangers wrote."""
+    """Return whether a tool's result is external text."""
     call = call or message.tool
     assert call is not None
     details = as_object(record.get("details"))
@@ -281,7 +227,8 @@ _ROLES: Final[Mapping[str, Role]] = {
 }
 
 
-def _read_text(path: Path, skip: SkipCallback) -> Iterator[Session]:
+def read_text(path: Path, _skip: SkipCallback) -> Iterator[Session]:
+    """Yield the sessions of a text with lines `Speaker: words`."""
     number, when, dated = 1, None, False
     messages: list[Message] = []
 
@@ -321,20 +268,6 @@ def _spoken_message(name: str, words: str) -> Message:
     return Message(role=role, content=words)
 
 
-FORMATS: Final[Mapping[str, Callable[[Path, SkipCallback], Iterator[Session]]]] = {
-    "chatgpt": read_chatgpt,
-    "claude": read_claude,
-    "hermes-memory": read_hermes_memory,
-    "locomo": _read_locomo,
-    "longmemeval": _read_longmemeval,
-    "mem0": read_mem0,
-    "openai": _read_openai,
-    "openclaw": _read_openclaw,
-    "openclaw-memory": read_openclaw_memory,
-    "text": _read_text,
-}
-
-
 def _locomo_turn(record: Any, location: str) -> ImportedMessage:
     text = require_field(record, "text", str, location)
     if record.get("blip_caption"):
@@ -352,9 +285,3 @@ def _chat_turns(messages: list[Any], prefix: str, location: str) -> tuple[Import
     return tuple(
         ImportedMessage(id=f"{prefix}{index}", message=m) for index, m in enumerate(parsed)
     )
-
-
-def _require_list(document: Any, of: str, location: str) -> list[Any]:
-    if not isinstance(document, list):
-        raise ImportFileError(f"{location}: expected a list of {of}, found {document!r:.60}")
-    return document

@@ -13,8 +13,7 @@ from memtier_papers.memtier.retirement import Retirement
 from memtier_papers.memtier.settings import CauseSettings
 from memtier_papers.memtier.trials import LineUplift
 from memtier_papers.memtier.uplift import LEAST_RUNS, Uplift
-from memtier_plugin.cli.completion import complete_items
-from memtier_plugin.cli.scope import CliCommand, Scope, limit_option
+from memtier_plugin.cli.scope import CliCommand, Scope, complete_items, limit_option
 from memtier_plugin.cli.views import Document, column_table, one_line, safe_text, short_id
 
 _FIGURES: Final = ("shown", "withheld", "uplift", "95 %")

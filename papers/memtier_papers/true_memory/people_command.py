@@ -6,7 +6,7 @@ import click
 from rich.console import Group, RenderableType
 
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.cli.views import Document, column_table, safe_text
+from memtier_plugin.cli.views import Document, safe_text, table_view
 from memtier_plugin.facts.persons import THE_USER
 
 
@@ -28,14 +28,16 @@ def profiles_view(document: Document) -> RenderableType:
         days = f"{profile['first'][:10]} to {profile['last'][:10]}"
         scope = f"{profile['agent']}, {profile['sender'] or THE_USER}"
         head = f"{profile['person']}: {profile['lines']} lines, {days} ({scope})"
-        table = column_table("what", "value", "times", "last", "line", right=["times"])
-        for attribute in profile["attributes"]:
-            table.add_row(
-                safe_text(attribute["name"].replace("_", " ")),
-                safe_text(attribute["value"]),
-                safe_text(attribute["count"]),
-                safe_text(attribute["last"][:10]),
-                safe_text(attribute["sources"][-1]["entry"]),
+        rows = (
+            (
+                attribute["name"].replace("_", " "),
+                attribute["value"],
+                attribute["count"],
+                attribute["last"][:10],
+                attribute["sources"][-1]["entry"],
             )
-        parts += [safe_text(head, "bold"), table]
+            for attribute in profile["attributes"]
+        )
+        names = ("what", "value", "times", "last", "line")
+        parts += [safe_text(head, "bold"), table_view(names, rows, right=["times"])]
     return Group(*parts) if parts else safe_text("Nobody has said enough yet.", "dim")

@@ -139,7 +139,7 @@ class Link:
         return self._run(self._publish(subject, data, headers))
 
     def tell(self, subject: str) -> None:
-        """Tell whoever listens, without waiting for an answer."""
+        """Notify listeners without waiting for an answer."""
 
         async def send() -> None:
             await self._connected.publish(subject)

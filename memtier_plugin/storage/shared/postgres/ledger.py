@@ -363,7 +363,7 @@ class PostgresLedger:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Translate errors; a connection that broke is made anew at the next call.
+        """Translate errors; the next call replaces a broken connection.
 
         Whatever is wrong with the server itself (it ends, its disk is full, it only reads) makes it
         unreachable: what was to be written waits.

@@ -82,7 +82,7 @@ def import_psycopg() -> None:
 
 
 def address(url: str) -> str:
-    """Return an address without what it says of users and options, for messages."""
+    """Return an address without its user and options, for messages."""
     parts = urlsplit(url)
     hosts = parts.netloc.rpartition("@")[2] or "this machine"  # one, or several with commas
     named = [host if re.search(r":\d+$", host) else f"{host}:5432" for host in hosts.split(",")]
@@ -109,7 +109,7 @@ def cut_off_after(connection: psycopg.Connection[Any], seconds: float) -> Iterat
 
 
 def open_later(url: str) -> Future[psycopg.Connection[Any]]:
-    """Open a connection in a thread of its own: to look a name up knows no deadline."""
+    """Open a connection in a separate thread, as name resolution has no time-out."""
     opening: Future[psycopg.Connection[Any]] = Future()
 
     def work() -> None:

@@ -1,0 +1,52 @@
+"""Deliver refusals: what every HTTP server of MemTier does before it answers an error."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_DISCARDED_BYTES: Final = 4 * 1024 * 1024
+DISCARD_SECONDS: Final = 2.0
+
+
+def deliver_refusals(app: ASGIApp) -> ASGIApp:
+    """Return an app that reads what is left of a request before it answers an error.
+
+    If a server closes a connection while bytes are still unread, the client is sent a reset and
+    may never see the answer (RFC 9112, section 9.6).  Longer requests are not read: a client that
+    ignores a refusal gets no bandwidth for it.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        length = int(headers.get(b"content-length", b"0"))
+        unread = length > 0 or b"transfer-encoding" in headers
+
+        async def receive_noting() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = message.get("more_body", False)
+            return message
+
+        async def discard() -> None:
+            size = 0
+            while unread and size <= MAX_DISCARDED_BYTES:
+                size += len((await receive_noting()).get("body", b""))
+
+        async def send_read(message: Message) -> None:
+            refused = message["type"] == "http.response.start" and message["status"] >= 400
+            if refused and unread and length <= MAX_DISCARDED_BYTES:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(DISCARD_SECONDS):
+                        await discard()
+            await send(message)
+
+        await app(scope, receive_noting, send_read)
+
+    return answer
