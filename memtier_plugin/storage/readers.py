@@ -94,8 +94,7 @@ class JournalReader(RecordReader):
             f"SELECT data FROM {table} WHERE {condition} ORDER BY {order}",  # noqa: S608
             values,
         )
-        events = [decode_event(data) for (data,) in rows]
-        return self.settle(events) if not kinds or "recall" in kinds else events
+        return self.settle([decode_event(data) for (data,) in rows])
 
     def reverts_after_recall_drop(self) -> list[JournalEvent]:
         """Return the reverts of consolidations that lowered recall, oldest first."""
