@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
 from memtier_plugin.core.concurrency import TooManyJobs, WorkerPool
 from memtier_plugin.core.errors import MemTierError, Paused
 from memtier_plugin.core.plugins import record_failure
 from memtier_plugin.core.results import RunContext
+from memtier_plugin.core.structs import replace_fields as replace
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 

@@ -26,7 +26,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core import fault_injection
+from tests.faults import injection
 
 _PACKAGES: Final = (
     "core text trust storage.ledger retrieval ingest facts credit operations lifecycle"
@@ -160,7 +160,7 @@ def _become(request: dict[str, Any]) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
-    fault_injection.arm(*(os.environ.get(name, "") for name in fault_injection.VARIABLES))
+    injection.arm_from_environment()
     if "PYTHONFAULTHANDLER" in os.environ:
         faulthandler.enable()
     sys.path[:0] = [""] + [

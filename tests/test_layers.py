@@ -164,7 +164,7 @@ VALUES = frozenset(
             "idf",
             "saturation",
             "embed_texts",
-            *("parse_event", "settle_events", "to_utf8", "to_utf8_all"),
+            *("settle_events", "to_utf8", "to_utf8_all"),
         ),
     }
 )

@@ -113,10 +113,6 @@ class AnswerLost(EndpointError):
     """An endpoint may have answered, and may charge for it, but too late or unreadably."""
 
 
-class NoLogprobs(AnswerLost):
-    """An endpoint answers without the log-probabilities of what it was sent."""
-
-
 class HostAway(EndpointError):
     """No host runs whose own model may be asked; the work waits for one."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError, Unsupported
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, secure_file
+from memtier_plugin.core.paths import OF_OTHERS, OPEN_FLAGS, check_ownership, tighten_mode
 
 try:
     import fcntl
@@ -122,11 +122,15 @@ def open_owned(path: Path, flags: int) -> int:
             check_ownership(path, path.lstat(), stat.S_IFREG)
         kind = LedgerWriteError if flags & os.O_CREAT else LedgerError
         raise kind(f"cannot open {path}: {error}") from error
+    status = os.fstat(fd)
     try:
-        secure_file(fd, path)
+        if not (stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()):
+            check_ownership(path, status, stat.S_IFREG)
     except LedgerError:
         os.close(fd)
         raise
+    if status.st_mode & OF_OTHERS:
+        tighten_mode(fd, status.st_mode)
     return fd
 
 

@@ -15,6 +15,7 @@ import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -43,10 +44,11 @@ _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # of folders, on some file syst
 _MOST_NAMES: Final = 10_000
 _synced_names: set[tuple[str, int, int]] = set()  # path, device and inode of what was synced
 _LOG_BYTES: Final = 1_000_000  # after which a log begins anew
-_OF_OTHERS: Final = 0o077  # permissions
+OF_OTHERS: Final = 0o077  # permissions
 OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
+@lru_cache(1024)  # few projects, agents and sessions are in use, and each write asks
 def encode_file_name(name: str) -> str:
     """Encode a name as a file name."""
     encoded = "".join(
@@ -128,7 +130,8 @@ def make_home(home: Path) -> Path:
     """
     marker = home / HOME_MARKER
     if marker.exists():
-        return make_private_folder(home)
+        _make_folder(home, parents=True)
+        return home
     if home.is_dir() and not home.is_symlink() and not _is_ours(home):
         raise UnsafePath(
             f"{home} is not empty, and MemTier did not make it; it is left as it is: "
@@ -168,8 +171,9 @@ def make_private_folder(home: Path, *names: str) -> Path:
     """
     if names and (names[0] in _HOME_NAMES or names[0].startswith(RESTORING)):
         make_home(home)
+    else:
+        _make_folder(home, parents=True)
     folder = home
-    _make_folder(folder, parents=True)
     for name in names:
         folder = folder / name
         _make_folder(folder)
@@ -192,29 +196,18 @@ def _make_folder(folder: Path, *, parents: bool = False) -> int:
             raise LedgerWriteError(f"cannot make the folder {folder}: {error}") from error
     except OSError as error:
         raise LedgerWriteError(f"cannot look at {folder}: {error}") from error
-    check_ownership(folder, status, stat.S_IFDIR)
+    if not (stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()):
+        check_ownership(folder, status, stat.S_IFDIR)
     return status.st_mode
 
 
 def tighten_mode(path: Path | int, mode: int) -> bool:
     """Remove the permissions of other users; tell whether there were any."""
-    loose = stat.S_IMODE(mode) & _OF_OTHERS
+    loose = stat.S_IMODE(mode) & OF_OTHERS
     if loose:
         with suppress(OSError):  # a disk that nobody may write
-            os.chmod(path, stat.S_IMODE(mode) & ~_OF_OTHERS)
+            os.chmod(path, stat.S_IMODE(mode) & ~OF_OTHERS)
     return bool(loose)
-
-
-def secure_file(fd: int, path: Path) -> None:
-    """Check that an open file is a plain one of this user, and close it to other users.
-
-    Raises:
-        UnsafePath: it is something else, or belongs to another user.
-    """
-    status = os.fstat(fd)
-    check_ownership(path, status, stat.S_IFREG)
-    if status.st_mode & _OF_OTHERS:
-        tighten_mode(fd, status.st_mode)
 
 
 def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
@@ -238,9 +231,11 @@ def owned_folder_exists(folder: Path) -> bool:
         UnsafePath: a symlink or a file is, or it belongs to somebody else.
     """
     try:
-        check_ownership(folder, folder.lstat(), stat.S_IFDIR)
+        status = folder.lstat()
     except FileNotFoundError:
         return False
+    if not (stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()):
+        check_ownership(folder, status, stat.S_IFDIR)
     return True
 
 
@@ -257,7 +252,8 @@ def make_ledger_folder(home: Path, project: str, ledger: str, owner: str | None 
     if owner is None:
         return top
     name = owner_folder_name(owner)
-    register_long_name(top, name, owner)
+    if "~" in name:
+        register_long_name(top, name, owner)
     _make_folder(top / name)
     return top / name
 
@@ -269,10 +265,13 @@ def make_project_folder(home: Path, project: str) -> Path:
         UnsafePath, LedgerWriteError: as `make_private_folder`.
     """
     name, top = encode_file_name(project), make_home(home) / "projects"
-    tighten_mode(top, _make_folder(top))
-    register_long_name(top, name, project)
-    tighten_mode(top / name, _make_folder(top / name))
-    tighten_mode(home, home.lstat().st_mode)
+    modes = {home: home.lstat().st_mode, top: _make_folder(top)}
+    if "~" in name:
+        register_long_name(top, name, project)
+    modes[top / name] = _make_folder(top / name)
+    for folder, mode in modes.items():
+        if mode & OF_OTHERS:
+            tighten_mode(folder, mode)
     return top / name
 
 

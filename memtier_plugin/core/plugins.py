@@ -311,7 +311,7 @@ def find_services() -> dict[str, Callable[[Any], Any]]:
     return {name: make for services in answers for name, make in services.items()}
 
 
-def find_index_tables() -> list[IndexTables]:
+def find_index_tables() -> Sequence[IndexTables]:
     """Return the tables that plugins keep in the index."""
     return _index_tables(_extensions())
 

@@ -309,7 +309,9 @@ class JournalEvent(Record, frozen=True, kw_only=True):
         Raises:
             KeyError, TypeError, ValueError: a field is missing or has the wrong type.
         """
-        data = dict(_mapping(record, cls))
+        if not isinstance(record, dict):
+            record = _mapping(record, cls)
+        data = dict(record)
         common = {name: data.pop(name) for name in _COMMON if name in data}
         common["timestamp"] = _time(common["timestamp"])
         data.pop(formats.FIELD, None)
@@ -415,7 +417,7 @@ def decode_entry(line: bytes, *, owner: str | None = None) -> Entry:
         and entry.schema >= _FIRST_SCHEMA
         and entry.timestamp.tzinfo is entry.observed_at.tzinfo is UTC
     ):
-        return _in_range(entry)
+        return entry if abs(entry.turn) <= MOST >= abs(entry.tokens) else _in_range(entry)
     return Entry.from_json(_object(line), owner=owner)
 
 

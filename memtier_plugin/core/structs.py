@@ -79,7 +79,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """Return the JSON form, keys in the order of the fields."""
         left_out = _left_out(self.__class__)
         return {
-            name: value if value.__class__ in _SCALARS else json_form(value)
+            name: value
+            if value.__class__ in _SCALARS
+            else to_iso(value)
+            if value.__class__ is datetime
+            else json_form(value)
             for name in self.__struct_fields__
             if (value := getattr(self, name)) != left_out.get(name, NODEFAULT)
         }
@@ -249,7 +253,9 @@ def _plain(value: object) -> object:
     """Return records as dictionaries, whose fields msgspec checks; it trusts instances."""
     if isinstance(value, msgspec.Struct):
         held = {name: getattr(value, name) for name in value.__struct_fields__}
-        return {n: v if v.__class__ in _UNBOUNDED else _plain(v) for n, v in held.items()}
+        return {
+            n: v if v.__class__ in _UNBOUNDED or v == () else _plain(v) for n, v in held.items()
+        }
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, int) and abs(value) > MOST:
@@ -465,7 +471,7 @@ def _check(name: str, value: object, kind: Any, *, strict: bool = True) -> Any:
         raise MessageError(f"{name}: no mapping fits here, got {type(value).__name__}")
     try:
         typed = msgspec.convert(value, kind, builtin_types=NO_TEXT, strict=strict)
-        if is_dataclass(typed) and not isinstance(value, type(typed)):
+        if not isinstance(value, type(typed)) and is_dataclass(typed):
             # msgspec would build one of any object, where all fields have defaults.
             expected, given = type(typed).__name__, type(value).__name__
             raise MessageError(f"{name}: expected {expected}, got {given}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Message, ToolCall
+from memtier_plugin.core.structs import replace_fields as replace
 from memtier_plugin.text.tokenizer import plain_words
 
 # -- Judge from its result how a tool call fared, where no outcome is stated. Pure

@@ -90,12 +90,11 @@ class Recorder:
 
     def _masked_names(self, message: Message) -> Message:
         """Return a message whose speaker and tool hold no secret."""
-        tool = message.tool
+        tool, speaker, mask = message.tool, message.speaker, self._redactor.redact_name
         if tool:
-            mask = self._actor.mask_name
-            name = self._redactor.redact_name(tool.name)
-            tool = replace(tool, name=name, call_id=mask(tool.call_id))
-        speaker = self._actor.mask_name(message.speaker)
+            tool = replace(tool, name=mask(tool.name), call_id=tool.call_id and mask(tool.call_id))
+        if speaker:
+            speaker = mask(speaker)
         if (tool, speaker) == (message.tool, message.speaker):
             return message
         return replace(message, tool=tool, speaker=speaker)

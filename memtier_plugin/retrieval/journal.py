@@ -117,7 +117,7 @@ class RecallJournal:
         except IndexProblem as problem:
             _log.warning("only this process's recalls are credited: %s", problem)
         recalls = {i: e for i, e in recalls.items() if not _is_for_another(e, sender)}
-        purposes = {event.id: RecallEvent.of(event).purpose for event in recalls.values()}
+        purposes = {event.id: event.data.get("purpose") for event in recalls.values()}
         refused = dict.fromkeys(set(recall_ids or ()) - recalls.keys(), _UNKNOWN)
         refused |= {
             i: LATE if purpose == "offer" else _SEARCH
@@ -187,8 +187,8 @@ class RecallJournal:
 
 def _is_for_another(recall: JournalEvent, sender: str | None) -> bool:
     """Return whether a recall was made for another person than the one who is named."""
-    recalled_for = RecallEvent.of(recall).sender
-    return bool(sender and recalled_for and sender != recalled_for)
+    recalled_for = RecallEvent.of(recall).sender if sender else None
+    return bool(recalled_for and sender != recalled_for)
 
 
 def recall_event(

@@ -8,14 +8,13 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import JournalEvent, decode_event
 from memtier_plugin.storage.index.candidate_reader import CandidateReader
 from memtier_plugin.storage.index.item_reader import ItemReader
 from memtier_plugin.storage.index.overviews import OverviewReader, SessionPages
 from memtier_plugin.storage.index.records import (
     RecordReader,
     join_conditions,
-    parse_event,
     settle_events,
     to_utf8,
     to_utf8_all,
@@ -35,7 +34,7 @@ class JournalReader(RecordReader):
     def event(self, identity: str) -> JournalEvent | None:
         """Return a journal event by its id."""
         for (data,) in self._db.execute("SELECT data FROM events WHERE id = ?", (identity,)):
-            return self.settle([parse_event(data)])[0]
+            return self.settle([decode_event(data)])[0]
         return None
 
     def settle(self, events: Sequence[JournalEvent]) -> list[JournalEvent]:
@@ -51,7 +50,7 @@ class JournalReader(RecordReader):
             "SELECT data FROM events WHERE kind = 'recall' AND substr(id, -length(?1)) = ?1",
             (to_utf8(end),),
         )
-        return self.settle([parse_event(data) for (data,) in rows])
+        return self.settle([decode_event(data) for (data,) in rows])
 
     def events(
         self,
@@ -95,7 +94,7 @@ class JournalReader(RecordReader):
             f"SELECT data FROM {table} WHERE {condition} ORDER BY {order}",  # noqa: S608
             values,
         )
-        return self.settle([parse_event(data) for (data,) in rows])
+        return self.settle([decode_event(data) for (data,) in rows])
 
     def reverts_after_recall_drop(self) -> list[JournalEvent]:
         """Return the reverts of consolidations that lowered recall, oldest first."""
@@ -103,7 +102,7 @@ class JournalReader(RecordReader):
             """SELECT data FROM events WHERE kind = 'revert' AND data ->> 'probes' IS NOT NULL
                ORDER BY stamp, id"""
         )
-        return [parse_event(data) for (data,) in rows]
+        return [decode_event(data) for (data,) in rows]
 
     def existing_events(self, ids: Collection[str]) -> set[str]:
         """Return the subset of these ids that identify journal events."""

@@ -86,9 +86,10 @@ class Store(ProjectIndex):
         with hold_lock(folder / ".lock", timeout):
             now = clock()  # under the lock: a write that waited past midnight goes to the new day
             path = jsonl.day_file(folder, now)
-            for file in self._files_of("episodic", agent)[-2:]:
+            files = self._files_of("episodic", agent)
+            for file in files[-2:]:
                 jsonl.end_last_line(file.path, timeout)  # else it is read only after this append
-            existing, turns = self._existing_keys(agent, runs)
+            existing, turns = self._existing_keys(agent, runs, files)
             entries: list[Entry] = []
             for new in runs:
                 entries += new.make_entries(existing, turns, self.project, now)
@@ -122,24 +123,29 @@ class Store(ProjectIndex):
                 sync_file(file.path)
 
     def undelivered_keys(self, agent: str, runs: Sequence[NewRun]) -> set[str]:
-        existing, _ = self._existing_keys(agent, runs)
+        existing, _ = self._existing_keys(agent, runs, self._files_of("episodic", agent))
         return {key for new in runs for key, _, _ in new.new_messages(existing)}
 
-    def _existing_keys(self, agent: str, runs: Sequence[NewRun]) -> tuple[set[str], dict[str, int]]:
-        """Return the stored keys and the sessions' last turns, unindexed lines included."""
+    def _existing_keys(
+        self, agent: str, runs: Sequence[NewRun], files: Sequence[LedgerFile]
+    ) -> tuple[set[str], dict[str, int]]:
+        """Return the stored keys and the sessions' last turns, unindexed lines included.
+
+        Args:
+            files: the agent's ledger.
+        """
         import apsw
 
-        files = self._files_of("episodic", agent)
         turns = dict.fromkeys((new.run.session for new in runs), 0)
         existing: set[str] = set()
+        unread: list[Entry] = []
         try:
             with self._session():
-                self.catch_up(files, wait_ms=200)
-                # The ledgers first: lines that another process indexes in between are then seen
-                # twice rather than never.
-                unread = [
-                    e for file in files for e in parse_entries(file, self._unindexed_lines(file))
-                ]
+                if self.catch_up(files, wait_ms=200) is not None:
+                    # The ledgers first: lines that another process indexes in between are then
+                    # seen twice rather than never.
+                    for file in files:
+                        unread += parse_entries(file, self._unindexed_lines(file))
                 reader = self.reader()
                 keys = [key for new in runs for key, _, _ in new.messages]
                 keys += [key for new in runs for key in new.position_keys]

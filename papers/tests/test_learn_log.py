@@ -15,10 +15,10 @@ from memtier_papers.learn_log import LearnLog
 from memtier_papers.mem_t.settings import Planner
 from memtier_papers.settings_edit import edit_section
 from memtier_plugin import MemTier
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, NotFound, SettingsError
 from memtier_plugin.core.settings.load import load_settings, project_values
 from memtier_plugin.core.settings.yaml_file import YamlFile
+from tests.faults import injection
 from tests.processes import run_memtier
 
 WEIGHTS = ("retrieval", "weights")
@@ -165,7 +165,7 @@ def applied_in_child(home: Path, fault: str = "", log: str = "") -> int:
     """Apply weights in a child that a fault ends, and return how it ended."""
     if (child := os.fork()) == 0:
         try:
-            fault_injection.arm(fault, log)
+            injection.arm(fault, log)
             with opened(home) as memory:
                 LearnLog(memory.actor).apply("weights", WEIGHTS, {"words": 1.5}, {})
         finally:

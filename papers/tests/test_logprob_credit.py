@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from memtier_papers.memtier.logprob_credit import AttributeEvent, AttributionReport, LogprobCreditor
+from memtier_papers.memtier.scoring import NoLogprobs
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import (
     CapReached,
     EndpointError,
     EndpointRefused,
-    NoLogprobs,
     SettingsError,
 )
 from memtier_plugin.core.events import ChatEvent, CreditEvent

@@ -29,10 +29,11 @@ from memtier_papers.mem_t.planning import (
 )
 from memtier_papers.mem_t.tool_calls import FINISH
 from memtier_plugin import MemTier
-from memtier_plugin.core import fault_injection, formats
+from memtier_plugin.core import formats
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.providers.prompting import load_prompt
 from memtier_plugin.text.tokenizer import Tokenizer
+from tests.faults import injection
 from tests.loopback import Loopback
 
 ZEROS = [[0.0] * len(FEATURES) for _ in ACTIONS]
@@ -129,7 +130,7 @@ def test_a_policy_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     def write_in_child(fault: str = "") -> int:
         if (child := os.fork()) == 0:
             try:
-                fault_injection.arm(fault, "" if fault else str(log))
+                injection.arm(fault, "" if fault else str(log))
                 write_policy(path, ones, {})
             finally:
                 os._exit(0)

@@ -421,7 +421,7 @@ def test_a_history_without_scores(home: Path) -> None:
     with opened(home) as memory:
         append_lines(memory, (f"We talked of matter {n} for a while." for n in range(ENTRIES)))
         memory.catch_up()
-    environment = child_environment(MEMTIER_FAULT="before commit index:3")
+    environment = child_environment(TEST_MEMTIER_FAULT="before commit index:3")
     work = WORK.replace("limit=10", "limit=2_000")
     done = fork_and_run("-c", work, home, env=environment)
     assert done.returncode == -9
@@ -456,7 +456,7 @@ def test_killed(home: Path, fault: str) -> None:
         memory.record([user_message(f"The boat {n} is at pier {n}.") for n in range(30)],
                       session_id="s", run_id="r")  # fmt: skip
         memory.consolidate()
-    done = fork_and_run("-c", WORK, home, env=child_environment(MEMTIER_FAULT=fault))
+    done = fork_and_run("-c", WORK, home, env=child_environment(TEST_MEMTIER_FAULT=fault))
     assert done.returncode == -9
     with opened(home) as memory:
         while prioritiser_of(memory).run(limit=10).left:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import FactDraft, Source
+from memtier_plugin.core.settings.schema import Facts
 from memtier_plugin.facts.extraction.rules import (
     MAX_PER_ENTRY,
-    SINGLE_VALUED,
     Extraction,
     extract_facts,
 )
@@ -524,7 +524,7 @@ def test_going_back_is_a_change_where_one_value_is_current() -> None:
         make_entry(f"I live in {city}.", SAID, id=f"e{n}")
         for n, city in enumerate(["Rome", "Bern", "Rome"])
     ]
-    assert [d.value for d in extract_facts(entries, SINGLE_VALUED).drafts] == [
+    assert [d.value for d in extract_facts(entries, Facts().single_valued).drafts] == [
         "Rome",
         "Bern",
         "Rome",
@@ -586,7 +586,7 @@ glue = st.sampled_from([" ", "\n", ", ", " and ", ". ", "```\n", "\r\n", "\u2028
 @given(st.lists(st.one_of(st.text(max_size=15), snippets, glue), max_size=10).map("".join))
 def test_every_draft_is_quoted_exactly(content: str) -> None:
     """Whatever the text: no error, the span gives the quote, and the quote holds the value."""
-    for draft in extract_facts([make_entry(content, SAID)], SINGLE_VALUED).drafts:
+    for draft in extract_facts([make_entry(content, SAID)], Facts().single_valued).drafts:
         assert draft.span is not None
         assert content[slice(*draft.span)] == draft.quote
         assert draft.value in draft.quote

@@ -25,8 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from memtier_plugin.core import fault_injection
-from tests.faults import walk
+from tests.faults import injection, walk
 
 DOUBLE = "twice"  # the column of cases where the way back fails too
 MOMENTS = ("before ", "part of ", "after ")
@@ -35,7 +34,7 @@ MOMENTS = ("before ", "part of ", "after ")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Walk, show the table; returns 1 if a promise was broken or a point never reached."""
     options = _parser().parse_args(arguments)
-    fault_injection.arm()
+    injection.arm()
     places = Path(tempfile.mkdtemp(prefix="memtier-faults-"))
     os.environ.pop("MEMTIER_HOME", None)
     console = Console(stderr=True)
@@ -80,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="cases whose text has this, such as 'fsync journal'",
     )
-    parser.add_argument("--kind", choices=fault_injection.KINDS, help="this kind alone")
+    parser.add_argument("--kind", choices=injection.KINDS, help="this kind alone")
     parser.add_argument("--times", type=int, default=2, help="of how often a point is passed")
     parser.add_argument("--sample", type=float, default=1.0, help="this share of the cases, drawn")
     parser.add_argument("--seed", type=int, default=1, help="of the sample and of the order")
@@ -200,7 +199,7 @@ def _report(
 
 
 def _show(console: Console, done: Sequence[walk.Result], report: dict[str, Any]) -> None:
-    columns = (*fault_injection.KINDS, DOUBLE)
+    columns = (*injection.KINDS, DOUBLE)
     cells: Counter[tuple[str, str]] = Counter()
     bad: Counter[tuple[str, str]] = Counter()
     for result in done:

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import memtier_plugin
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import MemTierError, Paused
 from memtier_plugin.pool import memory_pool
-from tests.faults import promises, workload
+from tests.faults import injection, promises, workload
 
 PATIENCE = 180.0  # seconds for a process of a case; alone on a machine it needs two
 TRIES = 3  # of a step in the process that has the fault: it fails once
@@ -138,7 +137,7 @@ def run(case: Case, calm: dict[str, Any], places: Path) -> Result:
         status = forked(
             lambda: work(home, acks, str(case), log), meanwhile if case.kind == "delay" else None
         )
-        fired = any(line.startswith(fault_injection.FIRED) for line in log.read_text().splitlines())
+        fired = any(line.startswith(injection.FIRED) for line in log.read_text().splitlines())
         result = Result(case, fired)
         if not fired:
             return result
@@ -180,7 +179,7 @@ def work(home: Path, acks: Path, fault: str, log: Path | None, again: bool = Fal
     logging.getLogger("memtier").propagate = False
     # What SQLite takes no notice of, as when the log cannot be copied back, it prints.
     sys.excepthook = sys.unraisablehook = lambda *_: None
-    fault_injection.arm(fault, str(log) if log else "")
+    injection.arm(fault, str(log) if log else "")
     world = workload.World(home, tell, acknowledged.done)
     if again and home.exists():
         with world.open() as memory:
@@ -206,7 +205,7 @@ def work(home: Path, acks: Path, fault: str, log: Path | None, again: bool = Fal
 def beside(home: Path, acks: Path, log: Path) -> None:
     """Record and recall while another process is slow, in the middle of what it does."""
     until = time.monotonic() + PATIENCE
-    while not (log.exists() and fault_injection.FIRED in log.read_text()):
+    while not (log.exists() and injection.FIRED in log.read_text()):
         if time.monotonic() > until:
             return
         time.sleep(0.005)

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from memtier_bench.synthetic import SyntheticChat
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import EndpointError, LedgerError, LedgerWriteError
 from memtier_plugin.core.records import Extractor, FactDraft, Source
 from memtier_plugin.memory import MemTier
@@ -31,6 +30,7 @@ from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.items import IndexItems
 from memtier_plugin.storage.index.postings import Postings
 from memtier_plugin.storage.ledger import jsonl
+from tests.faults import injection
 from tests.proofs.checks import of_another_space
 
 PROJECT = "proof"
@@ -305,7 +305,7 @@ def consolidate(home: str, limit: str, kills: str, seed: str, *extractors: Extra
         while True:
             point = next(points) if died.total() < most else ""
             if (pid := os.fork()) == 0:
-                fault_injection.arm(point)
+                injection.arm(point)
                 try:
                     with MemTier.open(home, PROJECT) as memory:
                         read = memory.consolidate(int(limit), extractor=extractor).read

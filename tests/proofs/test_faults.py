@@ -1,4 +1,4 @@
-"""Failing on purpose: what `MEMTIER_FAULT` says happens, and nothing else; and what was mended."""
+"""Failing on purpose: what is asked for happens, and nothing else; and what was mended."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import pytest
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerWriteError
-from memtier_plugin.core.fault_injection import Fault
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.sqlite import NEW_INDEX
 from memtier_plugin.storage.ledger import jsonl, transaction
+from tests.faults import injection
+from tests.faults.injection import Fault
 from tests.processes import child_environment, fork_and_run
 from tests.proofs.checks import PACKAGE
 
@@ -48,7 +49,7 @@ for number in range(3):
 def disarmed() -> Any:
     """Let nothing fail in this process any more, whatever a test told it."""
     yield
-    fault_injection.arm()
+    injection.arm()
 
 
 def child(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -71,7 +72,7 @@ def child(code: str, folder: Path, **environment: str) -> subprocess.CompletedPr
 )
 def test_errors_happen(tmp_path: Path, fault: str, error: str, there: list[int]) -> None:
     """An error comes where and when it is told; it is raised, and only that line is not there."""
-    done = child(APPENDS, tmp_path, MEMTIER_FAULT=fault)
+    done = child(APPENDS, tmp_path, TEST_MEMTIER_FAULT=fault)
     outcomes = [json.loads(line)[0] for line in done.stdout.splitlines()]
     assert outcomes[0] is None and error in outcomes[1], done.stderr
     assert (outcomes[2] is None) == (2 in there)
@@ -98,24 +99,27 @@ def test_errors_happen(tmp_path: Path, fault: str, error: str, there: list[int])
 )
 def test_kill_happens(tmp_path: Path, fault: str, bytes_there: int) -> None:
     """Without a kind a process dies by SIGKILL: before, in the middle of, or after a write."""
-    done = child(APPENDS, tmp_path, MEMTIER_FAULT=fault)
+    done = child(APPENDS, tmp_path, TEST_MEMTIER_FAULT=fault)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "episodic/main/2026-01-05.jsonl").stat().st_size == bytes_there
 
 
 def test_delay_happens(tmp_path: Path) -> None:
     """A delay takes its time, once, and changes nothing else."""
-    done = child(APPENDS, tmp_path, MEMTIER_FAULT="append episodic:2=delay")
+    done = child(APPENDS, tmp_path, TEST_MEMTIER_FAULT="append episodic:2=delay")
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     assert [error for error, _ in outcomes] == [None] * 3
-    assert outcomes[1][1] >= fault_injection.DELAY > outcomes[2][1]
+    assert outcomes[1][1] >= injection.DELAY > outcomes[2][1]
 
 
 def test_log(tmp_path: Path) -> None:
     """The log lists every point that was passed with its kinds, and where a fault happened."""
     log = tmp_path / "log"
     done = child(
-        APPENDS, tmp_path, MEMTIER_FAULT_LOG=str(log), MEMTIER_FAULT="fsync episodic:3=eio"
+        APPENDS,
+        tmp_path,
+        TEST_MEMTIER_FAULT_LOG=str(log),
+        TEST_MEMTIER_FAULT="fsync episodic:3=eio",
     )
     assert done.returncode == 0, done.stderr
     passed = log.read_text().splitlines()
@@ -126,7 +130,7 @@ def test_log(tmp_path: Path) -> None:
         "before fsync episodic\tkill enospc eio delay",
         "after fsync episodic\tkill eio delay",
     ]
-    assert f"{fault_injection.FIRED}before fsync episodic:3=eio" in passed
+    assert f"{injection.FIRED}before fsync episodic:3=eio" in passed
     assert passed[-2:] == [
         "before truncate episodic\tkill enospc eio delay",
         "after truncate episodic\tkill eio delay",
@@ -139,14 +143,14 @@ def test_what_can_be_told() -> None:
     assert Fault.parse(" part of _project:3 ") == Fault("part of append _project", 3, False, "kill")
     assert Fault.parse("append main:2+=short") == Fault("part of append main", 2, True, "short")
     for wrong in ("append x=explode", "append x:often", "append x:-1"):
-        with pytest.raises(ValueError, match="MEMTIER_FAULT"):
-            fault_injection.arm(wrong)
-    assert not fault_injection.is_armed()
+        with pytest.raises(ValueError, match="TEST_MEMTIER_FAULT"):
+            injection.arm(wrong)
+    assert fault_injection.injector is None
 
 
 def test_nothing_told(tmp_path: Path) -> None:
-    """Without the variable an operation is the operation alone, and no file is named or counted."""
-    assert not fault_injection.is_armed()
+    """Where nothing is to fail, an operation is itself alone, and no file is named or counted."""
+    assert fault_injection.injector is None
     fd = os.open(path := tmp_path / "file", os.O_WRONLY | os.O_CREAT)
     assert fault_injection.write_bytes("append", fd, b"bread", path) == 5
     assert fault_injection.run_step("unlink", path, path.unlink) is None
@@ -168,10 +172,10 @@ def test_nothing_told(tmp_path: Path) -> None:
 
 def test_inside_sqlite(home: Path) -> None:
     """A disk that is full for the index alone costs no entry; the next recall reads it again."""
-    fault_injection.arm("write index-wal=enospc")  # the first write of a memory opened from here on
+    injection.arm("write index-wal=enospc")  # the first write of a memory opened from here on
     messages = [{"role": "user", "content": "The oven is called Vesuvio."}]
     with MemTier.open(home) as memory:
-        with pytest.raises(Exception, match="MEMTIER_FAULT"):
+        with pytest.raises(Exception, match="TEST_MEMTIER_FAULT"):
             memory.store.reader()
         assert memory.record(messages, session_id="s", run_id="r")
         assert memory.record(messages, session_id="s", run_id="r") == []
@@ -183,7 +187,7 @@ def test_inside_sqlite(home: Path) -> None:
 
 def test_an_append_that_cannot_be_taken_back(tmp_path: Path) -> None:
     """An append that failed and cannot be taken back is told as that, not as a bare OSError."""
-    fault_injection.arm("append semantic=short; truncate semantic=eio")
+    injection.arm("append semantic=short; truncate semantic=eio")
     path = tmp_path / "semantic" / "2026-01-05.jsonl"
     path.parent.mkdir()
     with pytest.raises(LedgerWriteError, match="nor take back what was written"):
@@ -196,7 +200,7 @@ def test_what_was_written_ahead_stays(home: Path, caplog: pytest.LogCaptureFixtu
     """Facts are acknowledged although their plan cannot be removed; the next one removes it."""
     with MemTier.open(home) as memory:
         memory.remember("The oven is called Vesuvio.")
-        fault_injection.arm("unlink settling.json=eio")
+        injection.arm("unlink settling.json=eio")
         memory.remember("The yard is called Etna.")
         plan = memory.folder / transaction.TRANSACTION_FILE
         assert plan.exists() and "stays until the next writing" in caplog.text
@@ -208,7 +212,7 @@ def test_what_was_written_ahead_stays(home: Path, caplog: pytest.LogCaptureFixtu
 def test_a_whole_file_or_none(tmp_path: Path) -> None:
     """A file that is replaced is the old one or the new, also when a write stays short."""
     write_private_file(path := tmp_path / "file", "old")
-    fault_injection.arm("write file=short")
+    injection.arm("write file=short")
     write_private_file(path, "quite new")
     assert path.read_text() == "quite new"
     for fault in (
@@ -217,8 +221,8 @@ def test_a_whole_file_or_none(tmp_path: Path) -> None:
         "fsync file=eio",
         "rename file=eio",
     ):
-        fault_injection.arm(fault)
-        with pytest.raises(LedgerWriteError, match="MEMTIER_FAULT"):
+        injection.arm(fault)
+        with pytest.raises(LedgerWriteError, match="TEST_MEMTIER_FAULT"):
             write_private_file(path, "never", durable=True)
         assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "quite new"
@@ -228,7 +232,7 @@ def test_resuming_fails(home: Path) -> None:
     """A project that cannot be switched on again says so as MemTier's own error."""
     with MemTier.open(home) as memory:
         memory.pause()
-        fault_injection.arm("unlink OFF=eio")
+        injection.arm("unlink OFF=eio")
         with pytest.raises(LedgerWriteError, match="cannot remove"):
             memory.resume()
         memory.resume()

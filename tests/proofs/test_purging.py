@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.facts.summaries.job import Summariser
 from memtier_plugin.lifecycle.purge import files
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
+from tests.faults import injection
 from tests.processes import child_environment, fork_and_run, fork_python
 from tests.proofs.checks import (
     CHILD,
@@ -159,7 +159,7 @@ def test_receipt(world: MemTier, home: Path, tmp_path: Path) -> None:
 
 def killed(home: Path, point: str) -> int:
     """Let a process purge until it dies at a point; return its exit code."""
-    environment = child_environment(**{fault_injection.VARIABLE: point})
+    environment = child_environment(**{injection.VARIABLE: point})
     return fork_and_run(CHILD, "purge", home, *PARTS, env=environment).returncode
 
 

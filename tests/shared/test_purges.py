@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.protocol import ProjectFolder
@@ -17,6 +16,7 @@ from memtier_plugin.storage.shared.postgres import server as admin
 from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.builders import say, write_config
+from tests.faults import injection
 from tests.processes import run_in_fork
 from tests.shared.server import PostgresServer
 from tests.shared.test_machines import memtier
@@ -180,7 +180,7 @@ def test_a_purge_that_is_killed_reaches_all_the_same(team: Team) -> None:
     say(bert, SECRET, run_id="r2")
 
     def purge() -> None:
-        fault_injection.arm("after shared purge")
+        injection.arm("after shared purge")
         with MemTier.open(home, PROJECT, "a") as memory:
             memory.purge("swordfish")
 

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import pytest
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.shared.postgres.server import grant, revoke
 from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.builders import say_each, write_config
-from tests.processes import child_environment, start_python
+from tests.faults import injection
+from tests.processes import child_environment, fork_python
 from tests.shared.server import PostgresServer
 from tests.shared.test_machines import memtier
 from tests.shared.test_replicas import PROJECT, hits, ledgers
@@ -289,8 +289,8 @@ main(["--home", home, "--project", "harbor", "shared", "join", "--snapshot", arc
 
 def kill_join(home: Path, archive: Path, point: str) -> None:
     """Kill a machine at a point of its joining."""
-    environment = child_environment(**{fault_injection.VARIABLE: point})
-    process = start_python("-c", JOIN, home, archive, env=environment)
+    environment = child_environment(**{injection.VARIABLE: point})
+    process = fork_python("-c", JOIN, home, archive, env=environment)
     assert process.wait(60) == -signal.SIGKILL
 
 

@@ -27,6 +27,7 @@ from memtier_plugin.storage.shared.membership import join
 from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import LeaseLost, Unreachable
 from tests.builders import MOMENT, START, Clock, say, write_config
+from tests.faults import injection
 from tests.processes import run_in_fork, running, start_daemon
 from tests.shared.server import PostgresServer
 from tests.shared.test_replicas import PROJECT, ledgers
@@ -125,7 +126,7 @@ def do(home: Path, job: str, fault: str = "") -> str:
     """Do a job in a process of its own, which dies at a point; return how it failed, or ''."""
 
     def work() -> None:
-        fault_injection.arm(fault)
+        injection.arm(fault)
         with opened(home) as memory:
             JOBS[job](memory)
 
@@ -244,7 +245,7 @@ def test_what_was_to_be_purged_by_a_killed_machine_is_purged(
         write_config(home, {**policy, **where})
 
     def die() -> None:
-        fault_injection.arm("before purge plan")
+        injection.arm("before purge plan")
         with opened(homes[0]) as memory:
             sweep(memory)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.core.locks import count_flushes
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.group_sync import Appended
+from tests.faults import injection
 from tests.processes import PATIENCE
 
 WRITERS = 6
@@ -23,7 +23,7 @@ WRITERS = 6
 def disarmed() -> Iterator[None]:
     """Let nothing fail any more after a test."""
     yield
-    fault_injection.arm()
+    injection.arm()
 
 
 def written(path: Path, number: int) -> Appended:
@@ -68,7 +68,7 @@ def test_all_who_shared_a_failed_sync_are_told(tmp_path: Path) -> None:
     path = tmp_path / "2026-01-05.jsonl"
     jsonl.append_records(path, [{"number": -1}], durability="sync")
     errors: list[str] = []
-    fault_injection.arm(f"before fsync {tmp_path.name}:1=eio")
+    injection.arm(f"before fsync {tmp_path.name}:1=eio")
     pending = [written(path, number) for number in range(WRITERS)]
 
     def sync(number: int) -> None:
@@ -80,7 +80,7 @@ def test_all_who_shared_a_failed_sync_are_told(tmp_path: Path) -> None:
     in_threads(sync)
     assert len(errors) == WRITERS and all("Input/output error" in error for error in errors)
     assert numbers(path) == [-1]
-    fault_injection.arm()
+    injection.arm()
     jsonl.append_records(path, [{"number": 7}], durability="sync")
     assert numbers(path) == [-1, 7]
 
@@ -90,7 +90,7 @@ def test_a_failed_sync_before_the_line_of_another(tmp_path: Path) -> None:
     path = tmp_path / "2026-01-05.jsonl"
     appended = written(path, 1)
     jsonl.append_records(path, [{"number": 2}])
-    fault_injection.arm(f"before fsync {tmp_path.name}:1=eio")
+    injection.arm(f"before fsync {tmp_path.name}:1=eio")
     with pytest.raises(LedgerWriteError, match="perhaps not on the disk"):
         appended.sync()
     assert numbers(path) == [1, 2]

@@ -31,7 +31,9 @@ def pages(memory: MemTier, sender: str | None = None, session: str = "s") -> lis
     memory.catch_up()
     with memory.store.session() as reader:
         scopes = reader.scopes(memory.agent_id, sender)
-        return [*reader.pages.session_pages(memory.agent_id, session, scopes)]
+        rows = reader.newest_in_session(memory.agent_id, session, scopes, 10_000)[::-1]
+        by_row = reader.pages.pages_of(rows, scopes)
+        return [*{by_row[row].id: by_row[row] for row in rows}.values()]
 
 
 def reader_of(memory: MemTier, day: Day, sender: str | None = None) -> PageReader:

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import HOME_MARKER, make_project_folder
 from memtier_plugin.memory import MemTier
@@ -24,6 +23,7 @@ from memtier_plugin.storage import home_files
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.transfer import archive as archives
 from memtier_plugin.transfer.archive import restore_backup, verify_backup, write_backup
+from tests.faults import injection
 from tests.processes import child_environment, fork_python, run_memtier
 from tests.proofs.checks import ask, content, unequal
 
@@ -322,7 +322,7 @@ def test_no_archive_of_a_killed_backup_is_unknown(tmp_path: Path, point: str) ->
     home, outside = tmp_path / "home", tmp_path / "archives"
     outside.mkdir()
     memory = filled(home)
-    environment = child_environment(**{fault_injection.VARIABLE: point})
+    environment = child_environment(**{injection.VARIABLE: point})
     arguments = ("-c", KILLED_BACKUP, memory.folder, outside / "all.tar.gz")
     assert fork_python(*arguments, env=environment).wait() == -signal.SIGKILL
     written = [path.name for path in outside.iterdir()]

@@ -16,7 +16,6 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
 from memtier_plugin.core.settings.schema import (
@@ -59,7 +58,6 @@ _NOT_KEYS: Final = frozenset(
         *("MEMTIER_HOME", "MEMTIER_PROJECT"),
         # Of clients of residents elsewhere (`hooks.remote`).
         *("MEMTIER_RESIDENTS", "MEMTIER_TOKEN", "MEMTIER_TOKEN_FILE", "MEMTIER_CA_FILE"),
-        *fault_injection.VARIABLES,
     }
 )
 _UNSERVED: Final = "unserved"  # heads the paths of keys that need a package

@@ -11,7 +11,6 @@ from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, FactDraft
-from memtier_plugin.core.settings.schema import Facts
 from memtier_plugin.facts.extraction.sentences import (
     Asserted,
     asks_once,
@@ -138,8 +137,6 @@ _LOOSE_MARK: Final = re.compile(r":(?:\s+\d+)?\Z|\A\d{1,2}:\d\d\s")  # of a list
 _EVENTS: Final = frozenset(["did", "moved_to"])  # the same words may tell of another day
 _SURELY: Final = 1.5  # odds of what has no verb that is known
 _FEW: Final = 4  # words of a part that stands alone
-
-SINGLE_VALUED: Final = frozenset(Facts().single_valued)
 
 
 @dataclass(frozen=True, slots=True)

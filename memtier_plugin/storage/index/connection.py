@@ -29,7 +29,7 @@ from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
 from memtier_plugin.storage.index import sqlite
-from memtier_plugin.storage.index.sqlite import APPLICATION_ID, failing_vfs, inode_of, set_aside
+from memtier_plugin.storage.index.sqlite import APPLICATION_ID, inode_of, set_aside
 
 if TYPE_CHECKING:
     import apsw
@@ -460,9 +460,8 @@ def _open(path: Path) -> apsw.Connection:
             os.close(os.open(path, flags, 0o600))
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return _open_to_read(path)
-    connection = apsw.Connection(
-        str(path), vfs=failing_vfs() if fault_injection.is_armed() else None
-    )
+    faults = fault_injection.injector
+    connection = apsw.Connection(str(path), vfs=faults.index_vfs() if faults else None)
     connection.set_busy_timeout(BUSY_MS)
     return connection
 

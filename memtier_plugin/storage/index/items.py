@@ -120,25 +120,27 @@ class IndexItems:
     ) -> None:
         """Add entries; `[system]` entries are stored for the log but never retrieved."""
         ids = to_utf8_all(entry.id for entry, _, _ in entries)
+        scopes, sessions = dict[tuple[Any, ...], int](), dict[tuple[str, str], int]()
+        for entry, _, _ in entries:
+            agent, sender = entry.agent_id, entry.sender or ""
+            if (scope := (agent, sender, entry.private)) not in scopes:
+                shelf = PRIVATE_SHELF if entry.private else ""
+                scopes[scope] = self._number(
+                    "scopes", batch, agent=agent, sender=sender, shelf=shelf
+                )
+            if (session := (agent, entry.session_id)) not in sessions:
+                sessions[session] = self._number("sessions", batch, agent=agent, name=session[1])
         items = [
             _Item(
                 id=identity,
                 tier="episodic",
-                scope=self._number(
-                    "scopes",
-                    batch,
-                    agent=entry.agent_id,
-                    sender=entry.sender or "",
-                    shelf=PRIVATE_SHELF if entry.private else "",
-                ),
+                scope=scopes[entry.agent_id, entry.sender or "", entry.private],
                 role=entry.role,
                 observed=entry.observed_at.timestamp(),
                 retrievable=entry.retrievable,
                 text=text,
                 line=line,
-                session=self._number(
-                    "sessions", batch, agent=entry.agent_id, name=entry.session_id
-                ),
+                session=sessions[entry.agent_id, entry.session_id],
                 turn=entry.turn,
                 speaker=to_utf8(entry.speaker) if entry.speaker else None,
                 key=entry.key,

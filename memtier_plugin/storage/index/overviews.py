@@ -120,17 +120,6 @@ class SessionPages:
                     return page
         return None
 
-    def session_pages(self, agent: str, session: str, scopes: Sequence[int]) -> Iterator[Page]:
-        """Yield every page of a session that these scopes may see, by sender and turn."""
-        for session_row, scope, turn in self._db.execute(
-            """SELECT session, scope, turn / ?4 FROM items JOIN sessions ON sessions.id = session
-               WHERE agent = ?1 AND name = ?2 AND tier = 'episodic'
-                 AND scope IN (SELECT value FROM json_each(?3))
-               GROUP BY scope, turn / ?4 ORDER BY scope, turn / ?4""",
-            (to_utf8(agent), to_utf8(session), json.dumps(list(scopes)), BLOCK_TURNS),
-        ).fetchall():
-            yield from self._block(session_row, scope, turn)
-
     def _block(self, session: int, scope: int, block: int) -> list[Page]:
         key = (session, scope, block)
         if key not in self._blocks:

@@ -14,7 +14,7 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.events import PromoteEvent, RestoreEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Fact, JournalEvent, decode_event
-from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
+from memtier_plugin.storage.index.records import to_utf8, to_utf8_all
 
 if TYPE_CHECKING:
     import apsw
@@ -134,7 +134,10 @@ class Postings:
         """Add an item's text; it takes effect when `write` is called."""
         changes = self._changes[scope]
         length = len(text.words)
-        for term, tf in _occurrences(text.words).items():
+        counts: dict[str, int] = {}  # for so few words a Counter takes twice as long
+        for word in text.words:
+            counts[word] = counts.get(word, 0) + 1
+        for term, tf in counts.items():
             changes.postings[term] += (scope, term, row, tf, length)
         changes.grams.update(text.grams)
         changes.entries += 1
@@ -209,13 +212,6 @@ def merge_ngrams(connection: Any) -> None:
         pages = _MERGED_PAGES
 
 
-def _occurrences(words: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}  # for so few words a Counter takes twice as long
-    for word in words:
-        counts[word] = counts.get(word, 0) + 1
-    return counts
-
-
 # -- Index tables that follow the journal: the sources of facts, and plugins' own
 
 # -- Index the sources of facts: their own, and those that promotions add
@@ -247,7 +243,7 @@ class IndexSources:
                 "SELECT data FROM events INDEXED BY events_kind WHERE kind = 'restore' AND run = ?",
                 (to_utf8(event.run_id),),
             ).fetchall():
-                self.undo_promotions(parse_event(data))
+                self.undo_promotions(decode_event(data))
         return facts
 
     def undo_promotions(self, event: JournalEvent) -> set[str]:
@@ -280,7 +276,7 @@ class IndexSources:
                AND run IN (SELECT value FROM json_each(?))""",
             (json.dumps(to_utf8_all(runs)),),
         ).fetchall()
-        return {fact for (data,) in rows for fact in self.add_promotion(parse_event(data))}
+        return {fact for (data,) in rows for fact in self.add_promotion(decode_event(data))}
 
     def _add(
         self, fact: str, sources: Sequence[tuple[str, str, str]], via: str, first: int = 0

@@ -110,14 +110,12 @@ def join_conditions(
 ) -> tuple[str, list[str | float]]:
     """Return the conditions that have a value as SQL, and the values."""
     used = {sql: value for sql, value in conditions.items() if value is not None}
-    return " AND ".join([*fixed, *used]) or "true", [*map(_bound, used.values())]
-
-
-def _bound(value: datetime | str | float) -> str | float:
-    """Convert a value to its form in the index."""
-    if isinstance(value, datetime):
-        return to_iso(value)
-    return to_utf8(value) if isinstance(value, str) else value
+    bound = [to_iso(value) if isinstance(value, datetime) else value for value in used.values()]
+    values = [
+        to_utf8(value) if isinstance(value, str) and not value.isascii() else value
+        for value in bound
+    ]
+    return " AND ".join([*fixed, *used]) or "true", values
 
 
 def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
@@ -148,11 +146,6 @@ def _state(row: Sequence[Any]) -> State:
     )
 
 
-def parse_event(data: Any) -> JournalEvent:
-    """Decode the event of a row."""
-    return decode_event(data)
-
-
 def settle_events(connection: Any, events: Sequence[JournalEvent]) -> list[JournalEvent]:
     """Return events, the offers among them that a host acknowledged as injected.
 
@@ -165,7 +158,7 @@ def settle_events(connection: Any, events: Sequence[JournalEvent]) -> list[Journ
            WHERE item IN (SELECT value FROM json_each(?)) AND kind = 'deliver'""",
         (offers,),
     )
-    read = [parse_event(data) for (data,) in rows] if offers != "[]" else []
+    read = [decode_event(data) for (data,) in rows] if offers != "[]" else []
     return settle_offers(events, (*read, *events))
 
 

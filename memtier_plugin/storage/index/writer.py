@@ -38,7 +38,7 @@ from memtier_plugin.storage.index.postings import (
     follow_plugins,
     merge_ngrams,
 )
-from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
+from memtier_plugin.storage.index.records import to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
 from memtier_plugin.storage.ledger.jsonl import LedgerLine, ReadMark, is_torn
@@ -370,7 +370,7 @@ class IndexWriter(IndexItems):
             (number,),
         ).fetchall():
             if kind == RestoreEvent.KIND:
-                undone.add(RestoreEvent.of(parse_event(data)).run)
+                undone.add(RestoreEvent.of(decode_event(data)).run)
             for (item,) in self._db.execute(
                 "SELECT item FROM touches WHERE event = ?", (event,)
             ).fetchall():

@@ -122,7 +122,7 @@ def write_records(
         UnsafePath: the path is a symlink or another user's file.
         LedgerWriteError: nothing was written (full disk, read-only, locked by another process).
     """
-    data = b"".join(map(to_line, records))
+    data = b"".join([formats.seal(record) + b"\n" for record in records])
     if not data:
         return None
     with hold_lock(path, timeout) as fd:

@@ -112,7 +112,8 @@ class SharedStore(Store):
                 path = jsonl.day_file(folder, now)
                 waiting = self._deliver_first(stream)
                 offset = self.replica.offset(stream)
-                existing, turns = self._existing_keys(agent, runs)
+                files = self._files_of("episodic", agent)
+                existing, turns = self._existing_keys(agent, runs, files)
                 entries: list[Entry] = []
                 for new in runs:
                     entries += new.make_entries(existing, turns, self.project, now)

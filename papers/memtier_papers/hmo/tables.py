@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 from memtier_papers.hmo.events import ImportanceEvent, PrioritiseEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.hookspecs import IndexTables
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import JournalEvent, decode_event
 from memtier_plugin.storage.index.records import (
-    parse_event,
     settle_events,
     to_utf8,
     to_utf8_all,
@@ -253,7 +252,7 @@ class PriorityReader:
                ORDER BY files.path, line LIMIT ?""",
             (USES, to_utf8(agent), limit),
         ).fetchall()
-        events = settle_events(self._index, [parse_event(data) for _, _, data in rows])
+        events = settle_events(self._index, [decode_event(data) for _, _, data in rows])
         return [
             UnreadRecall(str(path), int(line), event)
             for (path, line, _), event in zip(rows, events, strict=True)

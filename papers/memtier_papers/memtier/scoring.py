@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from memtier_plugin.core.errors import EndpointRefused, NoLogprobs
+from memtier_plugin.core.errors import AnswerLost, EndpointRefused
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.providers.chat import ChatModel, Estimate
 from memtier_plugin.providers.endpoint import EndpointClient
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
 _MAX_START: Final = 16  # characters of a mark that a server puts before the text
+
+
+class NoLogprobs(AnswerLost):
+    """An endpoint answers without the log-probabilities of what it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
