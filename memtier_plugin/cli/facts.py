@@ -73,13 +73,10 @@ def facts_list(scope: Scope, everything: bool, proposed: bool, subject: str | No
             if proposed
             else person.facts(include_superseded=everything, subject=subject, shelves=everything)
         )
-    shown = [view for view in views if subject is None or _is_about(view, subject)]
+    wanted = None if subject is None else subject.strip().casefold()
+    shown = [view for view in views if wanted in (None, view.fact.subject.casefold())]
     ordered = sorted(shown, key=lambda view: view.fact.id, reverse=True)
     scope.show({"facts": [view.to_json() for view in ordered]}, fact_list_view)
-
-
-def _is_about(view: FactView, subject: str) -> bool:
-    return view.fact.subject.casefold() == subject.strip().casefold()
 
 
 @facts.command("search", example='"staging host" --limit 3')

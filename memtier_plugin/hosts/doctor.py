@@ -92,7 +92,8 @@ def check_agents(home: Path) -> list[HealthFinding]:
     for host in CODING_AGENTS:
         if _is_set_up(host) or host in installed:
             where = str(find_files(host).servers)
-            fine = HealthFinding("ok", f"{host} has MemTier's tools{_and_hooks(host)}", where)
+            hooks = " and hooks" if host in EVENTS else ""
+            fine = HealthFinding("ok", f"{host} has MemTier's tools{hooks}", where)
             findings += [*_check_agent(host, home, where)] or [fine]
     return findings
 
@@ -189,10 +190,6 @@ def _has_plugin(settings: str) -> bool:
     """Return whether Claude Code's settings enable this repository's plugin."""
     enabled = section(read_json(Path(settings)), "enabledPlugins")
     return any(on is True and name.startswith("memtier@") for name, on in enabled.items())
-
-
-def _and_hooks(host: str) -> str:
-    return " and hooks" if host in EVENTS else ""
 
 
 # -- Check hosts for misconfigurations that silently disable MemTier

@@ -256,12 +256,7 @@ def brings_external_text(
         return False
     if is_own_tool(tool) and _OURS.match(tool):
         return False
-    return tool not in _RUNNERS or _reaches_out(arguments)
-
-
-def _reaches_out(command: str) -> bool:
-    """Return whether a command or script contacts another machine."""
-    return bool(_FETCHES.search(_LOOPBACK.sub(" ", command)))
+    return tool not in _RUNNERS or bool(_FETCHES.search(_LOOPBACK.sub(" ", arguments)))
 
 
 def shown_lines(result: str) -> list[tuple[str, bool]]:
