@@ -16,12 +16,10 @@ from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.hosts import install, ownership, yaml_settings
 from memtier_plugin.hosts.agent_canary import converse
 from memtier_plugin.hosts.coding_agents import find_files, is_ours, read_hooks, read_server
-from memtier_plugin.hosts.config_files import parse_json
+from memtier_plugin.hosts.config_files import load_json, parse_json, section
 from memtier_plugin.hosts.presence import (
     find_silent_hosts,
     hermes_selects_memtier,
-    read_json,
-    section,
 )
 from memtier_plugin.hosts.project import CODING_AGENTS, EVENTS, read_installed
 from memtier_plugin.operations.background import HealthFinding, Level
@@ -188,7 +186,7 @@ def _is_set_up(host: str) -> bool:
 
 def _has_plugin(settings: str) -> bool:
     """Return whether Claude Code's settings enable this repository's plugin."""
-    enabled = section(read_json(Path(settings)), "enabledPlugins")
+    enabled = section(load_json(Path(settings)), "enabledPlugins")
     return any(on is True and name.startswith("memtier@") for name, on in enabled.items())
 
 
@@ -213,7 +211,7 @@ def ask_hosts() -> list[HealthFinding]:
     """Ask each configured host who owns its tools and hooks; takes seconds."""
     findings: list[HealthFinding] = []
     path = install.openclaw_config_path()
-    plugins = section(read_json(path), "plugins")
+    plugins = section(load_json(path), "plugins")
     if (
         section(plugins, "entries", "memtier")
         or section(plugins, "slots").get("memory") == "memtier"
