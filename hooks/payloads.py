@@ -172,9 +172,9 @@ def _count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
 # Hosts start turns with a message of the role ``user`` when a background process ended, a goal is
 # pursued, or an answer was cut off.  Nobody said these, so they are no statements, and nobody
 # asked, so nothing is recalled for them.  A host's mark decides, whatever the text: a field of the
-# message (`is_marked`), a fence, a line, a prefix.  OpenClaw 2026.9 marks all but one.  The openings
-# below are of unmarked messages, in Hermes Agent 0.19 and, by users' reports, Claude Code 2 and
-# Codex.
+# message (`is_marked`), a fence, a line, a prefix.  OpenClaw 2026.9 marks all but one.  The
+# openings below are of unmarked messages, in Hermes Agent 0.19 and, by users' reports, Claude Code
+# 2 and Codex.
 
 # Openings of messages written by a host; OpenClaw marks its own with brackets.
 _OPENINGS: Final = {

@@ -2,8 +2,8 @@
 
 The counterpart of `openclaw/bridge.js`: connects to the home's socket and starts a resident if none
 runs.  The resident belongs to the home: it outlives this process and exits by itself.  Every call
-has a deadline, a hanging resident is killed and restarted with back-off, and undelivered runs wait on
-disk.
+has a deadline, a hanging resident is killed and restarted with back-off, and undelivered runs wait
+on disk.
 """
 
 from __future__ import annotations
