@@ -16,9 +16,8 @@ from memtier_plugin.core.formats import Clock, to_iso
 from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import check_methods
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.opening import open_store
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.trust.redaction import Redactor
 
 if TYPE_CHECKING:

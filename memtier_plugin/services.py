@@ -12,7 +12,7 @@ from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.records import Entry, UsageEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.structs import check_methods
-from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.ingest.messages import Session
 from memtier_plugin.project import Project
 from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from memtier_plugin.lifecycle.purge.purge import Purger
     from memtier_plugin.retrieval.query import Viewer
     from memtier_plugin.retrieval.recall import Recaller
-    from memtier_plugin.storage.actor import Actor
+    from memtier_plugin.storage.store import Actor
 
 
 @check_methods

@@ -22,7 +22,7 @@ from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, ToolCal
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.ingest import recorder
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from tests.builders import make_draft, say, texts, turns

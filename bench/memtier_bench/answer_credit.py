@@ -11,7 +11,7 @@ from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.core.results import Recall
 from memtier_plugin.credit.assignment import assign_credit
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust.redaction import Redactor
 
 

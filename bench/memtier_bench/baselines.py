@@ -13,7 +13,7 @@ from typing import Final
 
 from memtier_bench.datasets import Conversation
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session
 
 BASELINES: Final = ("bm25", "bm25-stem")
 

@@ -37,7 +37,7 @@ from memtier_bench.synthetic import SyntheticChat, WordList
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.records import Message
 from memtier_plugin.core.settings.load import flatten_settings
-from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.ingest.messages import Session
 from memtier_plugin.memory import MemTier
 
 WHERE: Final = ("aside", "serve", "within")

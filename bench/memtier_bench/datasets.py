@@ -18,7 +18,7 @@ from typing import Any, Final, cast, get_args
 
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import Message, Role
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session
 from memtier_plugin.transfer.importers.reading import (
     load_json,
     parse_date,

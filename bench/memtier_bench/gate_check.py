@@ -23,7 +23,7 @@ from memtier_bench.retrieval import BenchRun, select_questions
 from memtier_bench.synthetic import SyntheticChat
 from memtier_bench.weights import load_any
 from memtier_papers.memtier.fit import Example
-from memtier_papers.memtier.weight_job import WeightLearner, signals_of
+from memtier_papers.memtier.weight_job import WeightLearner, signals_of, with_weights
 from memtier_plugin.credit.regression import measure
 from memtier_plugin.memory import MemTier
 
@@ -94,9 +94,7 @@ def _check(memory: MemTier, asked: list[Example], draws: int, tell: Progress) ->
         rows = []
         for weights in islice(drawn, draws):
             values = dict(zip(WeightLearner(memory.actor).start, weights.tolist(), strict=True))
-            retrieval = memory.settings.retrieval
-            given = replace(retrieval.weights, **values)
-            settings = replace(memory.settings, retrieval=replace(retrieval, weights=given))
+            settings = with_weights(memory.settings, values)
             after = measure(memory.actor, questions, at, settings)
             verdict = memory.regression.report("", questions, before, after).verdict
             change = _recall(asked, weights) - usual

@@ -41,7 +41,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust.redaction import Redactor
 
 _UNLINKED: Final = "routed, no links"

@@ -31,10 +31,10 @@ from memtier_bench.router_policy import (
 )
 from memtier_bench.tree_export import Row, write_rows
 from memtier_papers.tiermem.router_reward import repair_and_regress, route_label
+from memtier_papers.tiermem.settings import RouterDoubts
 from memtier_plugin.answering.llm import route_request
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Route
-from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.prompt import load_prompt
@@ -234,9 +234,7 @@ def label_questions(
 
 
 def _open_with_limit(memory: MemTier, limit: float) -> MemTier:
-    retrieval = memory.settings.retrieval
-    router = replace(retrieval.router, limit=limit)
-    settings = replace(memory.settings, retrieval=replace(retrieval, router=router))
+    settings = memory.settings.having(replace(memory.settings.of(RouterDoubts), limit=limit))
     return MemTier.open(memory.home, memory.project, memory.agent_id, settings)
 
 

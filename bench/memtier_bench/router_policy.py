@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from memtier_papers.mem_t.tree_credit import EPSILON
 from memtier_papers.tiermem.router_reward import route_label, route_reward
+from memtier_papers.tiermem.settings import RouterDoubts
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.core.settings.schema import RouterDoubts
 
 if TYPE_CHECKING:
     import numpy as np

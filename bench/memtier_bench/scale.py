@@ -37,7 +37,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Message, count_tokens
 from memtier_plugin.core.settings.load import flatten_settings
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session
 from memtier_plugin.memory import MemTier
 
 SIZES: Final = (1_000, 10_000)

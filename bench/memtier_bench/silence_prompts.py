@@ -13,7 +13,7 @@ import yaml
 from memtier_bench.datasets import Conversation, Dataset, DatasetQuestion, newest_date
 from memtier_bench.synthetic import Sentences, SyntheticChat
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.ingest.messages import Session
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 
 GENERIC: Final = Path(__file__).with_name("questions") / "generic.yaml"

@@ -21,7 +21,7 @@ from memtier_bench.datasets import Conversation, load_dataset
 from memtier_bench.planted import PEOPLE
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Message
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session
 
 EPOCH: Final = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 WORDS: Final = Path(__file__).parent / "words" / "words.txt.gz"

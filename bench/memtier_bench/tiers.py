@@ -33,7 +33,7 @@ from memtier_papers.hmo.tiers import TIERS
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Step
 from memtier_plugin.credit.verdict import paired_difference
-from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.ingest.messages import Session
 from memtier_plugin.memory import MemTier
 
 TABLES: Final[Mapping[str, str]] = {

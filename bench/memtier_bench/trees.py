@@ -36,7 +36,7 @@ from memtier_plugin.core.formats import utc_now
 from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust.redaction import Redactor
 
 if TYPE_CHECKING:

@@ -33,11 +33,11 @@ from memtier_papers.tiermem.router_reward import (
     route_label,
     route_reward,
 )
+from memtier_papers.tiermem.settings import RouterDoubts
 from memtier_plugin import MemTier
 from memtier_plugin.answering.llm import _ROUTE
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.settings.load import load_settings
-from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.providers.prompting import parse_json
 from tests.builders import say
 from tests.processes import run_memtier
@@ -220,8 +220,9 @@ def test_what_is_better_is_applied_and_undone(tmp_path: Path) -> None:
     done = run_memtier(*scope, "router", "--data", data, "--apply", "--json")
     document = json.loads(done.stdout)
     assert document["figures"]["gain"]["low"] > 0 and document["applied"]
-    retrieval = load_settings(home, "p").retrieval
-    assert asdict(retrieval.router) == pytest.approx(document["router"]) and retrieval.k == 8
+    settings = load_settings(home, "p")
+    doubts = asdict(settings.of(RouterDoubts))
+    assert doubts == pytest.approx(document["router"]) and settings.retrieval.k == 8
     [entry] = json.loads(run_memtier(*scope, "log", "--json").stdout)["learned"]
     assert (entry["id"], entry["what"], entry["applied"]) == (document["applied"], "router", True)
     run_memtier(*scope, "revert")

@@ -47,9 +47,9 @@ from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import Page
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.passages import select_passage
 
 EXTRACTIVE_LINES: Final = 5  # of an answer without a model
@@ -246,11 +246,9 @@ class Answerer:
             return inquiry.answer(
                 EXTRACTIVE, _no_route(first), NOTHING, answered=False, citations=()
             )
-        if (mode := self._store.settings.ask.mode) != "pages":
-            search = plugins.find_ask_mode(mode)
-            if search is not None:
-                return self._answer_by_search(inquiry, model, search)
-            inquiry.problem = f"ask.mode is {mode}, which needs: pip install memtier-papers"
+        if search := plugins.find_ask_mode(self._store.settings.ask.mode):
+            return self._answer_by_search(inquiry, model, search)
+        inquiry.problem = "; ".join(self._store.settings.missing("ask.mode"))
         route = model.route(inquiry.text, facts.injected)
         reply: ModelAnswer | None = None
         if route.action == "S":

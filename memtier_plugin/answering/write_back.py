@@ -21,8 +21,8 @@ from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejectio
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.providers.prompt import load_prompt
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
+from memtier_plugin.storage.store import Actor
 
 EXTRACTOR: Final = "ask"
 _NEAREST: Final = 3  # existing facts that are shown for each finding

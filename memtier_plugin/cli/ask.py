@@ -152,7 +152,7 @@ def recall(
         at=parse_optional_time(at), k=k, token_budget=budget, depth=depth, purpose="preview"
     )
     with scope.open(everybody=True) as memory:
-        withhold = _withheld_share(memory) if inject_preview else 0.0
+        notes = _preview_notes(memory) if inject_preview else []
         if then := parse_optional_time(as_of):
             with progress_bar() as report:
                 step = partial(report, "reading the ledgers")
@@ -173,19 +173,17 @@ def recall(
     document |= {"signals": signals, "text": result.text if inject_preview else ""}
     document["reach"] = reach
     scope.show(document, recall_view)
-    if inject_preview and withhold and not scope.as_json:
-        click.echo(
-            f"\nIn {withhold:.0%} of the runs a prompt goes without one line: memtier uplift"
-        )
     if inject_preview and not scope.as_json:
+        for note in notes:
+            click.echo(f"\n{note}")
         click.echo(f"\n{result.text}", nl=False)  # exactly as injected: no view wraps or styles it
 
 
-def _withheld_share(memory: MemTier) -> float:
-    """Return in how many runs a plugin leaves a line out of the prompt, as a share."""
+def _preview_notes(memory: MemTier) -> list[str]:
+    """Return what plugins say of how a prompt's lines may differ from a preview."""
     with memory.store.session() as reader:
-        causes = plugins.describe_status((), reader, memory.settings).get("causes") or {}
-    return float(causes.get("withhold", 0.0))
+        values = plugins.describe_status((), reader, memory.settings).values()
+    return [value["preview"] for value in values if value and "preview" in value]
 
 
 def recall_document(recall: Recall, limit: int) -> dict[str, Any]:

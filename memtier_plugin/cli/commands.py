@@ -132,7 +132,8 @@ def render_help(added: Mapping[str, CommandSpec]) -> str:
     ]
     sections = {title: [*names.items()] for title, names in COMMANDS.items()}
     for name, spec in added.items():
-        sections.setdefault(spec.section, []).append((name, spec))
+        if " " not in name:  # one of a group
+            sections.setdefault(spec.section, []).append((name, spec))
     longest = max(len(name) for names in sections.values() for name, _ in names)
     parts = [
         "Usage: memtier [OPTIONS] [COMMAND] [ARGS]...",

@@ -128,8 +128,7 @@ def status_view(document: Document) -> RenderableType:
         *_shared_rows(document),
         *_consolidation_rows(document),
         ("embedding", describe_embedding(document.get("embedding", {}))),
-        *_priority_rows(document),
-        *_causes_rows(document),
+        *_plugin_rows(document),
         ("disk", describe_usage(document.get("disk", {}))),
     ]
     parts: list[RenderableType] = [name_value_table(rows)]
@@ -242,11 +241,11 @@ def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
         yield "held back", f"{format_time(held['at'])} {held['run']}: {format_value(held['why'])}"
 
 
-def _priority_rows(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield the row on rated entries and their tiers."""
-    if counts := document.get("priority"):
-        tiers = "{cache} by priority in the cache, {buffer} in the buffer".format(**counts)
-        yield "priority", f"{counts['rated']} entries rated, {tiers}"
+def _plugin_rows(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the rows of plugins (`memtier_status`)."""
+    for name, value in document.items():
+        if isinstance(value, Mapping) and "said" in value:
+            yield name, value["said"]
 
 
 def _shared_rows(document: Document) -> Iterator[tuple[str, str]]:
@@ -255,14 +254,6 @@ def _shared_rows(document: Document) -> Iterator[tuple[str, str]]:
         synced = format_time(shared["synced"]) if shared["synced"] else "never"
         lines = f"{shared['waiting']:,} lines not delivered yet"
         yield "shared", f"{shared['project']} at {shared['server']}, synchronised {synced}; {lines}"
-
-
-def _causes_rows(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield the row on lines withheld to measure their effect."""
-    if causes := document.get("causes"):
-        share = f"one line is left out in {causes['withhold']:.0%} of the runs"
-        counts = "{withheld} of the newest {recalls} prompts lacked it".format(**causes)
-        yield "causes", f"{share}; {counts}: memtier uplift"
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:

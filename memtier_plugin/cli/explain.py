@@ -106,9 +106,10 @@ def _head_view(recall: RecallView) -> RenderableType:
     if recall.probability is not None:
         rows.append(("likely", f"{recall.probability:.2f} that it contains what the prompt needs"))
     rows += recall.depth
-    if withheld := recall.withheld:
-        line = f"{short_id(withheld['item'])} {one_line(withheld['text'] or HIDDEN)}: "
-        rows.append(("withheld", (line if withheld["item"] else "") + withheld["said"]))
+    for name, note in recall.notes.items():
+        item = note.get("item")
+        line = f"{short_id(item)} {one_line(note['text'] or HIDDEN)}: " if item else ""
+        rows.append((name, line + note["said"]))
     return name_value_table(rows)
 
 
@@ -140,7 +141,7 @@ def _ranked_row_view(row: RankedRow, curve: Sequence[float]) -> Sequence[Rendera
     details = f"{short_id(row.id)} · {source} · {weight}{drawn}{behind}{note}"
     signals = "  ".join(map(_format_bar, row.bars))
     rows = [head, indented(details, "cyan"), indented(signals, "dim")]
-    return [*rows, indented(_format_priority(row.priority), "dim")] if row.priority else rows
+    return [*rows, *(indented(note, "dim") for note in row.said)]
 
 
 def _format_bar(bar: Bar) -> str:
@@ -151,12 +152,6 @@ def _format_bar(bar: Bar) -> str:
         return f"{bar.name} {bar.value:.3f}"
     drawn = f"{sparkline([bar.share], 0, 1)} " if draws() else ""
     return f"{drawn}{bar.name} {bar.added:.3f} ({bar.weight:g}×{bar.value:.3f})"
-
-
-def _format_priority(priority: Document) -> str:
-    """Format the priority of an entry and its parts."""
-    parts = "importance {importance}, alignment {alignment:.2f}, {uses} uses"
-    return f"{{tier}}: priority {{priority:.3f}} ({parts})".format(**priority)
 
 
 def _format_contributions(row: Document, counted: Document) -> str:

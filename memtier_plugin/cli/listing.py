@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -149,17 +149,6 @@ def people_list(scope: Scope) -> None:
     scope.show(document, people_view)
 
 
-@people.command("show", example="ines")
-@click.argument("name", required=False, metavar="[PERSON]")
-@click.pass_obj
-def people_show(scope: Scope, name: str | None) -> None:
-    """Show what is known about a person, or everyone, with counts, sources and times."""
-    with scope.open() as memory:
-        everybody = memory.people.profiles(name)
-        document = {"profiles": [profile.to_json() for profile in everybody]}
-    scope.show(document, profiles_view)
-
-
 @people.command("link", example="telegram:4711 ines")
 @click.argument("names", nargs=-1, required=True, metavar="PERSON PERSON...")
 @click.pass_obj
@@ -194,28 +183,6 @@ def people_view(document: Document) -> RenderableType:
     )
     names = ("person", "called", "one with", "lines", "own facts")
     return table_view(names, rows, right=names[3:], nothing="Nobody has spoken yet.")
-
-
-def profiles_view(document: Document) -> RenderableType:
-    """Render profiles, each attribute with its newest source line."""
-    parts: list[RenderableType] = []
-    for profile in document["profiles"]:
-        days = f"{profile['first'][:10]} to {profile['last'][:10]}"
-        scope = f"{profile['agent']}, {profile['sender'] or THE_USER}"
-        head = f"{profile['person']}: {profile['lines']} lines, {days} ({scope})"
-        rows = (
-            (
-                attribute["name"].replace("_", " "),
-                attribute["value"],
-                attribute["count"],
-                attribute["last"][:10],
-                attribute["sources"][-1]["entry"],
-            )
-            for attribute in profile["attributes"]
-        )
-        names = ("what", "value", "times", "last", "line")
-        parts += [safe_text(head, "bold"), table_view(names, rows, right=["times"])]
-    return Group(*parts) if parts else safe_text("Nobody has said enough yet.", "dim")
 
 
 def _linked_view(document: Document) -> RenderableType:

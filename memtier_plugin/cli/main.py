@@ -18,19 +18,12 @@ from memtier_plugin.core.entry_points import CommandSpec
 
 # -- Groups of commands whose modules are imported when a command is called
 
-# Commands of MemTier's other packages, and the package to install.
-ELSEWHERE: Final = {
-    "bench": "memtier-bench",
-    "learn": "memtier-bench",
-    "uplift": "memtier-papers",
-}
-
 
 class LazyGroup(CliGroup):
     """A group that imports a command's module when the command is needed.
 
     The command is the module's attribute of that name (``import_`` for `import`, ``self_check`` for
-    `self-check`).
+    `self-check`).  A plugin's name of two words, as in `people show`, adds to a group.
 
     Args:
         sections: the commands by heading, in help's order.
@@ -48,22 +41,28 @@ class LazyGroup(CliGroup):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = {name: lazy for group in sections.values() for name, lazy in group.items()}
-        self._aliases = aliases or {}
+        self.aliases = aliases or {}
         self._sections = sections
         self._added = added
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return sorted({**self._added(), **self._lazy})
+        return sorted({*self._lazy, *(name for name in self._added() if " " not in name)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; return None for an unknown name."""
-        name = self._aliases.get(cmd_name, cmd_name)
+        name = self.aliases.get(cmd_name, cmd_name)
         lazy = self._lazy.get(name) or self._added().get(name)
         if lazy is None:
             return None
         attribute = "import_" if name == "import" else name.replace("-", "_")
         command: click.Command = getattr(import_module(lazy.module), attribute)
+        if isinstance(command, click.Group):
+            for words, spec in self._added().items():
+                group, _, last = words.partition(" ")
+                if group == name and last:
+                    attribute = words.replace(" ", "_")
+                    command.add_command(getattr(import_module(spec.module), attribute), last)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -71,29 +70,6 @@ class LazyGroup(CliGroup):
         for title, names in self._sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, spec.help) for name, spec in names.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown name, suggest the package to install or the nearest."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            from difflib import get_close_matches
-
-            if self.get_command(ctx, args[0]) is not None:
-                raise
-            if package := ELSEWHERE.get(args[0]):
-                message = (
-                    f"`memtier {args[0]}` is a separate package: run `pip install {package}`,"
-                    " or `make test` in a checkout, which installs everything"
-                )
-                raise click.UsageError(message, ctx) from None
-            near = get_close_matches(args[0], [*self.list_commands(ctx), *self._aliases], n=1)
-            if not near:
-                raise
-            message = f"No such command {args[0]!r}. Did you mean {near[0]}?"
-            raise click.UsageError(message, ctx) from None
 
 
 class MainGroup(LazyGroup):

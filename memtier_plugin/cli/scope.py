@@ -284,6 +284,15 @@ class CliCommand(ExampleCommand):
         self.params += [param for param in common_options() if param.name not in taken]
 
 
+# Commands of MemTier's other packages, and the package to install.
+ELSEWHERE: Final = {
+    "bench": "memtier-bench",
+    "learn": "memtier-bench",
+    "people show": "memtier-papers",
+    "uplift": "memtier-papers",
+}
+
+
 class CliGroup(click.Group):
     """A group whose commands accept the common options; errors are reported with exit code 1."""
 
@@ -293,6 +302,31 @@ class CliGroup(click.Group):
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.example = example
+        self.aliases: Mapping[str, str] = {}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown name, suggest the package to install or the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from difflib import get_close_matches
+
+            if self.get_command(ctx, args[0]) is not None:
+                raise
+            words = f"{ctx.command_path} {args[0]}".partition(" ")[2]
+            if package := ELSEWHERE.get(words):
+                message = (
+                    f"`memtier {words}` is a separate package: run `pip install {package}`,"
+                    " or `make test` in a checkout, which installs everything"
+                )
+                raise click.UsageError(message, ctx) from None
+            near = get_close_matches(args[0], [*self.list_commands(ctx), *self.aliases], n=1)
+            if not near:
+                raise
+            message = f"No such command {args[0]!r}. Did you mean {near[0]}?"
+            raise click.UsageError(message, ctx) from None
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Return the context with the common options given so far."""

@@ -22,7 +22,7 @@ from memtier_plugin.cli.screens import require_web
 from memtier_plugin.cli.views import LengthOfTime
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import OPEN_FLAGS, encode_file_name
-from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.ingest.messages import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
 from memtier_plugin.transfer import archive as archives

@@ -24,14 +24,13 @@ from memtier_plugin.core.structs import Record, convert
 #
 # After "=" each line's value is one digit of 0-9, A-Z, a-z, the share of 61 parts; after ":" values
 # are as they are, and a single one is that of all lines.  Not kept are signals that are 0 for every
-# line, the signals of near misses (`explain` recomputes them and says so), the steps of a recall
-# that was neither routed nor tiered, and defaults.
+# line, the signals of near misses, which `explain` computes again and says so, and what is as it is
+# by default.
 
 _DIGITS: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 STEPS: Final = len(_DIGITS) - 1  # between a journalled signal's 0 and 1
 MISS_CHARS: Final = 10  # of the id of a near miss: 50 bits of those that are random
-_TIER_STEPS: Final = frozenset({"cache", "buffer", "archive"})
-_SCORES: Final = "scores"  # only packed lines have it
+_SCORES: Final = "scores"  # is there in packed lines alone
 PACKED_FIELDS: Final = frozenset(
     {_SCORES, "ranks", "tiers", "learned", "notes", "proofs", "signals"}
 )
@@ -73,9 +72,6 @@ def is_packed(data: Mapping[str, Any]) -> bool:
 def pack(full: Mapping[str, Any]) -> dict[str, Any]:
     """Return the packed form of a recall's fields."""
     packed = {name: value for name, value in full.items() if _is_kept(name, value)}
-    tiered = any(step["name"] in _TIER_STEPS for step in packed.get("steps", ()))
-    if not (packed.get("route") or tiered):
-        packed.pop("steps", None)
     weights = packed.pop("weights", {})
     lines, missed = full["injected"], full["near_misses"]
     items = [*lines, *missed]

@@ -22,7 +22,6 @@ from memtier_plugin.core.records import (
     JournalEvent,
     StateEvent,
     UsageEvent,
-    Withholding,
 )
 
 # -- recall and learning ---------------------------------------------------------------------------
@@ -45,7 +44,8 @@ class RecallEvent(EventPayload, frozen=True, kw_only=True, tag="recall"):
     """A query was answered; ``injected`` are the items whose lines stand in the block.
 
     ``probability``: that the best hits hold what is needed; ``silent``: why none is injected.
-    ``at`` is "" at the event's time; ``everybody``: the person at the machine asked.
+    ``at`` is "" at the event's time; ``everybody``: the person at the machine asked; ``withheld``
+    is what a plugin that filled the block keeps of it (`memtier_pack`).
     """
 
     NULLS = frozenset({"session_id", "sender", "k", "token_budget"})
@@ -71,7 +71,7 @@ class RecallEvent(EventPayload, frozen=True, kw_only=True, tag="recall"):
     tokens: int = 0
     probability: float | None = None
     silent: str | None = None
-    withheld: Withholding | None = None
+    withheld: Mapping[str, Any] | None = None
     injected: tuple[RankedItem, ...] = ()
     near_misses: tuple[RankedItem, ...] = ()
 
@@ -111,19 +111,6 @@ class OutcomeEvent(EventPayload, frozen=True, kw_only=True, tag="outcome"):
     reward: float
     confidence: float | None = None  # where it was judged by what the tools returned
     recalls: tuple[str, ...] = ()
-
-
-class UpliftEvent(StateEvent, frozen=True, kw_only=True, tag="uplift"):
-    """The weight of an item is bounded by its measured uplift from now on.
-
-    Not by an interval (``low``, ``high``) that includes zero, which takes back an earlier bound.
-    """
-
-    mean: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    shown: int = 0
-    withheld: int = 0
 
 
 # -- facts -----------------------------------------------------------------------------------------

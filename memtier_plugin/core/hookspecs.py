@@ -172,6 +172,24 @@ class IndexTables(NamedTuple):
     add: Callable[[Any, JournalEvent], None]
 
 
+class WebPage(NamedTuple):
+    """A page of `memtier web`.
+
+    Attributes:
+        path: its address, such as `/uplift`.
+        title: its heading in the browser.
+        link: the words of the link to it, on the page of health.
+        template: the file of its Jinja template, which extends `base.html`.
+        values: makes what the template shows, of a memory (`MemTier`).
+    """
+
+    path: str
+    title: str
+    link: str
+    template: Path
+    values: Callable[[Any], Mapping[str, Any]]
+
+
 @hookspec(firstresult=True)
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
     """Return the text to add before the user's message, or None.
@@ -313,8 +331,8 @@ def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any,
 def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | None:
     """Fill the block of a recall's plan otherwise than by rank, or return None.
 
-    Returns the injected hits, the block's text, and what the journal keeps of it
-    (`memtier_plugin.core.records.Withholding`) or None.
+    Returns the injected hits, the block's text, and what the journal is to keep of it as
+    ``withheld`` (an `EventRecord`), or None.
     """
 
 
@@ -324,7 +342,9 @@ def memtier_explain(
 ) -> Mapping[str, Any]:
     """Return what to add to `explain` of a recall, by key.
 
-    ``items`` are those that the recall's event names, as stored, by id.
+    ``items`` are those that the recall's event names, as stored, by id.  A value with ``said`` is
+    shown to people in these words, with the line ``item`` and its ``text`` if it has them; so is
+    one by the id of an item, beside that item.
     """
 
 
@@ -339,7 +359,8 @@ def memtier_status(
 ) -> Mapping[str, Any]:
     """Return what to add to `status`, by key.
 
-    ``recalls`` are the newest events of recalls.
+    ``recalls`` are the newest events of recalls.  A value with ``said`` is a row for people, in
+    these words; ``preview`` is printed below a preview of what a prompt would get.
     """
 
 
@@ -422,8 +443,14 @@ def memtier_settings() -> Mapping[type[Record], str]:
     """Return sections of settings, each a record whose fields have defaults, with their paths.
 
     A path may be that of a section that there is: its keys are added to that section's, and a key
-    of both takes the values that the plugin's does.  Read them by `Settings.of`.
+    of both, a choice, takes the values of either.  Keys added to `retrieval.weights` weigh the
+    plugin's signals of the same names.  Read them by `Settings.of`.
     """
+
+
+@hookspec
+def memtier_web_pages() -> Sequence[WebPage]:
+    """Return pages to add to `memtier web`; they only read."""
 
 
 @hookspec

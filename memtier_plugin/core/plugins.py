@@ -37,6 +37,7 @@ from memtier_plugin.core.hookspecs import (
     JobSpec,
     ModelPass,
     OverviewKind,
+    WebPage,
 )
 
 if TYPE_CHECKING:
@@ -155,19 +156,8 @@ def route_hits(recaller: Any, query: Any, candidates: Any, selection: Any) -> An
 
 
 def find_ranker(profile: str) -> Any:
-    """Return the ranker that a plugin has for a profile.
-
-    Raises:
-        SettingsError: no plugin has one.
-    """
-    ranker = _extensions().hook.memtier_ranker(profile=profile)
-    if ranker is None:
-        raise SettingsError(
-            f"no installed package ranks by {profile!r} (retrieval.profile or retrieval.search): "
-            "run `pip install memtier-papers`, or set retrieval.profile: recall_first and "
-            "retrieval.search: flat"
-        )
-    return ranker
+    """Return the ranker that a plugin has for a profile; else None."""
+    return _extensions().hook.memtier_ranker(profile=profile)
 
 
 def expand_query(
@@ -343,6 +333,11 @@ def find_profiles(store: Any, name: str | None) -> Sequence[Any]:
             "profiles of people need a package that is missing: pip install memtier-papers"
         )
     return cast("Sequence[Any]", profiles)
+
+
+def find_web_pages() -> list[WebPage]:
+    """Return the pages that plugins add to `memtier web`."""
+    return [page for answer in _extensions().hook.memtier_web_pages() for page in answer]
 
 
 def find_settings() -> dict[type[Record], str]:

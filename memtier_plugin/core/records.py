@@ -353,17 +353,10 @@ class StateEvent(EventPayload, frozen=True, kw_only=True):
         """Whether its items are found by their words alone from now on; None changes nothing."""
         return None
 
-
-class Withholding(EventRecord, frozen=True, kw_only=True):
-    """The lottery of a recall: each of its lines might have been withheld with probability ``p``.
-
-    ``item`` is the line that was, None where none was; ``exempt`` are injected items that took no
-    part in it.
-    """
-
-    p: float
-    item: str | None = None
-    exempt: tuple[str, ...] | None = None
+    @property
+    def weight_bounds(self) -> tuple[float, float] | None:
+        """The interval of what its items are worth from now on; None changes nothing."""
+        return None
 
 
 class UsageEvent(EventPayload, frozen=True, kw_only=True, tag="usage"):

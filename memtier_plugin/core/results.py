@@ -17,7 +17,6 @@ from memtier_plugin.core.records import (
     Source,
     Tier,
     UsageEvent,
-    Withholding,
 )
 from memtier_plugin.core.structs import (
     CheckedRecord,
@@ -191,8 +190,8 @@ class Route(Record, frozen=True, kw_only=True):
     """The decision of a router: ``S`` for the facts alone, ``R`` for the raw log.
 
     ``doubt`` is how far the facts are from being enough (0: not at all), ``why`` says it in words,
-    ``by`` names the router: "features", or the model; ``amounts`` has its doubts by their name in
-    `retrieval.router`, each 0 to 1, and is not journalled.
+    ``by`` names the router: "features", or the model; ``amounts`` has its doubts by name, each
+    0 to 1, and is not journalled.
     """
 
     action: Action
@@ -300,8 +299,8 @@ class Recall(Record, frozen=True, kw_only=True):
     ``probability`` is how likely the best hits hold what the query needs, ``silent`` why nothing is
     injected although something was found, or without a search.
     ``postings`` and ``vectors`` count what was read, ``ms`` is the wall time, ``steps`` its parts.
-    ``route`` is what the router decided, where ``depth`` is "auto"; ``withheld`` is the lottery
-    of `causes.withhold`.
+    ``route`` is what the router decided, where ``depth`` is "auto"; ``withheld`` is what a plugin
+    that filled the block keeps of it.
     """
 
     id: str
@@ -319,7 +318,7 @@ class Recall(Record, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     probability: float | None = None
     silent: str = ""
-    withheld: Withholding | None = None
+    withheld: Any = None
 
     def __repr__(self) -> str:
         """Return a line that fits on a screen; `hits` and `text` have the rest."""

@@ -19,9 +19,9 @@ from memtier_plugin.credit.outcomes import (
     judge_calls,
     share_reward,
 )
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import last_attempts
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust import origins
 from memtier_plugin.trust.external_text import missing_statement
 

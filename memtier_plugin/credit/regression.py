@@ -30,9 +30,8 @@ from memtier_plugin.credit.verdict import RegressionVerdict, judge
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 
 # -- Ask questions whose answers are known, under given settings; nothing is journalled
 

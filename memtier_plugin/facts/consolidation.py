@@ -40,8 +40,7 @@ from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, rea
 from memtier_plugin.facts.rollback import roll_back
 from memtier_plugin.facts.writer import FactWriter, WriteOutcome
 from memtier_plugin.providers.chat import NO_MODEL
-from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.text.tokenizer import normalise
 from memtier_plugin.trust import external_text, origins
 from memtier_plugin.trust.confidences import asks_to_forget, may_be_confided

@@ -22,8 +22,8 @@ from memtier_plugin.facts.extraction.experiences import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatEvolution, ChatExtractor
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust import external_text, origins
 from memtier_plugin.trust.confidences import SENSITIVE, confided_entries, rests_on_doubtful
 from memtier_plugin.trust.external_text import ExternalText

@@ -18,10 +18,9 @@ from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.retrieval.visibility import Asker, is_own, is_visible
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 
 # -- Find what is forgotten together: the requested items, and the facts that rest on them alone
 

@@ -16,8 +16,8 @@ from memtier_plugin.core.settings.schema import FactMode, Facts
 from memtier_plugin.core.structs import Record, check_methods
 from memtier_plugin.facts.summaries.selection import MIN_PERSON_LINES
 from memtier_plugin.retrieval.visibility import linked_groups
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.lexicon import KINSHIP, Phrases, Words, lexicons, words_of
 from memtier_plugin.text.tokenizer import normalise
 from memtier_plugin.trust.confidences import DOUBTFUL, SENSITIVE, is_sensitive

@@ -18,9 +18,8 @@ from memtier_plugin.facts.views import FactView, SourceLine
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.retrieval.duplicates import holds_since
 from memtier_plugin.retrieval.visibility import Asker
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.text.tokenizer import normalise
 
 # -- The review queue: all that waits for a person's decision, in groups of alike ones

@@ -29,10 +29,10 @@ from memtier_plugin.credit.questions import Regression
 from memtier_plugin.facts.evolution import decide
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.retrieval.duplicates import holds_since, may_replace
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.item_reader import Confirmation
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import normalise
 
 # Nothing is edited: a `revert` hides the facts that the run made, and a `restore` takes back what

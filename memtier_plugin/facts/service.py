@@ -40,9 +40,9 @@ from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.visibility import Asker, redact_for
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import from_new_index
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import normalise, plain_words
 
 EDITED_SESSION: Final = "reviewed"  # of the wordings that a reviewer gave

@@ -28,11 +28,10 @@ from memtier_plugin.retrieval.duplicates import DENIES, holds_since
 from memtier_plugin.retrieval.statements import statements
 from memtier_plugin.retrieval.succession import Rarity
 from memtier_plugin.retrieval.visibility import linked_people
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.text.tokenizer import normalise
 from memtier_plugin.trust import origins
 

@@ -1,17 +1,19 @@
-"""Parse messages of the OpenAI chat format and what reads as such, or check our own records."""
+"""Parse or check messages, group them into exchanges, and give each the key of its delivery."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, NamedTuple, cast, get_args
 
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.formats import from_iso
-from memtier_plugin.core.records import Message, Origin, Role, ToolCall
+from memtier_plugin.core.records import Entry, Message, Origin, Role, ToolCall
 from memtier_plugin.core.structs import check_fields
 from memtier_plugin.ingest.message_objects import chat_messages
 
@@ -284,3 +286,117 @@ def _parse_time(value: Any) -> datetime | None:
     if isinstance(value, int | float):  # seconds, or milliseconds as the hosts write them
         return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
     return from_iso(str(value))
+
+
+# -- Sessions, exchanges and turns of a conversation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedMessage:
+    """One message, with the name its file gives it and the run it belongs to, where known."""
+
+    id: str
+    message: Message
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One exchange: what was asked and everything up to the next question."""
+
+    run_id: str
+    turns: tuple[ImportedMessage, ...]
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages of the exchange."""
+        return tuple(turn.message for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One session of a file; `observed_at` is None where the file does not say when it was.
+
+    ``sender`` is for whom alone it is recalled, where the file has several people's.
+    """
+
+    session_id: str
+    observed_at: datetime | None
+    turns: tuple[ImportedMessage, ...]
+    sender: str | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All messages of the session, in order."""
+        return tuple(turn.message for turn in self.turns)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The session as exchanges, whose ids stay the same when the file is read again.
+
+        An exchange starts where a user speaks after an answer; between people, where the one
+        who opened the session speaks after another.
+        """
+        groups: list[list[ImportedMessage]] = []
+        for turn in self.turns:
+            if not groups or _starts_exchange(
+                turn.message, groups[-1][-1].message, self.turns[0].message
+            ):
+                groups.append([])
+            groups[-1].append(turn)
+        return tuple(
+            Exchange(
+                run_id=next((t.run_id for t in group if t.run_id), f"{self.session_id}:{number}"),
+                turns=tuple(group),
+            )
+            for number, group in enumerate(groups, start=1)
+        )
+
+
+def _starts_exchange(message: Message, before: Message, first: Message) -> bool:
+    if message.role != "user":
+        return False
+    if before.role != "user":
+        return True
+    return message.speaker == first.speaker and message.speaker != before.speaker
+
+
+# -- Keys that recognise a message delivered twice
+
+PLACES: Final = 5_000  # of a message in its run that are tried to know its key again
+
+
+class Delivery(NamedTuple):
+    """Whose run it is: hosts number runs for each person, so one id may belong to several."""
+
+    agent: str
+    run: str
+    sender: str | None = None
+
+    @classmethod
+    def of(cls, entry: Entry) -> Delivery:
+        """Return the delivery that an entry is of."""
+        return cls(entry.agent_id, entry.run_id, entry.sender)
+
+    def key(self, position: int, message: Message) -> str:
+        """Return the key of a message at a place of the run, by its role and content."""
+        content = message.content.encode("utf-8", "surrogatepass")
+        names = [name for name in self if name is not None]
+        identity = json.dumps([*names, position, message.role]).encode()
+        digest = identity + hashlib.blake2b(content).digest()
+        return hashlib.blake2b(digest, digest_size=16).hexdigest()
+
+    def place_key(self, position: int, role: str) -> str:
+        """Return a key that stands for whatever is at a place; it knows nothing of the text."""
+        names = [name for name in self if name is not None]
+        identity = json.dumps(["purged", *names, position, role]).encode()
+        return f"purged:{hashlib.blake2b(identity, digest_size=16).hexdigest()}"
+
+
+def key_after(entry: Entry) -> str:
+    """Return the key that a purged entry is to have: its place's, found by its own key."""
+    delivery, message = Delivery.of(entry), Message(role=entry.role, content=entry.content)
+    for position in range(PLACES):
+        if delivery.key(position, message) == entry.key:
+            return delivery.place_key(position, entry.role)
+    return entry.key  # somebody else's: it says nothing that we know of

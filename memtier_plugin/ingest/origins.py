@@ -10,8 +10,8 @@ from memtier_plugin.core.errors import IndexProblem, NotFound
 from memtier_plugin.core.events import ConfideEvent, ForgetEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run, ToolCall
 from memtier_plugin.core.structs import replace_fields as replace
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.speech import only_acknowledges
 from memtier_plugin.trust.confidences import Confidence, find_confidence
 from memtier_plugin.trust.escaping import remove_quotes, says_more
@@ -93,11 +93,15 @@ _EARLIER_CHARS: Final = 400_000  # characters of them
 
 
 class HeldLines:
-    """Walks through the runs of an agent, as they are recorded."""
+    """Walks through the runs of an agent, as they are recorded.
+
+    Most sessions have no external text. What is said in one is only kept until some comes.
+    """
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._sessions: dict[str, ExternalText] = {}
+        self._waiting: dict[str, list[Message | Entry]] = {}
 
     def positions(self, run: Run, messages: Sequence[Message]) -> frozenset[int]:
         """Return the positions of a run's messages that are held.
@@ -107,11 +111,23 @@ class HeldLines:
         """
         session = self._sessions.get(run.session)
         if session is None:
-            session = ExternalText(self._actor.store.tokenizer.words)
-            if any(message.role == "assistant" for message in messages):
-                for entry in self._earlier(run):
-                    _add(session, entry)
-            self._sessions[run.session] = session
+            waiting = self._waiting.get(run.session)
+            if waiting is None:
+                answers = any(message.role == "assistant" for message in messages)
+                waiting = [*self._earlier(run)] if answers else []
+                self._waiting[run.session] = waiting
+            brings = run.seen or any(
+                item.origin == "external"
+                or (item.origin == "system" and item.tool)  # maybe what a memory tool showed
+                or (isinstance(item, Entry) and item.tainted)
+                for item in (*waiting, *messages)
+            )
+            if not brings:
+                waiting += messages
+                return frozenset()
+            self._sessions[run.session] = session = ExternalText(self._actor.store.tokenizer.words)
+            for item in self._waiting.pop(run.session):
+                _add(session, item)
         for text in run.seen:
             session.add_external(text)
         session.begin_run()

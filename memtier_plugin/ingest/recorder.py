@@ -11,10 +11,10 @@ from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.events import LimitEvent
 from memtier_plugin.core.records import Entry, Message, Run
 from memtier_plugin.core.structs import replace_fields as replace
+from memtier_plugin.ingest.messages import Delivery, Session, key_after
 from memtier_plugin.ingest.origins import Confidences, HeldLines, with_origins
-from memtier_plugin.ingest.sessions import Delivery, Session, key_after
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.protocol import NEAR_SHARE, NewRun, Quota
+from memtier_plugin.storage.store import Actor
 
 _LINE: Final = 600  # bytes of an entry's line beside its content
 _TOGETHER: Final = 1000  # messages of an import that are appended and indexed together

@@ -25,9 +25,9 @@ from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.retrieval.duplicates import holds_since
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import UNDO_KINDS
+from memtier_plugin.storage.store import Actor
 
 # -- Turn the changes that a person makes to a text of memory into events; no line is rewritten
 

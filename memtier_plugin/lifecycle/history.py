@@ -18,14 +18,13 @@ from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.views import FactChange, list_changes
 from memtier_plugin.lifecycle.edit import RunUndoer, UndoneRun
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.opening import open_as_of
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold, touched_items
+from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold, touched_items, weighing_kinds
+from memtier_plugin.storage.store import Actor
 
 # -- Compare a project at two times: what was said, learned, forgotten and weighted differently
 
-_WEIGHING: Final = ("credit", "uncredit", "reinstate", "uplift")
 _RUNS: Final = {
     "consolidate": "consolidated",
     "revert": "reverted",
@@ -92,7 +91,7 @@ def diff_project(
     """
     events = {
         kind: [e for e in reader.events([kind], since=since, until=until) if e.timestamp > since]
-        for kind in ("forget", "unforget", *_WEIGHING, *_RUNS)
+        for kind in {"forget", "unforget", *weighing_kinds(), *_RUNS}
     }
     hidden = {
         item for event in (*events["forget"], *events["withdraw"]) for item in touched_items(event)
@@ -120,7 +119,7 @@ def _weights(
     until: datetime,
 ) -> list[WeightChange]:
     touched = {
-        item for kind in _WEIGHING for event in events[kind] for item in touched_items(event)
+        item for kind in weighing_kinds() for event in events[kind] for item in touched_items(event)
     }
     changes = []
     for item in reader.list_items(touched):

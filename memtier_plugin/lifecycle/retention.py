@@ -16,9 +16,8 @@ from memtier_plugin.core.events import RetainEvent
 from memtier_plugin.core.settings.schema import Retention
 from memtier_plugin.facts import views
 from memtier_plugin.facts.service import FactService
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.protocol import MB
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 
 _BATCH: Final = 1000  # entries that one tombstone names
 

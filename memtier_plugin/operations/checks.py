@@ -38,10 +38,9 @@ from memtier_plugin.operations.hook_marks import is_failing, read_hook_marks, si
 from memtier_plugin.operations.reembed import read_embedding_state
 from memtier_plugin.operations.status import describe_missing_vectors, plugin_errors
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.home_files import find_unfinished, remove_unfinished
 from memtier_plugin.storage.protocol import format_bytes
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 
 # By the kind of a fault in the log: its level, its description unless it has one, the remedy.
 _LOG_FAULTS: Final[Mapping[str, tuple[Level, str, str]]] = {

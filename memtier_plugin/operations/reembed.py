@@ -29,10 +29,9 @@ from memtier_plugin.providers.embedding.remote import (
 )
 from memtier_plugin.providers.embedding.vectors import cosine_similarity, quantise
 from memtier_plugin.providers.pricing import EmbeddingBudget, Meter, format_cost
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.vector_coverage import VectorCoverage
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.trust.redaction import Redactor
 
 STEP: Final = 256  # texts between two transactions, or two lines of spending in the journal

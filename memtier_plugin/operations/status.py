@@ -13,7 +13,6 @@ from memtier_plugin.core.errors import NOT_RERANKED, MemTierError, SettingsError
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING, JournalEvent
-from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.credit.regression import read_baseline
 from memtier_plugin.operations import hook_latency, job_state
 from memtier_plugin.operations.background import (
@@ -51,7 +50,6 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
         "waits": hook_latency.read_waits(store.project_folder.home, store.project),
         "prompts": hook_latency.count_prompts(store.project_folder.home, store.project),
         "agents": {},
-        "causes": None,
         "degraded": [],
         "warnings": [],
         "plugins": plugin_errors(),
@@ -76,7 +74,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     report["degraded"] += describe_troubles(store, now)
     if worse := read_baseline(store.project_folder.path).warning:
         report["warnings"].append(worse)
-    report["warnings"] += _unserved_settings(store.settings)
+    report["warnings"] += store.settings.missing()
     report_limits(store, now, report)
     report["warnings"] += [
         f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
@@ -216,19 +214,6 @@ def describe_missing_vectors(state: EmbeddingState) -> str:
     """Describe how many items lack a vector, and the estimated price."""
     cost = f" (about {format_cost(state.cost)} to pay)" if state.paid else ""
     return f"{state.missing} of {state.items} items have no vector by {state.model} yet{cost}"
-
-
-def _unserved_settings(settings: Settings) -> Iterator[str]:
-    """Name each setting that asks for what no installed package provides."""
-    if ranker := settings.retrieval.ranker:
-        try:
-            plugins.find_ranker(ranker)
-        except SettingsError as error:
-            yield str(error)
-    if (mode := settings.ask.mode) != "pages" and plugins.find_ask_mode(mode) is None:
-        yield f"ask.mode: {mode} needs a package that is missing: pip install memtier-papers"
-    for name in settings.unserved:
-        yield f"{name} needs a package that is missing: pip install memtier-papers"
 
 
 def plugin_errors() -> list[dict[str, Any]]:

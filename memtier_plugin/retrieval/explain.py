@@ -21,9 +21,9 @@ from memtier_plugin.retrieval.journal import (
 )
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.why import ItemExplainer
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Actor
 
 
 class Explainer:

@@ -21,11 +21,11 @@ from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.session import AlreadyShown
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.protocol import LOCK_SECONDS
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import is_offer, settle_offers
+from memtier_plugin.storage.store import Actor
 
 MAX_NEAR_MISSES: Final = 8  # hits without a line that are journalled, the best
 _RUNS: Final = 512  # not ended, whose recalls are kept in memory
@@ -206,6 +206,7 @@ def recall_event(
     injected = {hit.item.id for hit in recall.injected}
     others = (hit for hit in recall.hits if hit.item.id not in injected)
     missed = [*islice(others, MAX_NEAR_MISSES)]
+    by_plugin = recall.route or plan.result.steps  # else the steps are always the same
     return RecallEvent(
         query=query,
         purpose=request.purpose if recall.injected or request.purpose != "offer" else "inject",
@@ -220,7 +221,7 @@ def recall_event(
         repeats=plan.already_shown,
         depth=recall.depth,
         route=recall.route.to_json() if recall.route else None,
-        steps=tuple(step.to_json() for step in recall.steps),
+        steps=tuple(step.to_json() for step in recall.steps) if by_plugin else (),
         label=recall.label,
         ms=round(recall.ms, 3),
         postings=recall.postings,
@@ -229,7 +230,7 @@ def recall_event(
         injected=tuple(_ranked_item(hit, ranks[hit.item.id], weights) for hit in recall.injected),
         probability=None if recall.probability is None else round(recall.probability, 4),
         silent=recall.silent or None,
-        withheld=recall.withheld,
+        withheld=recall.withheld.to_json() if recall.withheld else None,
         near_misses=tuple(_ranked_item(hit, ranks[hit.item.id]) for hit in missed),
     )
 

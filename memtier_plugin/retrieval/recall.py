@@ -60,8 +60,8 @@ from memtier_plugin.retrieval.search import (
 from memtier_plugin.retrieval.session import AlreadyShown, SubjectFinder, refresh_for
 from memtier_plugin.retrieval.standing import own_orders
 from memtier_plugin.retrieval.visibility import linked_people
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.passages import select_passage
 
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for

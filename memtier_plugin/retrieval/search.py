@@ -10,12 +10,13 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.errors import EmbeddingUnavailable, LedgerError, SettingsError
+from memtier_plugin.core.errors import EmbeddingUnavailable, LedgerError
 from memtier_plugin.core.events import ForgetEvent, WithdrawEvent, payload_of
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Evidence, Hit, Signal, Step
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.yaml_file import plugin_sections
 from memtier_plugin.providers.embedding.load import UnavailableEmbedder
 from memtier_plugin.providers.embedding.vectors import (
     RemoteEmbedder,
@@ -34,11 +35,10 @@ from memtier_plugin.retrieval.query import (
     parse_query,
 )
 from memtier_plugin.retrieval.signals import rank, ranking_weights, scale_by_max, score_signals
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.text.tokenizer import Tokenizer
 
 # -- From a query to ranked rows, by the profile of the settings, within a deadline
@@ -126,7 +126,6 @@ class Search(SearchView):
 
         Raises:
             DeadlineExceeded: then `rank_by_words` has something to serve.
-            SettingsError: no installed plugin has the ranker.
         """
         # While a new model is at work, recall goes by words.
         self.partly_embedded = vector is not None and not self._is_covered(vector.model)
@@ -171,7 +170,7 @@ class Search(SearchView):
         signals = score_signals(pool)
         for name, signal in plugins.find_pool_signals(self.settings).items():
             signals[name] = signal(pool, self.reader, self.scopes)
-        weights = asdict(own_weights)
+        weights = signal_weights(self.settings, model)
         rows = [candidate.row for candidate in pool.candidates]
         collect = self._plugin_signals
         for added in collect(parsed.text, rows) if collect else ():
@@ -264,7 +263,7 @@ class Ranker:
         Args:
             model: the embedder whose vectors are compared, None where none are.
         """
-        weights = asdict(ranking_weights(settings.retrieval.weights, model))
+        weights = signal_weights(settings, model)
         return {name: weight for name, weight in weights.items() if weight}
 
     def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
@@ -284,7 +283,7 @@ class Ranker:
         Args:
             embeds: whether there is an embedding model.
         """
-        yield from ()
+        yield from settings.missing("retrieval.profile", "retrieval.search")
 
     def explain_missing(self, result: SearchResult) -> tuple[str, str] | None:
         """Return why items may be missing from a result (reason, message), if by this ranker."""
@@ -294,27 +293,20 @@ class Ranker:
 RECALL_FIRST: Final = Ranker()
 
 
-class StandInRanker(Ranker):
-    """Ranks as `recall_first` does where no installed plugin has the ranker of the settings."""
-
-    def __init__(self, problem: str) -> None:
-        self._problem = problem
-
-    def find_problems(self, settings: Settings, *, embeds: bool) -> Iterator[str]:
-        """Yield that the settings' ranker is missing, and the remedy."""
-        yield self._problem
-
-
 def find_ranker(settings: Settings) -> Ranker:
-    """Return the ranker that the settings choose, or one that stands in for it and says so."""
+    """Return the ranker that the settings choose."""
     name = settings.retrieval.ranker
-    if name is None:
-        return RECALL_FIRST
-    try:
-        ranker: Ranker = plugins.find_ranker(name)
-    except SettingsError as error:
-        return StandInRanker(str(error))
-    return ranker
+    ranker: Ranker | None = plugins.find_ranker(name) if name else None
+    return ranker or RECALL_FIRST
+
+
+def signal_weights(settings: Settings, model: str | None) -> dict[str, float]:
+    """Return what each signal counts, those of plugins included; see `ranking_weights`."""
+    weights = asdict(ranking_weights(settings.retrieval.weights, model))
+    for section, path in plugin_sections():
+        if path == ("retrieval", "weights"):
+            weights |= asdict(settings.of(section))
+    return weights
 
 
 # -- The query as a vector, and vectors for the newest items that have none

@@ -35,9 +35,9 @@ from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
 from memtier_plugin.retrieval.search import embed_query, find_ranker
 from memtier_plugin.retrieval.visibility import is_withheld
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import ngrams
 
 WIDE_CANDIDATES: Final = 10_000  # of the second search, for what is not among the first ones

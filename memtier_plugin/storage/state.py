@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.events import (
     AcceptEvent,
     ConfideEvent,
@@ -29,7 +30,6 @@ from memtier_plugin.core.events import (
     UncreditEvent,
     UndoEvent,
     UnforgetEvent,
-    UpliftEvent,
     WithdrawEvent,
     payload_of,
 )
@@ -135,10 +135,10 @@ def update_weight(weight: float, delta: float) -> float:
 
 
 def bound_weight(weight: float, low: float, high: float) -> float:
-    """Return a weight that no longer contradicts a measured uplift (95 %: ``low`` to ``high``).
+    """Return a weight that no longer contradicts what an item is worth (``low`` to ``high``).
 
-    A line that helps weighs its uplift at least, one that harms at most, at the end of the
-    interval that is nearer to zero; an interval that includes zero changes nothing.
+    It is moved to the end of the interval that is nearer to zero; an interval that includes zero
+    changes nothing.
     """
     if low > 0:
         return max(weight, min(1.0, low))
@@ -166,8 +166,6 @@ def fold(events: Sequence[JournalEvent]) -> State:
     credited = state.weight
     for payload in _effective(events):
         match payload:
-            case UpliftEvent(low=low, high=high):
-                state = replace(state, weight=bound_weight(credited, low, high))
             case PromoteEvent():
                 state = replace(state, promoted=True)
             case ForgetEvent():
@@ -188,7 +186,20 @@ def fold(events: Sequence[JournalEvent]) -> State:
                 state = replace(state, reverted=True)
             case StateEvent(words_only=bool(words_only)):
                 state = replace(state, words_only=words_only)
+            case StateEvent(weight_bounds=(low, high)):
+                state = replace(state, weight=bound_weight(credited, low, high))
     return state
+
+
+def weighing_kinds() -> frozenset[str]:
+    """Return the kinds of the events that may move a weight."""
+    added = plugins.find_event_kinds().items()
+    bounding = {kind for kind, payload in added if _bounds_weights(payload)}
+    return frozenset({CreditEvent.KIND, *UNDO_KINDS, *bounding})
+
+
+def _bounds_weights(payload: type[EventPayload]) -> bool:
+    return issubclass(payload, StateEvent) and payload.weight_bounds is not StateEvent.weight_bounds
 
 
 def undone_runs(

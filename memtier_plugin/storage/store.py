@@ -1,4 +1,4 @@
-"""One project on disk: its ledgers, and the index that follows them.
+"""One project on disk, its ledgers and the index that follows them, and an agent at work on it.
 
 Writes go to the ledger first and never need the index: when it is locked, missing or foreign, the
 ledger itself is read instead.
@@ -10,18 +10,21 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import IndexProblem
+from memtier_plugin.core.events import new_event
+from memtier_plugin.core.formats import Clock
 from memtier_plugin.core.locks import hold_lock, release_lock, try_acquire_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
     make_ledger_folder,
 )
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, decode_event
+from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, decode_event
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.storage.index.writer import (
     is_behind,
@@ -39,6 +42,7 @@ from memtier_plugin.storage.protocol import (
     measure_usage,
 )
 from memtier_plugin.storage.sessions import REFRESH_BYTES
+from memtier_plugin.trust.redaction import Redactor
 
 if TYPE_CHECKING:
     from memtier_plugin.storage.protocol import Log
@@ -287,3 +291,42 @@ if TYPE_CHECKING:
 
     def _check(store: Store) -> Log:
         return store  # whose docstrings are those of the methods here
+
+
+# -- An agent at work on a project
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """An agent at work on a project, with the clock and the redactor in use.
+
+    ``everybody``: it is the person at the machine, who reads what every agent recorded.
+    """
+
+    store: Store
+    agent: str
+    clock: Clock
+    redactor: Redactor
+    everybody: bool = False
+
+    def mask_name(self, name: str | None) -> str | None:
+        """Return the name of a session, run or sender as it is written: without secrets."""
+        return name and self.redactor.redact_name(name)
+
+    def event(
+        self,
+        payload: EventPayload,
+        *,
+        run: str | None = None,
+        at: datetime | None = None,
+        event_id: str | None = None,
+    ) -> JournalEvent:
+        """Build a journal event in the agent's name.
+
+        Args:
+            run: the run that it belongs to.
+            at: when it happened; now, unless given.
+            event_id: a new id, unless given.
+        """
+        when = at or self.clock()
+        return new_event(payload, agent=self.agent, at=when, run=run, event_id=event_id)

@@ -8,25 +8,24 @@ from itertools import groupby, islice
 from typing import Any, Final
 
 from memtier_plugin.core.event_lines import MISS_CHARS
-from memtier_plugin.core.events import CreditEvent, RecallEvent, UpliftEvent
+from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.formats import from_iso, to_iso
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.structs import Record
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import (
-    UNDO_KINDS,
     describe_state,
     fold,
     last_attempts,
     undone_runs,
+    weighing_kinds,
 )
 
 # -- The history of one line: its weight over time, the recalls it was in, its credits.  Pure
 
 _MOST_POINTS: Final = 200  # of the curve, the newest: each is a fold of its own
 _MOST_RECALLS: Final = 200  # of a line, the newest
-_WEIGHING: Final = frozenset({CreditEvent.KIND, UpliftEvent.KIND, *UNDO_KINDS})
 
 
 class WeightPoint(Record, frozen=True):
@@ -136,7 +135,8 @@ def weight_points(written: str, ordered: Sequence[JournalEvent]) -> tuple[Weight
         written: when the line was; from then on it weighs 0.
         ordered: the events that touched the line, oldest first.
     """
-    places = [n for n, event in enumerate(ordered, 1) if event.kind in _WEIGHING]
+    weighing = weighing_kinds()
+    places = [n for n, event in enumerate(ordered, 1) if event.kind in weighing]
     points = [WeightPoint(written, 0.0, "written")]
     for count in places[-_MOST_POINTS:]:
         last = ordered[count - 1]

@@ -180,7 +180,7 @@ class RankedRow(Record, frozen=True):
     Attributes:
         behind: by how much the score of a near miss is below that of the last injected line.
         recomputed: its signals were computed again now; the journal keeps only the score.
-        priority: that of an entry, by the importance that was rated.
+        said: what plugins say of it.
     """
 
     id: str
@@ -197,7 +197,7 @@ class RankedRow(Record, frozen=True):
     bars: tuple[Bar, ...]
     behind: float | None
     recomputed: bool
-    priority: Mapping[str, Any] | None
+    said: tuple[str, ...]
 
 
 class RecallView(Record, frozen=True):
@@ -206,7 +206,7 @@ class RecallView(Record, frozen=True):
     Attributes:
         silence: why the prompt got no line; "" where it got one.
         depth: its depth, its route and the time of each step, where there is something to tell.
-        withheld: the line left out to measure what it changes: its id, text, and why.
+        notes: what plugins say of it (`memtier_explain`), by the key.
         block: what the prompt got: ``text``, its ``tokens``, and whether this is ``exact``.
     """
 
@@ -226,7 +226,7 @@ class RecallView(Record, frozen=True):
     probability: float | None
     silence: str
     depth: tuple[tuple[str, str], ...]
-    withheld: Mapping[str, Any] | None
+    notes: Mapping[str, Mapping[str, Any]]
     injected: tuple[RankedRow, ...]
     near_misses: tuple[RankedRow, ...]
     credits: tuple[Mapping[str, Any], ...]
@@ -243,7 +243,8 @@ def recall_view(document: Document) -> RecallView:
     rows = [*document["injected"], *document["near_misses"]]
     added = [abs(value) for row in rows for value in row["contributions"].values()]
     largest = max(added, default=0.0)
-    weights, priorities = document.get("weights", {}), document.get("priorities", {})
+    weights = document.get("weights", {})
+    values = {name: value for name, value in document.items() if isinstance(value, Mapping)}
     last = min((row["score"] for row in document["injected"]), default=None)
 
     def ranked(row: Document, least: float | None) -> RankedRow:
@@ -262,7 +263,7 @@ def recall_view(document: Document) -> RecallView:
             bars=tuple(bars_of(row, weights, largest)),
             behind=None if least is None else round(least - row["score"], 6),
             recomputed=row["signals_from"] == RECOMPUTED,
-            priority=priorities.get(row["id"]),
+            said=tuple(each[row["id"]]["said"] for each in values.values() if row["id"] in each),
         )
 
     return RecallView(
@@ -282,7 +283,7 @@ def recall_view(document: Document) -> RecallView:
         probability=document.get("probability"),
         silence=why_silent(document),
         depth=tuple(describe_depth(document)),
-        withheld=document.get("withheld"),
+        notes={name: value for name, value in values.items() if "said" in value},
         injected=tuple(ranked(row, None) for row in document["injected"]),
         near_misses=tuple(ranked(row, last) for row in document["near_misses"]),
         credits=tuple(document["credits"]),
@@ -329,8 +330,9 @@ def why_silent(document: Document) -> str:
     label = str(document["label"])
     if label.startswith("degraded"):
         return label
-    if (withheld := document.get("withheld")) and withheld["item"]:
-        return "its only line was withheld, to measure what it changes"
+    for value in document.values():
+        if isinstance(value, Mapping) and value.get("item") and "said" in value:
+            return f"its only line: {value['said']}"
     if label == "empty":
         return "nothing was found"
     if label == "silent":

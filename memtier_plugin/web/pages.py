@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
@@ -14,8 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from memtier_plugin.core.concurrency import Mutex
-from memtier_plugin.core.errors import MessageError, NotFound
+from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.formats import from_iso, to_iso
+from memtier_plugin.core.hookspecs import WebPage
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.hosts.presence import describe_silent_hosts
@@ -277,19 +279,18 @@ def plot_of(line: LineHistory, now: float) -> list[list[float]]:
 # -- Insights across all lines: who spoke, which lines help, and what the memory costs
 
 MOST_DAYS: Final = 36_500  # how far back a bill may go
-LINES: Final = 100  # of those that were withheld from some runs
 
 
 class InsightPages(PagePart):
-    """Shows people, uplift and the bill."""
+    """Shows people, the bill, and what plugins add."""
 
     @property
     def routes(self) -> list[Route]:
-        """The addresses of people, uplift and the bill."""
+        """The addresses of people, the bill, and the pages of plugins."""
         return [
             Route("/people", self.people),
-            Route("/uplift", self.uplift),
             Route("/bill", self.bill),
+            *(Route(page.path, partial(self.added, page)) for page in self._pages.added),
         ]
 
     def people(self, request: Request) -> Response:
@@ -297,21 +298,10 @@ class InsightPages(PagePart):
         everybody = self._memory.people.everybody()
         return self._pages.page(request, "people.html", title="People", people=everybody)
 
-    def uplift(self, request: Request) -> Response:
-        """Show what showing a line changes, by the runs that went without it."""
-        causes = getattr(self._memory, "causes", None)  # a plugin brings it
-        if causes is None:
-            raise NotFound("this page needs a package that is missing: pip install memtier-papers")
-        report = causes.uplift()
-        return self._pages.page(
-            request,
-            "uplift.html",
-            title="What lines change",
-            report=report,
-            kinds=dict(report.kinds or {}),
-            lines=report.lines[:LINES],
-            withhold=causes.withhold,
-        )
+    def added(self, page: WebPage, request: Request) -> Response:
+        """Show the page of a plugin."""
+        values = page.values(self._memory)
+        return self._pages.page(request, page.path, title=page.title, **values)
 
     def bill(self, request: Request) -> Response:
         """Show what `memtier bill` does: tokens and money, beside those of the whole memory."""

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from memtier_plugin import __version__
+from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.formats import from_iso
 from memtier_plugin.memory import MemTier
@@ -83,8 +84,10 @@ class Pages:
 
     def __init__(self, memory: MemTier) -> None:
         self._memory = memory
+        self.added = plugins.find_web_pages()
+        theirs = {page.path: page.template.read_text("utf-8") for page in self.added}
         self._templates = Environment(
-            loader=PackageLoader("memtier_plugin.web"),
+            loader=ChoiceLoader([PackageLoader("memtier_plugin.web"), DictLoader(theirs)]),
             autoescape=True,  # whatever a template is called
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -105,6 +108,7 @@ class Pages:
         self._templates.globals |= {
             "project": memory.project,
             "navigation": NAVIGATION,
+            "added": self.added,
             "version": __version__,
         }
 

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from html import unescape
 from importlib.resources import files
 from typing import Any, Final
@@ -28,16 +28,7 @@ START: Final = ("/", "/facts", "/facts?state=all", "/recalls", "/health")
 MOST_LINES: Final = 1_000  # pages of single lines; the log has the others
 MOST_PAGES: Final = 10_000
 _LINE_PATH: Final = "/lines/"
-_EXPORTED_PATHS: Final = (
-    "/",
-    "/facts",
-    "/recalls",
-    "/lines",
-    "/health",
-    "/people",
-    "/uplift",
-    "/bill",
-)
+_EXPORTED_PATHS: Final = ("/", "/facts", "/recalls", "/lines", "/health", "/people", "/bill")
 # A page with one of these shows part of what another shows.
 _FILTERS: Final = {"agent", "session", "query", "all", "days"}
 # Remembered text is escaped: what looks like a tag or an attribute in a page is one of ours.
@@ -71,6 +62,7 @@ async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None])
     """Return the content of each page by its address, in the order of the links."""
     app, parts = build_pages(memory, pages, LedgerWatch(memory)), dict[str, str]()
     waiting, known, lines = deque(START), set(START), 0
+    kept = {*_EXPORTED_PATHS, *(page.path for page in pages.added)}
     while waiting and len(parts) < MOST_PAGES:
         address = waiting.popleft()
         status, part = await _get(app, address)
@@ -80,7 +72,7 @@ async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None])
         report(len(parts))
         for link in _links(part, address):
             is_line = link.startswith(_LINE_PATH)
-            if link in known or not _is_kept(link) or (is_line and lines >= MOST_LINES):
+            if link in known or not _is_kept(link, kept) or (is_line and lines >= MOST_LINES):
                 continue
             known.add(link)
             lines += is_line
@@ -125,10 +117,10 @@ def _absolute(link: str, address: str) -> str:
     return urlsplit(address).path + link if link.startswith("?") else link
 
 
-def _is_kept(link: str) -> bool:
+def _is_kept(link: str, kept: Collection[str]) -> bool:
     """Return whether a page is exported: it only reads, and no other shows more of the same."""
     path, query = urlsplit(link).path, parse_qs(urlsplit(link).query)
-    return ("/" + path.split("/")[1]) in _EXPORTED_PATHS and not _FILTERS & query.keys()
+    return ("/" + path.split("/")[1]) in kept and not _FILTERS & query.keys()
 
 
 def _detach(part: str, address: str, anchors: dict[str, str]) -> str:

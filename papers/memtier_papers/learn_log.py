@@ -19,7 +19,7 @@ from memtier_plugin.core.formats import MIN_ID_END, to_iso
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.core.settings.yaml_file import read_config_text
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.store import Actor
 
 
 class LearnEvent(EventPayload, frozen=True, kw_only=True):

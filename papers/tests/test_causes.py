@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memtier_papers.memtier.events import UpliftEvent, Withholding
 from memtier_papers.memtier.plugin import follow_causes
 from memtier_plugin import MemTier
 from memtier_plugin.core.events import (
@@ -16,10 +17,9 @@ from memtier_plugin.core.events import (
     RankedItem,
     RecallEvent,
     UncreditEvent,
-    UpliftEvent,
 )
 from memtier_plugin.core.formats import new_id
-from memtier_plugin.core.records import EventPayload, Withholding
+from memtier_plugin.core.records import EventPayload
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.daemon.jobs import jobs_in_group
 from memtier_plugin.lifecycle.selection import Selection
@@ -52,7 +52,7 @@ def history(
             run, identity = f"{name}-{item}-{number}", new_id()
             shown = tuple(RankedItem(item=line) for line in lines if line != item)
             lottery = Withholding(p=0.5 / len(lines), item=item)
-            recall = RecallEvent(purpose="inject", injected=shown, withheld=lottery)
+            recall = RecallEvent(purpose="inject", injected=shown, withheld=lottery.to_json())
             event = memory._actor.event(recall, run=run, event_id=identity)
             memory.store.append_events([event])
             outcome = OutcomeEvent(attempt=1, reward=reward, recalls=(identity,))
@@ -127,7 +127,7 @@ def test_undone_and_unfinished_runs_do_not_count(memory: Memory) -> None:
     history(memory, [barn], {None: [1.0] * 3, barn: [1.0] * 2})
     write(memory, [("x", UncreditEvent(items=(barn,), run=f"h-{barn}-0", agent="main"))])
     lottery = Withholding(p=0.5, item=barn)
-    write(memory, [("open", RecallEvent(purpose="inject", withheld=lottery))])
+    write(memory, [("open", RecallEvent(purpose="inject", withheld=lottery.to_json()))])
     report = memory.causes.uplift()
     assert (report.runs, report.withheld) == (4, 1)
     assert (report.unfinished, report.unfinished_withheld) == (2, 2)
@@ -140,10 +140,12 @@ def test_only_the_first_lottery_of_a_run_counts(memory: Memory) -> None:
         RecallEvent(
             purpose="inject",
             injected=(RankedItem(item=oak),),
-            withheld=Withholding(p=0.25, item=barn),
+            withheld=Withholding(p=0.25, item=barn).to_json(),
         ),
         RecallEvent(
-            purpose="inject", injected=(RankedItem(item=oak),), withheld=Withholding(p=0.5)
+            purpose="inject",
+            injected=(RankedItem(item=oak),),
+            withheld=Withholding(p=0.5).to_json(),
         ),
     ]
     ids = write(memory, [("r1", recall) for recall in recalls])

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from memtier_papers.memtier.events import Withholding
 from memtier_papers.memtier.plugin import follow_causes
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import CreditEvent, RankedItem, RecallEvent
-from memtier_plugin.core.records import Entry, Fact, Withholding
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.forgetting import Audience
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier as Memory
@@ -103,7 +104,7 @@ def test_runs_that_tell_nothing_do_not_count(memory: Memory) -> None:
     """Searches, and runs in which nothing was credited, say nothing of what was used."""
     barn, oak = remembered(memory)
     items = (RankedItem(item=oak.id),)
-    lottery = Withholding(p=0.5)
+    lottery = Withholding(p=0.5).to_json()
     for number in range(RUNS + 1):
         search = RecallEvent(purpose="search", injected=items)
         silent = RecallEvent(purpose="inject", injected=items, withheld=lottery)

@@ -19,10 +19,10 @@ from memtier_papers.tiermem.routing import (
     select_facts,
     select_from_log,
 )
+from memtier_papers.tiermem.settings import RouterDoubts
 from memtier_plugin import MemTier
 from memtier_plugin.core.records import Fact, FactDraft, Source
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import make_entry, make_fact, make_hit
 

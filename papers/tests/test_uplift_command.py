@@ -9,6 +9,7 @@ from memtier_plugin import MemTier
 from papers.tests.test_causes import WITHHOLD, history
 from tests.builders import say, write_config
 from tests.processes import run_memtier
+from tests.web.conftest import visit
 
 
 def test_uplift_shows_lines_and_kinds(home: Path) -> None:
@@ -40,3 +41,12 @@ def test_uplift_of_nothing(home: Path) -> None:
         say(memory, "the barn is red")
     shown = run_memtier("uplift", "--project", "shop", "--propose").stdout
     assert "causes.withhold" in shown and "0 runs took part" in shown
+
+
+def test_the_web_view_has_a_page_of_it(home: Path) -> None:
+    """`/uplift` shows lines and kinds with their figures, and says that nothing is withheld now."""
+    with MemTier.open(home, "shop") as memory:
+        barn = say(memory, "the barn is red", run_id="r1").id
+        history(memory, [barn], {None: [1.0] * 40, barn: [-0.5] * 25})
+        page = visit(memory).get("/uplift").text
+    assert "no run goes without one now" in page and "+1.50" in page and "the barn is red" in page

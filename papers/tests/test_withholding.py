@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memtier_papers.memtier.events import Withholding
 from memtier_papers.memtier.withholding import draw
 from memtier_plugin import MemTier
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import Withholding
 from memtier_plugin.core.results import Recall
 from tests.builders import say_each
 
@@ -51,7 +51,8 @@ def test_a_line_is_left_out_and_nothing_takes_its_place(home: Path) -> None:
         # Which line a run goes without hangs on the lines' ids; whether it does, on the run alone.
         assert len(drawn) == sum(f"run {n}" in DRAWN for n in range(16)) and lines.issuperset(drawn)
         memory.catch_up()
-        journalled = [RecallEvent.of(event).withheld for event in memory.events(kinds=["recall"])]
+        events = map(RecallEvent.of, memory.events(kinds=["recall"]))
+        journalled = [Withholding.of(event) for event in events]
         assert Counter(map(str, journalled)) == Counter(map(str, lotteries))
 
 
@@ -130,7 +131,7 @@ def test_explain_and_status_tell_of_it(home: Path) -> None:
         assert why["reason"] == "withheld" and "causes.withhold" in why["said"]
         assert "withh" not in recall.text
         status = memory.status()["causes"]
-        assert status == {"withhold": 0.5, "recalls": 1, "withheld": 1}
+        assert status.items() >= {"withhold": 0.5, "recalls": 1, "withheld": 1}.items()
         memory.forget(ids=[item])
         assert memory.explain(recall.id)["withheld"]["text"] == ""
 

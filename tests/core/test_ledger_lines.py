@@ -21,6 +21,7 @@ import pytest
 
 from memtier_papers.hmo.plugin import prioritiser_of
 from memtier_papers.learn_log import LearnLog
+from memtier_papers.memtier.events import UpliftEvent
 from memtier_papers.memtier.logprob_credit import LogprobCreditor
 from memtier_papers.true_memory.gatekeeper import Gatekeeper
 from memtier_plugin import MemTier
@@ -28,7 +29,6 @@ from memtier_plugin.core.events import (
     PAYLOADS,
     PurgeReachedEvent,
     RecallEvent,
-    UpliftEvent,
     new_event,
     plugin_payload,
 )

@@ -9,8 +9,9 @@ import sys
 import textwrap
 import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pluggy
 import pytest
@@ -18,6 +19,8 @@ from msgspec import structs
 
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.yaml_file import all_keys, plugin_sections
+from memtier_plugin.core.structs import Record
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 from tests.builders import say_each, write_config
@@ -95,7 +98,7 @@ def test_hooks_are_documented_and_typed() -> None:
     """Every hook has a docstring, and a type for each argument and for what it returns."""
     relay = plugins.manager().hook
     names = [name for name in vars(relay) if not name.startswith("_")]
-    assert len(names) == 33
+    assert len(names) == 34
     for name in names:
         spec = getattr(hookspecs, name)
         signature = inspect.signature(spec)
@@ -209,7 +212,7 @@ def test_failing_plugins_are_passed_over(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Any:
+def only(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a function that makes one object the only plugin of this test."""
 
     def use(plugin: object) -> None:
@@ -218,8 +221,14 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
         plugins._register(manager, "only", plugin)
         monkeypatch.setattr(plugins, "_extensions", lambda: manager)
         monkeypatch.setattr(plugins, "_errors", {})
+        forget_settings()
 
-    return use
+    def forget_settings() -> None:
+        all_keys.cache_clear()
+        plugin_sections.cache_clear()
+
+    yield use
+    forget_settings()
 
 
 class Vectors:
@@ -272,8 +281,19 @@ class Backwards(Ranker):
         return structs.replace(result, ranked=[*reversed(result.ranked)])
 
 
+class Reversed(Record, frozen=True, kw_only=True):
+    """What `retrieval.profile` may be with the plugin."""
+
+    profile: Literal["recall_first", "rrf"] = "recall_first"
+
+
 class Profiles:
     """A plugin that has a ranker for one profile."""
+
+    @hookspecs.hookimpl
+    def memtier_settings(self) -> dict[type[Record], str]:
+        """Let the setting have the profile's name."""
+        return {Reversed: "retrieval"}
 
     @hookspecs.hookimpl
     def memtier_ranker(self, profile: str) -> Ranker | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.hooks import tools
-from memtier_plugin.ingest.messages import parse_messages
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session, parse_messages
 from memtier_plugin.memory import MemTier
 from tests.builders import assistant_message, user_message
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Entry, Message
-from memtier_plugin.ingest.sessions import Delivery, key_after
+from memtier_plugin.ingest.messages import Delivery, key_after
 from memtier_plugin.lifecycle.purge.plan import (
     PURGED_MARK,
     ItemFinder,

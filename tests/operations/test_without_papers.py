@@ -42,7 +42,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         function.cache_clear()
 
 
-@pytest.mark.parametrize("kind", ["attribute", "importance", "learn", "persona", "prioritise"])
+@pytest.mark.parametrize(
+    "kind", ["attribute", "importance", "learn", "persona", "prioritise", "uplift"]
+)
 def test_lines_of_a_missing_plugin_are_kept(kind: str) -> None:
     """An event of a kind that nothing installed knows is read, written back and listed."""
     [line, *_] = [line for line in LINES if json.loads(line).get("kind") == kind]
@@ -57,7 +59,7 @@ def test_settings_of_a_missing_plugin_are_named(home: Path) -> None:
     settings = {"attribution.proxy": "logprob", "ask.mode": "tools", "gate.mode": "tag"}
     with MemTier.open(home, "p", settings=settings) as memory:
         degraded = "\n".join(map(str, memory.status()["degraded"] + memory.status()["warnings"]))
-    names = ("attribution.proxy (call)", "gate.mode (call)", "ask.mode: tools")
+    names = ("attribution.proxy (call)", "gate.mode (call)", "ask.mode (call)")
     for name in names:
         assert f"{name} needs a package that is missing: pip install memtier-papers" in degraded
     for name in ("people", "consolidation.tools"):
@@ -114,4 +116,5 @@ def test_a_question_is_answered_from_pages_instead(home: Path) -> None:
             memory.record([line], session_id="s")
             reply = memory.ask("Where was my dog Rex born?")
     assert reply.text == "In Oslo." and reply.pages
-    assert reply.problem == "ask.mode is tools, which needs: pip install memtier-papers"
+    missing = "ask.mode (call) needs a package that is missing: pip install memtier-papers"
+    assert reply.problem == missing

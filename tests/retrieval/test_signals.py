@@ -268,6 +268,5 @@ def test_a_late_recall_goes_by_words_alone(home: Path) -> None:
 
 
 def test_every_weight_has_its_signal() -> None:
-    """The table of signals has the names of `retrieval.weights`, but for those of plugins."""
-    of_plugins = {"hypothetical", "surprise"}
-    assert {field.name for field in fields(Weights)} == set(TABLE) | of_plugins
+    """The table of signals has the names of `retrieval.weights`."""
+    assert {field.name for field in fields(Weights)} == set(TABLE)

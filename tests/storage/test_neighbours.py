@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.records import Message
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index import records
 from memtier_plugin.storage.index.records import NeighbourReader

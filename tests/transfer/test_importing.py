@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import ImportFileError
-from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.ingest.messages import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer.importers.formats import FORMATS, read_transcript
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError
-from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.ingest.messages import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer.importers import reading
 from memtier_plugin.transfer.importers.formats import detect_format, read_transcript

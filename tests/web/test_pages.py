@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
+from memtier_plugin.core import plugins
 from memtier_plugin.hosts import install
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_latency import HookWait, note_waits
@@ -219,10 +220,17 @@ def test_health(browser: TestClient, shop: MemTier) -> None:
     assert "episodic" in page and "tokens a turn" in page
 
 
-def test_people_and_uplift(browser: TestClient) -> None:
-    """Who spoke stands there by name; without runs that lacked a line nothing is claimed."""
+def test_people(browser: TestClient) -> None:
+    """Who spoke stands there by name."""
     assert "Mara Lindqvist" in browser.get("/people").text
-    assert "no run goes without one now" in browser.get("/uplift").text
+
+
+def test_pages_of_plugins(browser: TestClient) -> None:
+    """The health page links to each page that a plugin adds, and it is served."""
+    health = browser.get("/health").text
+    for page in plugins.find_web_pages():
+        assert f'<a href="{page.path}">{page.link}</a>' in health
+        assert page.title in browser.get(page.path).text
 
 
 def test_the_bill(browser: TestClient, shop: MemTier) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -15,8 +14,8 @@ from memtier_bench.cli.options import (
     sample_option,
 )
 from memtier_papers.learn_log import LearnLog
+from memtier_papers.tiermem.settings import RouterDoubts
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
-from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.memory import MemTier
 
 LEAST_QUESTIONS: Final = 100  # for a result to be applied
@@ -58,8 +57,7 @@ def find_obstacle(memory: MemTier, report: dict[str, Any], low: float) -> str:
     if low <= 0:
         return "it is not surely better than the hand-set router on held-out conversations"
     doubts = RouterDoubts(**report["trained"])
-    settings = memory.settings
-    candidate = replace(settings, retrieval=replace(settings.retrieval, router=doubts))
+    candidate = memory.settings.having(doubts)
     memory.catch_up()
     if memory.regression.check_settings(candidate, "the trained router").verdict.refused:
         return "the project's own questions are answered worse (memtier gate)"

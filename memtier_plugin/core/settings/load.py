@@ -113,10 +113,10 @@ def setting_sources(
 
 def flatten_settings(settings: Settings) -> dict[str, Any]:
     """Return every value by its dotted key; `load_settings` takes them back as overrides."""
-    values = {".".join(path): value for path, value in _leaves(settings, ())}
+    values = dict(_leaves(settings, ()))
     for section, path in plugin_sections():
-        values |= {".".join(key): value for key, value in _leaves(settings.of(section), path)}
-    return values
+        values = dict(_leaves(settings.of(section), path)) | values
+    return {".".join(path): value for path, value in values.items()}
 
 
 def resolve_project(home: Path, workspace: Path | None) -> str:

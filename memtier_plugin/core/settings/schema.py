@@ -49,35 +49,19 @@ class Weights(Record, frozen=True, kw_only=True):
     dense: Annotated[float, Within(0, 100)] = 1.8
     dense_window: Annotated[float, Within(0, 100)] = 2.1
     dense_previous: Annotated[float, Within(0, 100)] = 0.0
-    hypothetical: Annotated[float, Within(0, 100)] = 1.0
     standing: Annotated[float, Within(0, 100)] = 1.5
     time: Annotated[float, Within(0, 100)] = 1.6
     decay: Annotated[float, Within(0, 100)] = 0.1
     weight: Annotated[float, Within(0, 100)] = 2.5
     tier: Annotated[float, Within(0, 100)] = 2.0
-    surprise: Annotated[float, Within(0, 100)] = 0.0
     overview: Annotated[float, Within(0, 100)] = 4.0
-
-
-class RouterDoubts(Record, frozen=True, kw_only=True):
-    """How much each doubt in the facts counts, and the sum up to which the facts alone answer."""
-
-    unsaid: Annotated[float, Within(-100, 100)] = 0.5
-    uncarried: Annotated[float, Within(-100, 100)] = 0.5
-    no_fact: Annotated[float, Within(-100, 100)] = 0.3
-    kind: Annotated[float, Within(-100, 100)] = 0.3
-    disagree: Annotated[float, Within(-100, 100)] = 0.3
-    ended: Annotated[float, Within(-100, 100)] = 0.3
-    foreign: Annotated[float, Within(-100, 100)] = 0.5
-    blamed: Annotated[float, Within(-100, 100)] = 0.3
-    limit: Annotated[float, Within(-100, 100)] = 0.2
 
 
 class Retrieval(Record, frozen=True, kw_only=True):
     """Limits on what a recall reads, ranks and injects."""
 
-    profile: Literal["recall_first", "paper", "rrf"] = "recall_first"
-    search: Literal["flat", "tiers"] = "flat"
+    profile: Literal["recall_first"] = "recall_first"
+    search: Literal["flat"] = "flat"
     depth: Depth = "mixed"
     facts: bool = True
     experiences: bool = True
@@ -93,7 +77,6 @@ class Retrieval(Record, frozen=True, kw_only=True):
     decay_lambda: Annotated[float, Within(0, 10)] = 0.05
     decay_bypass: Annotated[float, Within(0, 1000)] = 2.0
     weights: Weights = Weights()
-    router: RouterDoubts = RouterDoubts()
 
     @property
     def ranker(self) -> str | None:
@@ -247,7 +230,7 @@ class Ask(Record, frozen=True, kw_only=True):
     """The model that answers questions, its search limits, and the write-back of findings."""
 
     model: str = "none"
-    mode: Literal["pages", "tools"] = "pages"
+    mode: Literal["pages"] = "pages"
     rounds: Annotated[int, Within(1, 10)] = 3
     pages: Annotated[int, Within(1, 100)] = 5
     write_back: bool = True
@@ -332,3 +315,11 @@ class Settings(Record, frozen=True, kw_only=True):
     def having(self, section: Record) -> Settings:
         """Return the settings with another section of a plugin."""
         return replace(self, plugins={**self.plugins, type(section): section})
+
+    def missing(self, *names: str) -> list[str]:
+        """Return what to install for the keys that need it, of these names or all."""
+        return [
+            f"{key} needs a package that is missing: pip install memtier-papers"
+            for key in self.unserved
+            if not names or key.partition(" ")[0] in names
+        ]

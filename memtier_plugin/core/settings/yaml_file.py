@@ -281,9 +281,16 @@ USER_NAMED_SECTIONS: Final = ("agents", "endpoints", "prices")  # sections of th
 _ELSEWHERE: Final[Mapping[str, frozenset[str]]] = {
     "memtier-papers": frozenset(
         {
-            *("ask.hypothetical", "ask.planner", "attribution.model", "attribution.proxy: logprob"),
-            *("causes", "consolidation.second_look", "consolidation.tools", "gate", "paper"),
-            *("people", "priority", "rerank", "rrf"),
+            *("ask.hypothetical", "ask.mode: tools", "ask.planner", "attribution.model"),
+            *("attribution.proxy: logprob", "causes", "consolidation.second_look"),
+            *("consolidation.tools", "gate", "paper", "people", "priority", "rerank"),
+            *("retrieval.profile: paper", "retrieval.profile: rrf", "retrieval.router"),
+            *(
+                "retrieval.search: tiers",
+                "retrieval.weights.hypothetical",
+                "retrieval.weights.surprise",
+                "rrf",
+            ),
         }
     )
 }
@@ -295,6 +302,12 @@ class Key(NamedTuple):
     kind: Any
     default: Any = None
     limits: Within | Literal["url", "server"] = Within(-math.inf, math.inf)
+
+    def joined(self, known: Key) -> Key:
+        """Return the key; of two choices, one of both, those of the known one first."""
+        if get_origin(self.kind) is not Literal:
+            return self
+        return self._replace(kind=Literal[(*get_args(known.kind), *get_args(self.kind))])
 
     def takes(self, value: Any) -> bool:
         """Return whether a value is one that the key accepts."""
@@ -384,7 +397,8 @@ def all_keys() -> dict[KeyPath, Key]:
     choosing = {("project",): Key(str), ("workspaces", "*"): Key(str)}
     keys = dict(_declared(Settings, ())) | choosing
     for section, path in plugin_sections():
-        keys |= dict(_declared(section, path))
+        for name, key in _declared(section, path):
+            keys[name] = key.joined(keys[name]) if name in keys else key
     return keys
 
 

@@ -23,10 +23,10 @@ from memtier_plugin.facts.persons import USER
 from memtier_plugin.facts.summaries import selection
 from memtier_plugin.facts.summaries.selection import PastValue, Timeline
 from memtier_plugin.facts.summaries.working import PROMPT_TOKENS, PassModel, quote_lines
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import LineGroup, OverviewReader, ShelvedFact
 from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import normalise
 
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older lines are summarised without a model

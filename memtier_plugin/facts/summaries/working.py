@@ -26,9 +26,9 @@ from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import fence_data, load_prompt
 from memtier_plugin.providers.prompting import INTEGER, STRING, list_of, object_of
 from memtier_plugin.retrieval.session import AT_COMPACTION, RELATION, SHELF
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import LineGroup
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import plain_words
 
 # -- Summarise by a chat model, and verify each sentence against the lines that it cites

@@ -23,12 +23,12 @@ from memtier_plugin.lifecycle.purge.criteria import Criteria
 from memtier_plugin.lifecycle.purge.files import edit_file, find_in_file, untouchable
 from memtier_plugin.lifecycle.purge.scan import CopyScan, key_of_purged
 from memtier_plugin.lifecycle.selection import Selection
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.home_files import iter_other_files
 from memtier_plugin.storage.ledger.log import LedgerFile
 from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import Machine, Refused
 from memtier_plugin.storage.shared.sharing import Sharing
+from memtier_plugin.storage.store import Actor
 
 _NOTES: Final = "purges.json"  # in `.shared`: which purges this machine has applied
 _MARK: Final = b'"kind": "purge'  # on the lines of both kinds of events

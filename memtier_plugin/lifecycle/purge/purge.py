@@ -28,8 +28,8 @@ from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage import home_files
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.protocol import LOCK_SECONDS
+from memtier_plugin.storage.store import Actor
 
 _ROUNDS: Final = 3  # passes over what other processes wrote meanwhile
 _MAX_QUERIES: Final = 50  # texts that are recalled at the end

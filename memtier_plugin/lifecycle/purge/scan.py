@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.records import ON_DEMAND_KINDS, Entry
-from memtier_plugin.ingest.sessions import key_after
+from memtier_plugin.ingest.messages import key_after
 from memtier_plugin.lifecycle.purge.files import FileScan, scan_files
 from memtier_plugin.lifecycle.purge.plan import (
     PURGED_MARK,

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.core.records import Message, ToolCall
-from memtier_plugin.ingest.messages import flatten_content
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session, flatten_content
 from memtier_plugin.transfer.importers.reading import (
     SkipCallback,
     as_object,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Entry, FactDraft, Message
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer.importers.reading import (
     SkipCallback,

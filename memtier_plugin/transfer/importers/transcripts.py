@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.core.records import Message, Role, ToolCall
-from memtier_plugin.ingest.messages import parse_message, parse_messages
-from memtier_plugin.ingest.sessions import ImportedMessage, Session
-from memtier_plugin.transfer.importers.chat_exports import walk_chatgpt_branch
+from memtier_plugin.ingest.messages import ImportedMessage, Session, parse_message, parse_messages
+from memtier_plugin.transfer.importers.chat_exports import (
+    walk_chatgpt_branch,
+)
 from memtier_plugin.transfer.importers.reading import (
     SkipCallback,
     as_object,

@@ -31,9 +31,9 @@ from memtier_plugin.core.errors import (
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, person_audience
 from memtier_plugin.providers.embedding.vectors import encode_query, quantise
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.store import Actor
 
 MAX_BY_MODEL: Final = 50  # entries of a pass that a model is asked about
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older entries are rated by rules

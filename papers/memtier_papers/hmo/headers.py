@@ -11,6 +11,10 @@ from memtier_papers.hmo.tables import PriorityReader, ScoredEntry
 from memtier_plugin.core.formats import from_iso
 
 _DAY: Final = timedelta(days=1)
+_SAID: Final = (
+    "{tier}: priority {priority:.3f} "
+    "(importance {importance}, alignment {alignment:.2f}, {uses} uses)"
+)
 
 
 def priority_of(entry: ScoredEntry, now: datetime, share: float) -> float:
@@ -37,8 +41,9 @@ def describe_priorities(
 
     Only an agent's own entries of one sender are read, whatever the ids.
     """
-    return {
-        entry.id: {
+    described: dict[str, dict[str, Any]] = {}
+    for entry in reader.scored(ids, agent, sender) if ids else ():
+        parts: dict[str, Any] = {
             "importance": entry.importance,
             "alignment": entry.alignment,
             "uses": entry.uses,
@@ -46,5 +51,5 @@ def describe_priorities(
             "tier": formula.TIER_NAMES[entry.tier],
             "priority": round(priority_of(entry, now, share), 4),
         }
-        for entry in (reader.scored(ids, agent, sender) if ids else ())
-    }
+        described[entry.id] = {**parts, "said": _SAID.format(**parts)}
+    return described

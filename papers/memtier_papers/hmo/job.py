@@ -21,7 +21,7 @@ from memtier_papers.hmo.tables import PriorityReader
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.store import Actor
 
 _RECALLS: Final = 1_000  # of an agent, whose uses one pass counts
 _PENDING: Final = timedelta(days=1)  # for which the end of a run is awaited

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from memtier_papers.hmo.settings import Priority
+from memtier_papers.hmo.settings import Priority, TieredSearch
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import IndexTables, JobSpec, hookimpl
 from memtier_plugin.core.records import EventPayload, JournalEvent
@@ -24,8 +24,8 @@ _log = logging.getLogger("memtier")
 
 @hookimpl
 def memtier_settings() -> Mapping[type[Record], str]:
-    """Return the settings of priorities."""
-    return {Priority: "priority"}
+    """Return the settings of priorities, and of the search by them."""
+    return {TieredSearch: "retrieval", Priority: "priority"}
 
 
 @hookimpl
@@ -85,7 +85,9 @@ def memtier_status(
         return {}
     from memtier_papers.hmo.tables import PriorityReader
 
-    return {"priority": {**reader.plugin_tables(PriorityReader).counts()}}
+    counts = reader.plugin_tables(PriorityReader).counts()
+    tiers = "{cache} by priority in the cache, {buffer} in the buffer".format(**counts)
+    return {"priority": {**counts, "said": f"{counts['rated']} entries rated, {tiers}"}}
 
 
 def prioritiser_of(memory: MemTier) -> Prioritiser:

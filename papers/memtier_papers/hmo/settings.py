@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from memtier_plugin.core.settings.schema import Within
 from memtier_plugin.core.structs import Record
+
+
+class TieredSearch(Record, frozen=True, kw_only=True):
+    """What `retrieval.search` may be beside MemTier's own."""
+
+    search: Literal["flat", "tiers"] = "flat"
 
 
 class Priority(Record, frozen=True, kw_only=True):

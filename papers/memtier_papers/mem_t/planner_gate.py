@@ -29,7 +29,7 @@ from memtier_plugin.core.results import Depth, Hit, RecallRequest
 from memtier_plugin.credit.questions import Question
 from memtier_plugin.credit.regression import GateReport, Progress, RegressionGate, no_progress
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.store import Actor
 
 _PREVIEW: Final = "preview"  # the purpose that is credited to nobody
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from memtier_plugin.core.structs import Record
 
 
@@ -13,6 +15,7 @@ class Formation(Record, frozen=True, kw_only=True):
 
 
 class Planner(Record, frozen=True, kw_only=True):
-    """What plans the searches of `ask.mode: tools`."""
+    """How a question is answered, and what plans the searches of `ask.mode: tools`."""
 
+    mode: Literal["pages", "tools"] = "pages"
     planner: str = "model"

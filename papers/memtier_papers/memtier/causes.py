@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from memtier_papers.memtier.events import UpliftEvent
 from memtier_papers.memtier.settings import CauseSettings
 from memtier_papers.memtier.trials import UpliftReport, report_uplift
 from memtier_papers.memtier.uplift import Uplift
-from memtier_plugin.core.events import UpliftEvent
 from memtier_plugin.core.structs import check_methods
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.store import Actor
 
 _DIGITS: Final = 4
 

@@ -23,11 +23,11 @@ from memtier_plugin.credit.assignment import RunShares
 from memtier_plugin.credit.outcomes import STATED, normalise_shares
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.retrieval.block import format_line
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import UNDO_KINDS, undone_runs
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.phrases import TOOL_CALL_MARK
 from memtier_plugin.trust.external_text import missing_statement
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from memtier_papers.memtier.settings import CauseSettings, ModelAttribution, Paper
+from memtier_papers.memtier.settings import (
+    CauseSettings,
+    ModelAttribution,
+    Paper,
+    PublishedProfile,
+)
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.hookspecs import JobSpec, hookimpl
+from memtier_plugin.core.hookspecs import JobSpec, WebPage, hookimpl
 from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import Record
@@ -23,12 +29,18 @@ if TYPE_CHECKING:
     from memtier_plugin.retrieval.search import Ranker
 
 _log = logging.getLogger("memtier")
+_SHOWN_LINES: Final = 100  # on the page of the web view
 
 
 @hookimpl
 def memtier_settings() -> Mapping[type[Record], str]:
     """Return the settings of the profile `paper`, of causes, and of log-probabilities."""
-    return {Paper: "paper", CauseSettings: "causes", ModelAttribution: "attribution"}
+    return {
+        PublishedProfile: "retrieval",
+        Paper: "paper",
+        CauseSettings: "causes",
+        ModelAttribution: "attribution",
+    }
 
 
 @hookimpl
@@ -66,25 +78,35 @@ def memtier_status(
     recalls: Sequence[JournalEvent], reader: Any, settings: Settings
 ) -> Mapping[str, Any]:
     """Return how many of the newest recalls might have withheld a line, and how many did."""
-    lotteries = [recall.withheld for recall in map(RecallEvent.of, recalls) if recall.withheld]
-    if not lotteries and not settings.of(CauseSettings).withhold:
-        return {}
-    return {
-        "causes": {
-            "withhold": settings.of(CauseSettings).withhold,
-            "recalls": len(lotteries),
-            "withheld": sum(lottery.item is not None for lottery in lotteries),
-        }
+    from memtier_papers.memtier.events import Withholding
+
+    lotteries = [*filter(None, map(Withholding.of, map(RecallEvent.of, recalls)))]
+    share = settings.of(CauseSettings).withhold
+    if not lotteries and not share:
+        return {"causes": None}
+    withheld = sum(lottery.item is not None for lottery in lotteries)
+    counts = f"{withheld} of the newest {len(lotteries)} prompts lacked it"
+    causes = {
+        "withhold": share,
+        "recalls": len(lotteries),
+        "withheld": withheld,
+        "said": f"one line is left out in {share:.0%} of the runs; {counts}: memtier uplift",
     }
+    if share:
+        line = f"In {share:.0%} of the runs a prompt goes without one line: memtier uplift"
+        causes["preview"] = line
+    return {"causes": causes}
 
 
 @hookimpl
 def memtier_why(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
     """Return that a line was withheld."""
-    lottery = RecallEvent.of(recall).withheld
+    from memtier_papers.memtier.events import Withholding
+    from memtier_papers.memtier.withholding import describe_withheld
+
+    lottery = Withholding.of(RecallEvent.of(recall))
     if lottery is None or lottery.item != item_id:
         return None
-    from memtier_papers.memtier.withholding import describe_withheld
 
     return "withheld", describe_withheld(lottery)
 
@@ -104,11 +126,26 @@ def memtier_jobs() -> Sequence[JobSpec]:
 
 @hookimpl
 def memtier_event_kinds() -> Sequence[type[EventPayload]]:
-    """Return the lines of runs that were scored, and of what was learned."""
+    """Return the lines of runs that were scored, of bounded weights, and of what was learned."""
     from memtier_papers.learn_log import LearnEvent
+    from memtier_papers.memtier.events import UpliftEvent
     from memtier_papers.memtier.logprob_credit import AttributeEvent
 
-    return [AttributeEvent, LearnEvent]
+    return [AttributeEvent, LearnEvent, UpliftEvent]
+
+
+@hookimpl
+def memtier_web_pages() -> Sequence[WebPage]:
+    """Return what lines change, by the runs that went without them."""
+    return [
+        WebPage(
+            "/uplift",
+            "What lines change",
+            "what lines change in the reward of runs",
+            Path(__file__).with_name("uplift.html"),
+            _show_uplift,
+        )
+    ]
 
 
 @hookimpl
@@ -119,6 +156,17 @@ def memtier_services() -> Mapping[str, Callable[[MemTier], Any]]:
         "retirement": retirement_of,
         "learned": learned_of,
         "logprob_creditor": logprob_creditor_of,
+    }
+
+
+def _show_uplift(memory: MemTier) -> Mapping[str, Any]:
+    causes = causes_of(memory)
+    report = causes.uplift()
+    return {
+        "report": report,
+        "kinds": dict(report.kinds or {}),
+        "lines": report.lines[:_SHOWN_LINES],
+        "withhold": causes.withhold,
     }
 
 

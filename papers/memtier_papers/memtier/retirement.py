@@ -20,10 +20,10 @@ from memtier_plugin.core.structs import check_methods
 from memtier_plugin.facts.filters import is_essential
 from memtier_plugin.facts.forgetting import propose_forget
 from memtier_plugin.retrieval.standing import is_standing
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import UNDO_KINDS, undone_runs
+from memtier_plugin.storage.store import Actor
 
 Reason = Literal["unused", "harmful"]
 

@@ -8,6 +8,12 @@ from memtier_plugin.core.settings.schema import Within
 from memtier_plugin.core.structs import Record
 
 
+class PublishedProfile(Record, frozen=True, kw_only=True):
+    """What `retrieval.profile` may be beside MemTier's own."""
+
+    profile: Literal["recall_first", "paper"] = "recall_first"
+
+
 class PaperWeights(Record, frozen=True, kw_only=True):
     """The weights of the published score (MemTier eq. 2)."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from memtier_papers.memtier.events import Withholding
 from memtier_papers.memtier.uplift import Observation, Uplift, estimate_uplift
 from memtier_plugin.core.events import OutcomeEvent, RecallEvent
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Withholding
+from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import UNDO_KINDS, undone_runs
 
@@ -127,20 +128,15 @@ def _first_lotteries(
     Later ones of a run have no chance of their own: a run withholds one line at most.
     """
     first: dict[RunKey, tuple[Withholding, tuple[str, ...], list[str]]] = {}
-    for event, recall in _withholding(events):
-        key = event.agent_id, event.run_id
+    for event in events:
+        recall = RecallEvent.of(event)
+        lottery, key = Withholding.of(recall), (event.agent_id, event.run_id)
+        if lottery is None:
+            continue
         if key not in first:
-            lottery, shown = recall.withheld, [ranked.item for ranked in recall.injected]
-            assert lottery is not None
+            shown = [ranked.item for ranked in recall.injected]
             shown = [item for item in shown if item not in (lottery.exempt or ())]
             lines = (*shown, lottery.item) if lottery.item else tuple(shown)
             first[key] = lottery, lines, []
         first[key][2].append(event.id)
     return first
-
-
-def _withholding(events: Iterable[JournalEvent]) -> Iterator[tuple[JournalEvent, RecallEvent]]:
-    for event in events:
-        recall = RecallEvent.of(event)
-        if recall.withheld is not None:
-            yield event, recall

@@ -7,7 +7,7 @@ above 0, and the gate finds that the project's own questions are answered no wor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -18,14 +18,15 @@ from memtier_papers.memtier.fit import Example
 from memtier_papers.memtier.settings import Paper
 from memtier_papers.memtier.traps import circular_reward
 from memtier_papers.memtier.weights import LEARNERS, Problem, Trained, train, why_too_little
+from memtier_papers.true_memory.settings import SignalWeights
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Hit, RecallRequest
-from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.schema import Settings, Weights
 from memtier_plugin.credit.questions import Question, read_history
 from memtier_plugin.credit.regression import GateReport, RegressionGate, keep_answerable
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.signals import ranking_weights
-from memtier_plugin.storage.actor import Actor
+from memtier_plugin.retrieval.search import signal_weights
+from memtier_plugin.storage.store import Actor
 
 # Signals that data sets and histories cannot teach: none of their lines is credited, asked for or
 # made up, and most are asked on one day.  A learned weight of credits would feed on itself.
@@ -86,7 +87,14 @@ def weights_of(profile: str, settings: Settings, model: str | None = None) -> di
     if profile == "paper":
         weights = asdict(settings.of(Paper).weights)
         return {name: value for name, value in weights.items() if name != "semantic"}
-    return asdict(ranking_weights(settings.retrieval.weights, model))
+    return signal_weights(settings, model)
+
+
+def with_weights(settings: Settings, weights: Mapping[str, float]) -> Settings:
+    """Return the settings with other weights of `retrieval.weights`, all of them."""
+    ours = Weights(**{f.name: weights[f.name] for f in fields(Weights)})
+    added = SignalWeights(**{f.name: weights[f.name] for f in fields(SignalWeights)})
+    return replace(settings, retrieval=replace(settings.retrieval, weights=ours)).having(added)
 
 
 def problem_of(
@@ -114,7 +122,7 @@ class WeightLearner:
         self._actor = actor
         self._store = actor.store
         self._settings = actor.store.settings
-        self.profile = self._settings.retrieval.profile
+        self.profile: str = self._settings.retrieval.profile
         if self.profile not in _SHOWN:
             raise Unsupported(f"the profile {self.profile!r} has no weights to learn")
 
@@ -225,9 +233,7 @@ class WeightLearner:
             paper = self._settings.of(Paper)
             changed = replace(paper, weights=replace(paper.weights, **weights))
             return self._settings.having(changed)
-        retrieval = self._settings.retrieval
-        given = replace(retrieval.weights, **weights)
-        return replace(self._settings, retrieval=replace(retrieval, weights=given))
+        return with_weights(self._settings, weights)
 
     def _ask(self, questions: Sequence[Question], progress: Progress) -> list[Example]:
         """Ask every question as its agent and sender do; a question's group is of its session."""

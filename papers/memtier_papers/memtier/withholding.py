@@ -14,17 +14,18 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from memtier_papers.memtier.events import Withholding
 from memtier_papers.memtier.settings import CauseSettings
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import INJECTING, JournalEvent, Withholding
+from memtier_plugin.core.records import INJECTING, JournalEvent
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.standing import is_standing
 
 if TYPE_CHECKING:
     from memtier_plugin.retrieval.journal import RecallJournal
     from memtier_plugin.retrieval.plan import RecallPlan
-    from memtier_plugin.storage.actor import Actor
     from memtier_plugin.storage.readers import Reader
+    from memtier_plugin.storage.store import Actor
 
 _HASHED: Final = 8  # bytes
 
@@ -48,7 +49,7 @@ def pack_without_a_line(
     if lottery is None or lottery.item is None:
         return injected, block, lottery
     before = journal.recalls_before(request.run_id, request.session_id or "")
-    first = next((recall.withheld for recall in before if recall.withheld), None)
+    first = next(filter(None, map(Withholding.of, before)), None)
     if first is not None:  # a run misses one line, and misses it in all of its prompts
         if first.item not in lines:
             return injected, block, None
@@ -79,7 +80,7 @@ def may_be_withheld(hit: Hit, plan: RecallPlan) -> bool:
 
 def explain_withheld(recall: JournalEvent, reader: Reader) -> dict[str, Any] | None:
     """Return what a recall withheld, with its text; None where it might have withheld nothing."""
-    lottery = RecallEvent.of(recall).withheld
+    lottery = Withholding.of(RecallEvent.of(recall))
     if lottery is None:
         return None
     row = reader.items([lottery.item]).get(lottery.item) if lottery.item else None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from memtier_papers.tiermem.settings import RouterDoubts
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.results import Hit, Step
+from memtier_plugin.core.structs import Record
 from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query, Routed
 from memtier_plugin.storage.sessions import DeadlineExceeded
@@ -16,6 +19,12 @@ if TYPE_CHECKING:
     from memtier_papers.tiermem.routing import RoutingInput
     from memtier_plugin.answering.llm import FollowUp
     from memtier_plugin.retrieval.recall import Recaller
+
+
+@hookimpl
+def memtier_settings() -> Mapping[type[Record], str]:
+    """Return what the router doubts the facts for."""
+    return {RouterDoubts: "retrieval.router"}
 
 
 @hookimpl
@@ -34,7 +43,7 @@ def memtier_route(
         tokenizer.words,
         selection.values,
         tokenizer.language == "english",
-        recaller.settings.retrieval.router,
+        recaller.settings.of(RouterDoubts),
     )
     route, lines = route_hits(question)
     ms = (time.monotonic() - started) * 1000

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from memtier_papers.tiermem.settings import RouterDoubts
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Action, Hit, Route
-from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.retrieval.duplicates import StatedValue
 from memtier_plugin.retrieval.query import SEVERAL_ANSWERS
 from memtier_plugin.text.lexicon import lexicon

@@ -18,8 +18,8 @@ from memtier_papers.true_memory.verdicts import GateEvent, Verdict, VerdictReade
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.records import Entry
 from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
+from memtier_plugin.storage.store import Actor
 
 BATCH: Final = 100  # entries whose verdicts are written together
 _NEAREST: Final = 60  # of these the earlier ones are taken

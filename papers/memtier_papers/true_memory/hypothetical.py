@@ -23,9 +23,8 @@ from memtier_plugin.providers.prompting import STRING, object_of, parse_json
 from memtier_plugin.retrieval.candidates import Expansion
 from memtier_plugin.retrieval.query import QueryVector, Viewer
 from memtier_plugin.retrieval.search import embed_query
-from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.store import Actor, Store
 
 PROMPTS: Final = Path(__file__).parent / "prompts"
 _LINE: Final[Mapping[str, Any]] = object_of("hypothetical", line=STRING)

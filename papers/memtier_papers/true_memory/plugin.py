@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memtier_papers.true_memory.settings import Gate, MadeUpAnswers, PeopleSettings, Rerank, Rrf
+from memtier_papers.true_memory.settings import (
+    FusedProfile,
+    Gate,
+    MadeUpAnswers,
+    PeopleSettings,
+    Rerank,
+    Rrf,
+    SignalWeights,
+)
 from memtier_plugin.core.hookspecs import IndexTables, JobSpec, OverviewKind, hookimpl
 from memtier_plugin.core.records import EventPayload
 from memtier_plugin.core.results import Hit, RecallRequest
@@ -21,6 +29,8 @@ if TYPE_CHECKING:
 def memtier_settings() -> Mapping[type[Record], str]:
     """Return the settings of what this paper has."""
     return {
+        FusedProfile: "retrieval",
+        SignalWeights: "retrieval.weights",
         Rrf: "rrf",
         Rerank: "rerank",
         PeopleSettings: "people",
@@ -64,7 +74,7 @@ def memtier_ranker(profile: str) -> Ranker | None:
 @hookimpl
 def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any, Any], Any]]:
     """Return the signal of surprise, where it has a weight."""
-    if not settings.retrieval.weights.surprise:
+    if not settings.of(SignalWeights).surprise:
         return {}
     from memtier_papers.true_memory.ranker import score_surprise
 

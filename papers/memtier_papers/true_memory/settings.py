@@ -8,6 +8,19 @@ from memtier_plugin.core.settings.schema import Within
 from memtier_plugin.core.structs import Record
 
 
+class FusedProfile(Record, frozen=True, kw_only=True):
+    """What `retrieval.profile` may be beside MemTier's own."""
+
+    profile: Literal["recall_first", "rrf"] = "recall_first"
+
+
+class SignalWeights(Record, frozen=True, kw_only=True):
+    """The weights of the likeness to a made-up answer, and of the surprise."""
+
+    hypothetical: Annotated[float, Within(0, 100)] = 1.0
+    surprise: Annotated[float, Within(0, 100)] = 0.0
+
+
 class Rrf(Record, frozen=True, kw_only=True):
     """The `rrf` profile's own size, and its salience guard (True Memory, stages 8 and 9)."""
 
