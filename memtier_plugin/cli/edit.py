@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Group as Lines
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import (
@@ -209,4 +208,4 @@ def changes_view(document: Document) -> RenderableType:
             parts.append(safe_text(f"  and {len(others)} that depend on it alone", "dim"))
     verb = "written" if document["applied"] else "would be written"
     summary = f"{len(document['changes'])} changes {verb}"
-    return Lines(*parts, safe_text(summary if parts else "No changes.", "dim"))
+    return Group(*parts, safe_text(summary if parts else "No changes.", "dim"))

@@ -10,8 +10,7 @@ from itertools import chain
 from typing import IO, Any
 
 import click
-from rich.console import Group as Lines
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -119,14 +118,14 @@ def summary_view(lines: Sequence[LogLine]) -> RenderableType:
     }
     figures = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     drawn = f"  00 {sparkline(summary.hours, 0)} 24" if summary.entries else ""
-    return Lines("", safe_text(f"{figures}{drawn}", "dim"))
+    return Group("", safe_text(f"{figures}{drawn}", "dim"))
 
 
 def log_view(line: Document) -> RenderableType:
     """Render one line of the log: an entry, a heading or an event."""
     kind = line["kind"]
     if kind == "heading":
-        return Lines("", safe_text(line["text"], "bold"))
+        return Group("", safe_text(line["text"], "bold"))
     grid = Table.grid(padding=(0, 1), expand=sys.stdout.isatty())
     for width in (5, 14, SHORT_ID_CHARS):
         grid.add_column(width=width, no_wrap=True, overflow="ellipsis")
