@@ -133,8 +133,8 @@ class AgentHooks:
         try:
             request = self._request("prompt", [payload], run)
             request["event"]["acknowledges"] = True
-            left = max(0.0, started + PROMPT_SECONDS - time.monotonic())
-            answer = self._client.call("hook", request, left) or {}
+            seconds = max(0.0, started + PROMPT_SECONDS - time.monotonic())
+            answer = self._client.call("hook", request, seconds) or {}
             answered = True
         finally:
             ms = round(1000 * (time.monotonic() - started))

@@ -113,7 +113,7 @@ def _sender_of(context: Payload) -> str | None:
     chat = [context.get(name) for name in ("chat_type", "chat_id")]
     # As Hermes itself keys its sessions.
     names = (context.get(name) for name in ("user_id_alt", "user_id", "user_name"))
-    person = next(filter(None, names), None) or ":".join(str(part) for part in chat if part)
+    person = next(filter(None, names), None) or ":".join(str(field) for field in chat if field)
     return f"{context.get('platform') or ''}:{person}" if person else None
 
 

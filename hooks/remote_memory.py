@@ -51,8 +51,8 @@ class RemoteMemory:
         ca_file: str = "",
     ) -> None:
         self.project, self.agent = project, agent
-        given = {"residents": [*residents], "token_file": token_file, "ca_file": ca_file}
-        remote = RemoteResidents.of(given, token)
+        config = {"residents": [*residents], "token_file": token_file, "ca_file": ca_file}
+        remote = RemoteResidents.of(config, token)
         if remote is None:
             raise SettingsError("no resident: give `residents`, or set MEMTIER_RESIDENTS")
         self._client = ResidentClient((), os.devnull, remote=remote)  # nothing is kept on disk

@@ -358,12 +358,12 @@ def _explain(
     line = (id or "").strip()
     why = _resolve_item(memory, line, context.sender).item.id if line else None
     report = memory.explain(recall_id, why, sender=context.sender or "")
-    given = "late" if report["purpose"] == "offer" else "shown"
+    verb = "late" if report["purpose"] == "offer" else "shown"
     shown, missed = report["injected"][:_EXPLAINED], report["near_misses"][:_EXPLAINED]
     lines = [
         f"recall {report['id']} ({report['purpose']}, {report['label']}) of "
         f"{escape_line(report['query'])[:_LINE_CHARS]!r}: "
-        f"{len(report['injected'])} lines {given}, {len(report['near_misses'])} narrowly missed",
+        f"{len(report['injected'])} lines {verb}, {len(report['near_misses'])} narrowly missed",
         *map(_explain_hit, shown),
         *(f"missed: {_explain_hit(hit)}" for hit in missed),
     ]

@@ -172,13 +172,13 @@ def _entries_of(memory: MemTier, agent: str | None, day: str) -> Iterator[EditLi
     for line in read_log_lines(memory, agent=agent, date=day):
         if line["kind"] != "entry" or not line["content"].strip():
             continue
-        who = line["speaker"] or line["sender"] or line["role"]
+        speaker = line["speaker"] or line["sender"] or line["role"]
         by_user = line["role"] == "user" and line["origin"] == "user" and not line["parent"]
         yield EditLine(
             line["id"],
             line["content"],
             f"session {line['session_id']}  agent {line['agent_id']}",
-            f"{line['observed_at'][11:16]} {who}",
+            f"{line['observed_at'][11:16]} {speaker}",
             "" if by_user else "only lines said by a user can be reworded",
         )
 

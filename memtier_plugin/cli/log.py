@@ -172,9 +172,9 @@ def _entry_cells(entry: Document) -> Sequence[RenderableType]:
 @click.pass_obj
 def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
     """Record messages (JSON or JSON Lines; - for stdin)."""
-    given = _read_messages(file)
-    _check_messages(given)
-    messages = [message for _, message in given]
+    placed = _read_messages(file)
+    _check_messages(placed)
+    messages = [message for _, message in placed]
     with scope.open(create=True) as memory:
         entries = memory.record(messages, session_id=session, run_id=run)
     report = {"recorded": len(entries), "given": len(messages), "ids": [e.id for e in entries]}
@@ -182,13 +182,13 @@ def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
     scope.show({**report, **({"ignored_keys": [*ignored]} if ignored else {})})
 
 
-def _check_messages(given: list[tuple[str, Any]]) -> None:
+def _check_messages(placed: list[tuple[str, Any]]) -> None:
     """Reject messages that would be silently dropped, naming the line.
 
     Raises:
         MessageError: it is not a message, or has neither content nor tool calls.
     """
-    for where, message in given:
+    for where, message in placed:
         try:
             parsed = parse_messages([message])
         except MessageError as error:
