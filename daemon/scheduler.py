@@ -280,14 +280,14 @@ class Scheduler:
                 self._idle.notify_all()
 
     @contextmanager
-    def _report_errors(self, home: Path, project: str, what: str) -> Iterator[None]:
+    def _report_errors(self, home: Path, project: str, activity: str) -> Iterator[None]:
         """Log an error of a project, unless it is the same as the last one, and continue."""
         try:
             yield
         except MemTierError as error:
             if self._reported.get((home, project)) != str(error):
                 self._reported[home, project] = str(error)
-                _log.warning("project %r: %s: %s", project, what, error)
+                _log.warning("project %r: %s: %s", project, activity, error)
         else:
             self._reported.pop((home, project), None)
 

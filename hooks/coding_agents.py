@@ -62,7 +62,7 @@ class TurnFile:
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self.path, flags)
         try:
-            os.write(fd, (json.dumps(_shorten(payload)) + "\n").encode("ascii"))
+            os.write(fd, (json.dumps(_cut(payload)) + "\n").encode("ascii"))
         finally:
             os.close(fd)
 
@@ -133,8 +133,8 @@ class AgentHooks:
         try:
             request = self._request("prompt", [payload], run)
             request["event"]["acknowledges"] = True
-            left = max(0.0, started + PROMPT_SECONDS - time.monotonic())
-            answer = self._client.call("hook", request, left) or {}
+            seconds = max(0.0, started + PROMPT_SECONDS - time.monotonic())
+            answer = self._client.call("hook", request, seconds) or {}
             answered = True
         finally:
             ms = round(1000 * (time.monotonic() - started))
@@ -218,12 +218,8 @@ def read_event(text: str) -> dict[str, Any]:
     return payload
 
 
-def _shorten(payload: Payload) -> dict[str, Any]:
-    """Return an event with its longest texts truncated, as results may be megabytes."""
-    return {name: _cut(value) for name, value in payload.items()}
-
-
 def _cut(value: Any) -> Any:
+    """Return an event with its longest texts truncated, as results may be megabytes."""
     if isinstance(value, str):
         return value[:MAX_RESULT_CHARS]
     if isinstance(value, Mapping):

@@ -113,7 +113,7 @@ def _sender_of(context: Payload) -> str | None:
     chat = [context.get(name) for name in ("chat_type", "chat_id")]
     # As Hermes itself keys its sessions.
     names = (context.get(name) for name in ("user_id_alt", "user_id", "user_name"))
-    person = next(filter(None, names), None) or ":".join(str(part) for part in chat if part)
+    person = next(filter(None, names), None) or ":".join(str(field) for field in chat if field)
     return f"{context.get('platform') or ''}:{person}" if person else None
 
 
@@ -155,8 +155,9 @@ def _turn_messages(event: Payload, local: Sequence[str]) -> Iterator[Payload]:
     """Yield the turn's messages; tool calls lost to a compaction come from the live ones."""
     live = _live_calls(event)
     user = str(event.get("user") or "")
-    now = _messages_of_turn(event.get("messages") or (), user)
-    turn = merge_turn(_messages_of_turn(event.get("before") or (), user), now)
+    _, now = _split_turn(event.get("messages") or (), user)
+    _, before = _split_turn(event.get("before") or (), user)
+    turn = merge_turn(before, now)
     yield from _with_outcomes(turn, live, local)
     seen = {str(message.get("tool_call_id")) for message in turn if message.get("role") == "tool"}
     for key, call in live.items():
@@ -211,13 +212,8 @@ def _message_key(message: Payload) -> tuple[Any, ...]:
     return message.get("role"), message.get("tool_call_id"), calls, text
 
 
-def _messages_of_turn(messages: Sequence[Payload], user: str) -> list[Payload]:
-    """Return the messages from the turn's user message on, else from the last user message."""
-    return _split_turn(messages, user)[1]
-
-
 def _split_turn(messages: Sequence[Payload], user: str) -> tuple[list[Payload], list[Payload]]:
-    """Return the messages before a turn, and those of the turn."""
+    """Return the messages before a turn, and those from its, else the last, user message on."""
     spoken = [m for m in messages if m.get("role") in ("user", "assistant", "tool")]
     spoken = [m for m in spoken if not flatten_content(m.get("content")).startswith(_SUMMARIES)]
     prompts = [index for index, message in enumerate(spoken) if message["role"] == "user"]

@@ -215,7 +215,9 @@ def _answer_command(arguments: str = "") -> str:
             return "MemTier cannot tell who asks: type `hermes memtier review` on the machine."
         return providers[0].answer_command(arguments)
     chat = {name: value for name, value in asking.items() if name != "user_name"}
-    mine = next((provider for provider in providers if provider.chat() == chat), None)
+    of_chat = next((provider for provider in providers if provider.chat() == chat), None)
     return (
-        mine.answer_command(arguments) if mine else providers[0].answer_command(arguments, asking)
+        of_chat.answer_command(arguments)
+        if of_chat
+        else providers[0].answer_command(arguments, asking)
     )

@@ -32,12 +32,8 @@ def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAdditi
         "before_prompt_build",
         context,
         lambda memory, until: _recall_block(memory, event, context, until),
-        None if event.acknowledges else _acknowledge,
+        None if event.acknowledges else lambda memory, block: memory.acknowledge(block.recall_id),
     )
-
-
-def _acknowledge(memory: MemTier, addition: PromptAddition) -> None:
-    memory.acknowledge(addition.recall_id)
 
 
 def _recall_block(

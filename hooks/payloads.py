@@ -1,4 +1,4 @@
-"""Read what hosts' payloads share: texts, tool calls, use of models, notices, compactions."""
+"""Read what hosts' payloads share: texts, tool calls, model usage, notices, compactions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def local_tools(context: RunContext) -> tuple[str, ...]:
 def external_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the newest external texts of messages, up to `MAX_SEEN` characters, oldest first.
 
-    What no recorder could read is left out: it belongs to runs that were delivered before.
+    Unreadable messages are left out: they belong to runs that were delivered before.
     """
     texts: list[str] = []
     with suppress(MessageError):
@@ -87,7 +87,7 @@ def drop_oldest(entries: dict[str, Any], limit: int) -> None:
         entries.pop(next(iter(entries)))
 
 
-# -- When each session of a host was last compacted: what a prompt still shows of it
+# -- The last compaction of each session, after which a prompt shows the session in full
 
 MAX_SESSIONS: Final = 2000  # sessions remembered; the oldest are dropped first
 
@@ -122,13 +122,13 @@ class Compactions:
             write_private_file(self.file, json.dumps(self.times))
 
 
-# -- Read what a run's model calls took from what its host reports, one record for each model
+# -- Read a run's token usage from its host's reports, one record for each model
 #
-# OpenClaw notes it with each of the assistant's messages, Hermes tells it of each request
-# (`post_api_request`); in both, ``input`` leaves out what the provider's cache held.
+# OpenClaw reports it with each assistant message, Hermes for each request (`post_api_request`); in
+# both, ``input`` excludes tokens from the provider's cache.
 
-MOST_TOKENS: Final = 10**9  # of one call; more is no count of tokens
-# By the field of the event: its names in OpenClaw's and in Hermes' reports.
+MOST_TOKENS: Final = 10**9  # of one call; a larger number is invalid
+# By the field of the event, its names in OpenClaw's and Hermes' reports.
 _NAMES: Final = {
     "input": ("input", "input_tokens"),
     "cached": ("cacheRead", "cache_read_tokens"),
@@ -141,7 +141,7 @@ def usage_of(reports: Iterable[Any]) -> tuple[UsageEvent, ...]:
     """Return the usage of a run by model.
 
     Args:
-        reports: what says ``usage``, ``provider`` and ``model``; anything else is passed over.
+        reports: mappings with ``usage``, ``provider`` and ``model``; others are skipped.
     """
     by_model: dict[str, list[dict[str, int]]] = {}
     for report in reports:
@@ -167,16 +167,16 @@ def _count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
     return number if type(number) is int and 0 <= number <= MOST_TOKENS else 0
 
 
-# -- Tell what a host says in its user's place from what a person typed: notices, loops, retries
+# -- Tell a person's words from messages that a host sends as its user: notices, loops, retries
 #
-# Hosts begin turns of their own with a message of the role ``user``: a background process ended, a
-# goal is worked on, an answer was cut off.  Nobody said that, so it is no one's statement, and
-# nobody asked, so no recall answers it.  Where a host marks them the mark decides, whatever they
-# say: a field of the message (`is_marked`), a fence, a line, a prefix.  OpenClaw 2026.9 marks all
-# but one. The other openings are of those that nothing marks, in Hermes Agent 0.19 and, as their
-# users report them, in Claude Code 2 and Codex.
+# Hosts start turns with a message of the role ``user`` when a background process ended, a goal is
+# pursued, or an answer was cut off.  Nobody said these, so they are no statements, and nobody
+# asked, so nothing is recalled for them.  A host's mark decides, whatever the text: a field of the
+# message (`is_marked`), a fence, a line, a prefix.  OpenClaw 2026.9 marks all but one.  The
+# openings below are of unmarked messages, in Hermes Agent 0.19 and, by users' reports, Claude Code
+# 2 and Codex.
 
-# Openings of messages that a host makes up as a whole; in brackets OpenClaw's marks of them.
+# Openings of messages written by a host; OpenClaw marks its own with brackets.
 _OPENINGS: Final = {
     "openclaw": ("[System]", "[OpenClaw ", "A new session was started via /new or /reset"),
     "hermes": (
@@ -195,7 +195,7 @@ _OPENINGS: Final = {
         "[Request interrupted by user",
     ),
 }
-# Openings by which OpenClaw goes on with a turn that it began before; they begin no turn.
+# Openings by which OpenClaw continues an earlier turn; they begin no turn.
 _CONTINUATIONS: Final = (
     "Continue the current task from the existing transcript",
     "Continue the current task from the transcript using the updated tools",
@@ -206,7 +206,7 @@ _CONTINUATIONS: Final = (
 # Notes that a host puts before a person's message, or in place of one.
 _NOTES: Final = ("[System note: ", "[System: ", "[SYSTEM: ")
 _FLAG: Final = "_synthetic"  # how Hermes' names of such flags end
-# What a host itself fences beside the user's words: a sub-agent's end, what runs at the moment.
+# A host's fenced context beside the user's words: the end of a sub-agent, running processes.
 _CONTEXT: Final = re.compile(r"<<<BEGIN_(\w+_INTERNAL_CONTEXT)>>>.*?(?:<<<END_\1>>>|\Z)", re.DOTALL)
 # A message of nothing but elements with names of several words: commands, their output, notices.
 _ELEMENTS: Final = re.compile(
@@ -218,7 +218,7 @@ _MAX_NOTES: Final = 8  # notes before one message
 
 
 def is_marked(message: Mapping[str, Any]) -> bool:
-    """Return whether a host's message, or a turn's context, says that no person is behind it."""
+    """Return whether a host marks a message, or a turn's context, as not from a person."""
     origin = message.get("provenance") or message.get("inputProvenance")
     kind = origin.get("kind") if isinstance(origin, Mapping) else None
     if kind is not None:
@@ -232,7 +232,7 @@ def is_continuation(text: str) -> bool:
 
 
 def is_report(text: str) -> bool:
-    """Return whether a host's message brings what another session said, and may have read."""
+    """Return whether a host's message reports from another session, of unknown sources."""
     return bool(_REPORT.search(text))
 
 

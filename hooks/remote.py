@@ -32,9 +32,9 @@ from .resident_connection import (
 )
 
 CONNECT_SECONDS: Final = 1.0  # for a connection, TLS and the token
-TELL_SECONDS: Final = 5.0  # for a request that nobody waits for
-FLUSH_SECONDS: Final = 1.0  # for those that are on their way when the client closes
-FIRST_PAUSE: Final = 0.5  # seconds before a resident that failed is tried again
+TELL_SECONDS: Final = 5.0  # for a notification
+FLUSH_SECONDS: Final = 1.0  # for pending notifications when the client closes
+FIRST_PAUSE: Final = 0.5  # seconds before a failed resident is tried again
 LONGEST_PAUSE: Final = 30.0
 MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024 // 4  # the resident's limit is slightly higher
 
@@ -42,7 +42,7 @@ _Key = tuple[Address, bool]
 
 
 class RemoteLink:
-    """The requests of any number of threads to one resident; connections are kept for the next.
+    """Sends requests of any number of threads to one resident over reused connections.
 
     Args:
         stand_in: the resident is not the first for its projects.
@@ -63,7 +63,7 @@ class RemoteLink:
         self._telling: set[threading.Thread] = set()
 
     def welcome(self, seconds: float) -> None:
-        """Bring the token for the first time; it is sent to nobody whose certificate does not hold.
+        """Send the token for the first time, and only to a server with a valid certificate.
 
         Raises:
             OSError, HTTPException: no connection, or no TLS.
@@ -85,7 +85,7 @@ class RemoteLink:
         return result_of(answer)
 
     def tell(self, method: str, params: Payload) -> None:
-        """Send what needs no answer; nobody waits."""
+        """Send a notification in the background."""
 
         def post() -> None:
             with suppress(OSError, http.client.HTTPException, MemTierError):
@@ -98,7 +98,7 @@ class RemoteLink:
             thread.start()
 
     def end(self) -> None:
-        """Close the connections that are idle, once what was told is sent."""
+        """Close idle connections once pending notifications are sent."""
         until = time.monotonic() + FLUSH_SECONDS
         for thread in [*self._telling]:
             with suppress(RuntimeError):  # it was never started
@@ -108,7 +108,7 @@ class RemoteLink:
             self._idle.pop().close()
 
     def kill(self) -> None:
-        """Leave the resident alone for a while: it cannot be killed from here."""
+        """Pause the resident's use: it cannot be killed from here."""
         self.end()
         self.on_kill()
 
@@ -156,15 +156,15 @@ def _encode(method: str, params: Payload, seconds: float, key: int | None = None
 
 
 class RemoteResidents:
-    """The residents that a client may ask: for each project the first in its order that is there.
+    """The residents of a client; a project uses the first available one in its order.
 
-    A resident that is not the first for a project (`stand_in`) answers for it only if the project
-    is shared; of any other it would have another memory.
+    A resident that is not a project's first (`stand_in`) answers only if the project is shared: it
+    would have a different memory of any other.
 
     Args:
         residents: their addresses, as `core.residents` has them.
-        token: the token; else it is read from its file.
-        ca_file: the root of their certificates; else those that the system trusts.
+        token: the token; if empty, it is read from its file.
+        ca_file: the root of their certificates [those that the system trusts].
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class RemoteResidents:
         return cls(residents, token=token, **files)
 
     def connect(self, project: str, until: float) -> RemoteLink:
-        """Return a link to the first resident of a project that is there.
+        """Return a link to the first available resident of a project.
 
         Raises:
             ResidentUnreachable: none is, or the configuration is wrong; the message says why.
@@ -246,7 +246,7 @@ class RemoteResidents:
             return link
 
     def _open(self, address: Address, stand_in: bool, until: float) -> RemoteLink:
-        """Return a link whose token was taken.
+        """Return a link whose token was accepted.
 
         Raises:
             SettingsError: there is no token, or no such root certificate.

@@ -33,8 +33,8 @@ class RemoteMemory:
     Many memories of a process share the connections of one: ``memory.of("another-project")``.
 
     Args:
-        residents, token, token_file, ca_file: where it is; else the variables `MEMTIER_RESIDENTS`,
-            `MEMTIER_TOKEN`, `MEMTIER_TOKEN_FILE` and `MEMTIER_CA_FILE` say it.
+        residents, token, token_file, ca_file: the connection [the variables `MEMTIER_RESIDENTS`,
+            `MEMTIER_TOKEN`, `MEMTIER_TOKEN_FILE` and `MEMTIER_CA_FILE`].
 
     Raises:
         SettingsError: no resident is named.
@@ -51,8 +51,8 @@ class RemoteMemory:
         ca_file: str = "",
     ) -> None:
         self.project, self.agent = project, agent
-        given = {"residents": [*residents], "token_file": token_file, "ca_file": ca_file}
-        remote = RemoteResidents.of(given, token)
+        config = {"residents": [*residents], "token_file": token_file, "ca_file": ca_file}
+        remote = RemoteResidents.of(config, token)
         if remote is None:
             raise SettingsError("no resident: give `residents`, or set MEMTIER_RESIDENTS")
         self._client = ResidentClient((), os.devnull, remote=remote)  # nothing is kept on disk
@@ -78,8 +78,7 @@ class RemoteMemory:
     ) -> dict[str, Any]:
         """Return what matters for a query: `hits`, and the block to inject as `text`.
 
-        With ``purpose="inject"`` the answer is acknowledged: one that comes too late counts for
-        nothing.
+        With ``purpose="inject"`` the answer is acknowledged; one that comes too late is not.
 
         Raises:
             ResidentUnreachable: no answer in time; go on without.

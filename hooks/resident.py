@@ -1,9 +1,9 @@
 """Connect a Python host to MemTier's resident, with the standard library alone.
 
-The counterpart of `openclaw/bridge.js`: asks on the socket of the home, and starts a resident there
-if none runs.  It is the home's and not ours: it outlives this process, and ends by itself.  Every
-call has a deadline, a resident that hangs is killed and restarted with back-off, and a run that
-could not be delivered waits on disk.
+The counterpart of `openclaw/bridge.js`: connects to the home's socket and starts a resident if none
+runs.  The resident belongs to the home: it outlives this process and exits by itself.  Every call
+has a deadline, a hanging resident is killed and restarted with back-off, and undelivered runs wait
+on disk.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 1.0
 PING_SECONDS: Final = 8.0  # a machine may be busy
-FLUSH_SECONDS: Final = 0.5  # for a last message to leave this process
+FLUSH_SECONDS: Final = 0.5  # for the last notification to leave this process
 FIRST_PAUSE: Final = 0.5  # seconds before a resident that failed is started again
 LONGEST_PAUSE: Final = 60.0
 MAX_QUEUED: Final = 1000  # queued files tried in one go
 MAX_IN_MEMORY: Final = 100  # payloads kept in memory while the disk is full
 _MAX_REPLAY_FAILURES: Final = 3  # failed queue files after which replay stops for now
-_SCOPE: Final = ("host", "context", "home", "project", "agent")  # parameters that say whose memory
+_SCOPE: Final = ("host", "context", "home", "project", "agent")  # parameters that identify a memory
 RETRY_SECONDS: Final = 0.02  # between two tries to connect
 LOG: Final = "resident"
-_END_SECONDS: Final = 0.5  # for a process that has let go of its socket
+_END_SECONDS: Final = 0.5  # for a process that has released its socket
 # Variables passed to a resident; an endpoint's key only if it is configured.
 _PASSED_VARIABLES: Final = re.compile(
     r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*|OTEL_.*)\Z"
@@ -77,8 +77,8 @@ class ResidentClient:
     """Talks to the resident of one home, started by any process; thread-safe.
 
     Args:
-        remote: the residents to ask instead, on other machines; what waits for them waits in the
-            home, apart from what waits for its own resident.
+        remote: residents on other machines to use instead; runs that wait for them are queued in
+            the home, apart from those for its own resident.
     """
 
     def __init__(
@@ -146,17 +146,17 @@ class ResidentClient:
         return answer
 
     def acknowledge(self, request: Payload, answer: Payload) -> None:
-        """Tell the resident that the host has the block of an answer; nobody waits.
+        """Tell the resident in the background that the host used the block of an answer.
 
         Args:
-            request: the parameters of the request, which say whose memory it was.
+            request: the parameters of the request, which identify the memory.
         """
         scope = {name: value for name, value in request.items() if name in _SCOPE}
         if recall := answer.get("recall_id"):
             self.tell("acknowledge", {**scope, "recall_id": recall})
 
     def tell(self, method: str, params: Payload) -> None:
-        """Send the resident what needs no answer, if it is there."""
+        """Send a notification to the resident, if connected."""
         with suppress(MemTierError):
             link: Connection | RemoteLink | None = self._link
             if self._remote:
@@ -165,7 +165,7 @@ class ResidentClient:
                 link.tell(method, params)
 
     def flush(self) -> None:
-        """Wait until the resident's system has what it was told; a process that ends needs it."""
+        """Wait until notifications have left this process, before it exits."""
         if self._link:
             self._link.flush(FLUSH_SECONDS)
 
@@ -175,7 +175,7 @@ class ResidentClient:
         Returns whether it was delivered.
 
         Args:
-            seconds: for all of it, and for what waited already.
+            seconds: for this payload and those queued before.
         """
         until = time.monotonic() + seconds
         try:
@@ -253,7 +253,7 @@ class ResidentClient:
         if link:
             link.end()
 
-    # -- what waits on the disk ------------------------------------------------------------------
+    # -- the queue on disk -------------------------------------------------------------------------
 
     def _queue(self, params: Payload) -> None:
         try:
@@ -349,7 +349,7 @@ class ResidentClient:
             raise ResidentUnreachable(f"no resident can be started: {error}") from error
 
     def _start(self, claim: SocketClaim, until: float) -> None:
-        """Start a resident on a socket that listens already; what is sent waits there.
+        """Start a resident on a listening socket, where requests wait meanwhile.
 
         Raises:
             ResidentUnreachable: it cannot be started now.

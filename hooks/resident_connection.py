@@ -19,7 +19,7 @@ from weakref import WeakSet
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.formats import parse_json_text
 
-# Of a request; the resident's limits are slightly higher.
+# Limits of a request; the resident's are slightly higher.
 MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024
 _TEXT_LIMITS: Final = (
     1_000_000,
@@ -33,7 +33,7 @@ Payload = Mapping[str, Any]  # JSON, as a host or the resident gives it
 
 
 class ResidentUnreachable(MemTierError):
-    """No resident can be reached at present."""
+    """No resident can be reached now."""
 
 
 class ResidentBroken(ResidentUnreachable):
@@ -50,7 +50,7 @@ class ResidentRefused(MemTierError):
 
 @dataclass(frozen=True, slots=True)
 class ModelOffer:
-    """The host's own model for a project (None: any), which its user lets MemTier ask."""
+    """The offer of a host's model for a project (None: any), with its user's consent."""
 
     host: str
     project: str | None
@@ -106,12 +106,12 @@ class Connection:
             self._waiting.pop(key, None)
 
     def tell(self, method: str, params: Payload) -> None:
-        """Send what needs no answer; nobody waits."""
+        """Send a notification in the background."""
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         self._lines.put(json.dumps(message).encode("ascii") + b"\n")
 
     def flush(self, seconds: float) -> None:
-        """Wait until all that was told is out of this process."""
+        """Wait until all notifications have left this process."""
         sent = threading.Event()
         self._lines.put(sent)
         sent.wait(seconds)
@@ -126,7 +126,7 @@ class Connection:
         self._fail_pending()
 
     def leave_to_parent(self) -> None:
-        """Let go in a forked child: the threads are the parent's, and so is what they send.
+        """Drop the connection in a forked child: its threads and their data are the parent's.
 
         The resident sees the parent leave, whatever the child does.
         """
@@ -163,7 +163,7 @@ class Connection:
         self._fail_pending()
 
     def _complete(self, request: Payload) -> None:
-        """Answer what the resident asks of this host: a completion of the host's own model."""
+        """Answer the resident's request for a completion of the host's model."""
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": request.get("id")}
         params = request.get("params") or {}
         try:
@@ -186,7 +186,7 @@ class Connection:
 
 
 _connections: Final[WeakSet[Connection]] = WeakSet()
-# Kept for good: a stream that a thread used when the process forked cannot be closed in the child.
+# Never closed: a stream in use by a thread during the fork cannot be closed in the child.
 _inherited: Final[list[Connection]] = []
 
 

@@ -37,11 +37,11 @@ from .resident_connection import Payload
 
 # -- The steps of a run in which a host's model searches store by store (Mem-T, section 3.1)
 #
-# They are kept in this process alone.  A run begins with its prompt; where a host has no such hook,
-# after a silence.
+# Kept in this process only.  A run begins with its prompt, or after a silence if the host has no
+# hook for prompts.
 
-_MOST_RUNS: Final = 500  # kept at once; the one without a search for longest goes first
-_SILENCE: Final = 900.0  # seconds after which a session's next search begins a run
+_MOST_RUNS: Final = 500  # kept at once; the least recently used is dropped first
+_SILENCE: Final = 900.0  # seconds after which a session's next search starts a run
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class SearchSteps:
     taken: int = 0
     shown: set[str] = field(default_factory=set)
     last: float = 0.0  # monotonic seconds
-    turn: Mutex = field(default_factory=Mutex)  # of one search after another
+    turn: Mutex = field(default_factory=Mutex)  # so that searches run one at a time
 
 
 _mutex: Final = Mutex()
@@ -60,7 +60,7 @@ _runs: Final[OrderedDict[tuple[str | None, ...], SearchSteps]] = OrderedDict()
 
 
 def begin_run(context: RunContext) -> None:
-    """Begin a run of a session, unless its prompt is only built again."""
+    """Begin a run of a session, unless its prompt is only rebuilt."""
     with _mutex:
         steps = _runs.get(_key(context))
         if steps is None or context.run_id is None or steps.run != context.run_id:
@@ -101,13 +101,13 @@ def _key(context: RunContext) -> tuple[str | None, ...]:
 # -- Implement the memory tools that a model can call; every host offers the same ones
 
 MAX_HITS: Final = 50
-_PREFIX: Final = "memtier_"  # hosts have tools of their own that are called memory_search and so on
-_FORMER_PREFIX: Final = "memory_"  # of the same tools, for callers by JSON-RPC
+_PREFIX: Final = "memtier_"  # hosts have tools named memory_search and so on
+_FORMER_PREFIX: Final = "memory_"  # also accepted, for JSON-RPC clients
 _BUDGET: Final = 2000  # tokens of what a search returns
 _RECENT_RECALLS: Final = 1000  # recalls whose lines a model may still refer to by the end of an id
-_LOG_CHARS: Final = 60_000  # characters of a day's log, the newest lines first to be kept
-_LINE_CHARS: Final = 2_000  # characters of one line of it
-_EXPLAINED: Final = 10  # lines of a recall that are explained, and as many near misses
+_LOG_CHARS: Final = 60_000  # characters of a day's log; the oldest lines are dropped
+_LINE_CHARS: Final = 2_000  # characters of one line
+_EXPLAINED: Final = 10  # explained lines of a recall, and as many near misses
 _STRONGEST: Final = 3  # signals named for each
 
 
@@ -179,7 +179,7 @@ def _search_store(
             return _answer(f"{call.error}.", ok=False)
         new = memory.search_stores(context.sender, steps.shown).find(call)
     left = f"Steps left: {MAX_STEPS - steps.taken}."
-    if context.session_id is None:  # a run of its own, of which no more steps follow
+    if context.session_id is None:  # a run of its own, with no further steps
         left = ""
     if not new:
         return _answer(f"Nothing that was not shown before. {left}" if left else "Nothing matches.")
@@ -210,7 +210,7 @@ def _get(memory: MemTier, context: RunContext, id: str) -> dict[str, Any]:
 
 
 def _source_lines(memory: MemTier, fact: Fact) -> Iterator[str]:
-    """Yield where each source of a fact stands: its file and line, its session and its date."""
+    """Yield the location of each source of a fact: file and line, date, session."""
     with memory.store.session() as reader:
         entries = reader.items({source.entry for source in fact.sources})
     for source in fact.sources:
@@ -281,12 +281,12 @@ def _forget(memory: MemTier, context: RunContext, ids: Sequence[str]) -> dict[st
 
 
 def _is_own(memory: MemTier, item: Entry | Fact, sender: str | None, *, requested: bool) -> bool:
-    """Return whether a model may hide an item: an entry of this agent and sender, or on such alone.
+    """Return whether a model may hide an item: it is, or rests only on, the agent's and sender's.
 
     What the user said is hidden only where the user asked for it.
     """
     asker = memory.viewer(sender).asker
-    if asker is None:  # of no agent: nothing is its own
+    if asker is None:  # without an agent, nothing is its own
         return False
 
     def may_hide(line: Entry) -> bool:
@@ -304,7 +304,7 @@ def _resolve_item(memory: MemTier, item_id: str, sender: str | None) -> Stored:
     Raises:
         NotFound: no or several entries or facts visible to this agent and sender match.
     """
-    memory.catch_up(full=False)  # the recall that showed it may be only just written
+    memory.catch_up(full=False)  # the recall that showed it may be very recent
     store = memory.store
     with store.session() as reader:
         recalls = (
@@ -358,12 +358,12 @@ def _explain(
     line = (id or "").strip()
     why = _resolve_item(memory, line, context.sender).item.id if line else None
     report = memory.explain(recall_id, why, sender=context.sender or "")
-    given = "late" if report["purpose"] == "offer" else "shown"
+    verb = "late" if report["purpose"] == "offer" else "shown"
     shown, missed = report["injected"][:_EXPLAINED], report["near_misses"][:_EXPLAINED]
     lines = [
         f"recall {report['id']} ({report['purpose']}, {report['label']}) of "
         f"{escape_line(report['query'])[:_LINE_CHARS]!r}: "
-        f"{len(report['injected'])} lines {given}, {len(report['near_misses'])} narrowly missed",
+        f"{len(report['injected'])} lines {verb}, {len(report['near_misses'])} narrowly missed",
         *map(_explain_hit, shown),
         *(f"missed: {_explain_hit(hit)}" for hit in missed),
     ]

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 import click
-from rich.console import Group as Lines
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
@@ -272,7 +271,7 @@ def recall_view(document: Document) -> RenderableType:
         parts.append(
             safe_text("; ".join(": ".join(row) for row in describe_depth(document)[:2]), "dim")
         )
-    return Lines(*parts)
+    return Group(*parts)
 
 
 # -- `memtier ask`: a question, its answer, and the ledger lines it cites
@@ -343,7 +342,7 @@ def answer_view(document: views.Document) -> RenderableType:
             Text(f"  {s['name']:<18} {s['ms']:>9.1f} ms {s['tokens']:>7} tokens", style="dim")
             for s in document["steps"]
         ]
-    return Lines(*parts)
+    return Group(*parts)
 
 
 def _describe_answer(document: views.Document) -> str:

@@ -345,8 +345,8 @@ def _show_sharing(stage: Stage) -> str:
             "reviewer sees no entry of builder",
         )
     with stage.open("builder") as builder:
-        own = builder.recall(PRIVATE, at=ASKED_AT).hits
-        _check(own[0].text == PRIVATE, "builder finds its own private line")
+        private_hits = builder.recall(PRIVATE, at=ASKED_AT).hits
+        _check(private_hits[0].text == PRIVATE, "builder finds its own private line")
     stage.say("  the scheduler (memtier daemon) has promoted a fact; reviewer asks again:")
     stage.say(f"    {hits[0].text}", "cyan")
     stage.say(f"    fact {fact.id}, source {source.agent}/{source.session}, entry {source.entry}")

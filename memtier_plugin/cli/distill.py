@@ -131,8 +131,8 @@ def _check(scope: Scope, memory: MemTier, against: str | None, report: Progress)
         return memory.regression.check_version(against, report)
     if path.suffix in (".yaml", ".yml"):
         return _check_settings(scope, memory, path, report)
-    with _copied(scope, memory, path) as other:
-        return memory.regression.check_other(other.actor, path.name, report, later=False)
+    with _copied(scope, memory, path) as candidate:
+        return memory.regression.check_other(candidate.actor, path.name, report, later=False)
 
 
 def _check_settings(scope: Scope, memory: MemTier, path: Path, report: Progress) -> GateReport:

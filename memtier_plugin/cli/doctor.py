@@ -9,7 +9,6 @@ from functools import partial
 
 import click
 from rich.console import Group, RenderableType
-from rich.console import Group as Lines
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -30,8 +29,7 @@ from memtier_plugin.cli.views import (
     table_view,
 )
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.hosts import doctor as agent_doctor
-from memtier_plugin.hosts import doctor as doctor_hosts
+from memtier_plugin.hosts import doctor as hosts_doctor
 from memtier_plugin.hosts.presence import describe_silent_hosts
 from memtier_plugin.hosts.self_check import check_installation
 from memtier_plugin.operations.background import HealthFinding
@@ -48,12 +46,12 @@ from memtier_plugin.storage.protocol import describe_usage
 def doctor(ctx: click.Context, fix: bool, skip_hosts: bool) -> None:
     """Check files, index, settings and hosts; exit 1 on an error."""
     scope = scope_of(ctx)
-    results, fixed = doctor_hosts.check_hosts(scope.path), []
+    results, fixed = hosts_doctor.check_hosts(scope.path), []
     if not skip_hosts:
         with make_console(stderr=True).status(
             "asking the hosts which plugin owns the memory tools"
         ):
-            results += [*doctor_hosts.ask_hosts(), *agent_doctor.try_agents(scope.path)]
+            results += [*hosts_doctor.ask_hosts(), *hosts_doctor.try_agents(scope.path)]
     try:
         with scope.open() as memory:
             if fix:
@@ -89,7 +87,7 @@ def doctor_view(document: Document) -> RenderableType:
         if level != "ok":
             rows = [(key, finding[key]) for key in ("where", "remedy") if finding[key]]
             parts.append(Padding(name_value_table(rows), (0, 0, 0, 4), expand=False))
-    return Lines(*parts)
+    return Group(*parts)
 
 
 # -- `memtier self-check`: check this installation, independent of any project

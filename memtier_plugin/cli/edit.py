@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Group as Lines
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import (
@@ -173,13 +172,13 @@ def _entries_of(memory: MemTier, agent: str | None, day: str) -> Iterator[EditLi
     for line in read_log_lines(memory, agent=agent, date=day):
         if line["kind"] != "entry" or not line["content"].strip():
             continue
-        who = line["speaker"] or line["sender"] or line["role"]
+        speaker = line["speaker"] or line["sender"] or line["role"]
         by_user = line["role"] == "user" and line["origin"] == "user" and not line["parent"]
         yield EditLine(
             line["id"],
             line["content"],
             f"session {line['session_id']}  agent {line['agent_id']}",
-            f"{line['observed_at'][11:16]} {who}",
+            f"{line['observed_at'][11:16]} {speaker}",
             "" if by_user else "only lines said by a user can be reworded",
         )
 
@@ -209,4 +208,4 @@ def changes_view(document: Document) -> RenderableType:
             parts.append(safe_text(f"  and {len(others)} that depend on it alone", "dim"))
     verb = "written" if document["applied"] else "would be written"
     summary = f"{len(document['changes'])} changes {verb}"
-    return Lines(*parts, safe_text(summary if parts else "No changes.", "dim"))
+    return Group(*parts, safe_text(summary if parts else "No changes.", "dim"))

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Final
 
 import click
-from rich.console import Group as Lines
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -73,7 +72,7 @@ def explain_view(document: Document, curves: Curves | None = None) -> Renderable
     recall = recall_view(document)
     head = _head_view(recall)
     if document.get("why"):
-        return Lines(head, "", *_left_out_view(document["why"], document["weights"]))
+        return Group(head, "", *_left_out_view(document["why"], document["weights"]))
     parts: list[RenderableType] = [head]
     again = " (scores are from the journal; signals are recomputed)"
     for title, rows in (
@@ -95,7 +94,7 @@ def explain_view(document: Document, curves: Curves | None = None) -> Renderable
     ]
     names = ("run", "line", "reward", "share", "change")
     parts += ["", table_view(names, credits, right=names[2:4])] if credits else []
-    return Lines(*parts, *_block_view(recall))
+    return Group(*parts, *_block_view(recall))
 
 
 def _head_view(recall: RecallView) -> RenderableType:
@@ -244,4 +243,4 @@ def history_view(history: LineHistory) -> RenderableType:
         table = table_view(names, cells, right=["change", "rank"], wide=["query"])
         if isinstance(table, Table):
             parts += ["", safe_text(title, "bold"), table]
-    return Lines(*parts)
+    return Group(*parts)

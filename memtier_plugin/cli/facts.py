@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
-from rich.console import Group as Lines
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.review import review, source_lines
@@ -73,13 +72,10 @@ def facts_list(scope: Scope, everything: bool, proposed: bool, subject: str | No
             if proposed
             else person.facts(include_superseded=everything, subject=subject, shelves=everything)
         )
-    shown = [view for view in views if subject is None or _is_about(view, subject)]
+    wanted = None if subject is None else subject.strip().casefold()
+    shown = [view for view in views if wanted in (None, view.fact.subject.casefold())]
     ordered = sorted(shown, key=lambda view: view.fact.id, reverse=True)
     scope.show({"facts": [view.to_json() for view in ordered]}, fact_list_view)
-
-
-def _is_about(view: FactView, subject: str) -> bool:
-    return view.fact.subject.casefold() == subject.strip().casefold()
 
 
 @facts.command("search", example='"staging host" --limit 3')
@@ -192,7 +188,7 @@ def fact_view(document: Document) -> RenderableType:
     rows += [(review["what"], _describe_review(review)) for review in document["reviews"]]
     state = ("state", safe_text(_state_of(fact), _STATES.get(_state_of(fact), "dim")))
     heading = safe_text("sources", "bold")
-    return Lines(name_value_table([state, *rows]), "", heading, *source_lines(document["sources"]))
+    return Group(name_value_table([state, *rows]), "", heading, *source_lines(document["sources"]))
 
 
 def _describe_owner(fact: Document) -> str:
@@ -227,7 +223,7 @@ def fact_diff_view(document: Document) -> RenderableType:
     if not counts:
         return safe_text("No facts changed.", "dim")
     table = views.table_view(("when", "", "id", "fact", ""), rows, wide=["fact"])
-    return Lines(table, safe_text(format_value(counts), "dim"))
+    return Group(table, safe_text(format_value(counts), "dim"))
 
 
 def consolidations_view(document: Document) -> RenderableType:
@@ -266,7 +262,7 @@ def timeline_view(timeline: FactTimeline) -> RenderableType:
             words = f"{mark}{one_line(held.text, 200)}  {short_id(held.id)}"
             line = f"  {start} – {end}  {drawn}{words}"
             parts.append(safe_text(line, "" if held.state == "active" else "dim"))
-    return Lines(*parts)
+    return Group(*parts)
 
 
 # -- `memtier diff` and `memtier revert`: compare two times, and undo a run
@@ -368,7 +364,7 @@ def difference_view(document: Document) -> RenderableType:
         safe_text(f"{format_time(row['at'])}  {row['what']} {row['run'] or ''}", "dim")
         for row in document["runs"]
     ]
-    return Lines(*(parts or [safe_text("No changes.", "dim")]))
+    return Group(*(parts or [safe_text("No changes.", "dim")]))
 
 
 def revert_view(document: Document) -> RenderableType:
@@ -386,7 +382,7 @@ def revert_view(document: Document) -> RenderableType:
         for item in document[name]:
             line = f"{sign} {one_line(item['text'] or '-', 200)}  {short_id(item['id'])}"
             parts.append(safe_text(line, style))
-    return Lines(*parts, safe_text(f"{document['run']}: {_describe_effect(document)}", "dim"))
+    return Group(*parts, safe_text(f"{document['run']}: {_describe_effect(document)}", "dim"))
 
 
 def _describe_effect(document: Document) -> str:

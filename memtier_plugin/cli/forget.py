@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
-from rich.console import Group as Lines
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import (
@@ -199,7 +198,7 @@ def forget_view(document: Document) -> RenderableType:
     rows += [(short_id(fact["id"]), "fact", one_line(fact["text"])) for fact in document["facts"]]
     verb = "forgotten" if document["forgotten"] else "would be forgotten"
     table = table_view(("id", "who", "text"), rows, wide=["text"])
-    return Lines(table, safe_text(f"{len(rows)} {verb}", "dim"))
+    return Group(table, safe_text(f"{len(rows)} {verb}", "dim"))
 
 
 def hidden_view(document: Document) -> RenderableType:
@@ -215,7 +214,7 @@ def unforget_view(document: Document) -> RenderableType:
     """Render the ids that were, or would be, restored."""
     verb = "restored" if document["brought_back"] else "would be restored"
     lines = [safe_text(short_id(item)) for item in (*document["ids"], *document["facts"])]
-    return Lines(*lines, safe_text(f"{len(lines)} {verb}", "dim"))
+    return Group(*lines, safe_text(f"{len(lines)} {verb}", "dim"))
 
 
 def receipt_view(document: Document) -> RenderableType:
@@ -254,4 +253,4 @@ def receipt_view(document: Document) -> RenderableType:
         parts.append(safe_text(f"receipt {document['purge']}", "dim"))
     parts += ["", safe_text("Out of reach:", "bold")]
     parts += [safe_text(f"  {item}", "dim") for item in document["cannot_reach"]]
-    return Lines(*parts)
+    return Group(*parts)

@@ -10,8 +10,7 @@ from itertools import chain
 from typing import IO, Any
 
 import click
-from rich.console import Group as Lines
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -119,14 +118,14 @@ def summary_view(lines: Sequence[LogLine]) -> RenderableType:
     }
     figures = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     drawn = f"  00 {sparkline(summary.hours, 0)} 24" if summary.entries else ""
-    return Lines("", safe_text(f"{figures}{drawn}", "dim"))
+    return Group("", safe_text(f"{figures}{drawn}", "dim"))
 
 
 def log_view(line: Document) -> RenderableType:
     """Render one line of the log: an entry, a heading or an event."""
     kind = line["kind"]
     if kind == "heading":
-        return Lines("", safe_text(line["text"], "bold"))
+        return Group("", safe_text(line["text"], "bold"))
     grid = Table.grid(padding=(0, 1), expand=sys.stdout.isatty())
     for width in (5, 14, SHORT_ID_CHARS):
         grid.add_column(width=width, no_wrap=True, overflow="ellipsis")
@@ -173,9 +172,9 @@ def _entry_cells(entry: Document) -> Sequence[RenderableType]:
 @click.pass_obj
 def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
     """Record messages (JSON or JSON Lines; - for stdin)."""
-    given = _read_messages(file)
-    _check_messages(given)
-    messages = [message for _, message in given]
+    placed = _read_messages(file)
+    _check_messages(placed)
+    messages = [message for _, message in placed]
     with scope.open(create=True) as memory:
         entries = memory.record(messages, session_id=session, run_id=run)
     report = {"recorded": len(entries), "given": len(messages), "ids": [e.id for e in entries]}
@@ -183,13 +182,13 @@ def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
     scope.show({**report, **({"ignored_keys": [*ignored]} if ignored else {})})
 
 
-def _check_messages(given: list[tuple[str, Any]]) -> None:
+def _check_messages(placed: list[tuple[str, Any]]) -> None:
     """Reject messages that would be silently dropped, naming the line.
 
     Raises:
         MessageError: it is not a message, or has neither content nor tool calls.
     """
-    for where, message in given:
+    for where, message in placed:
         try:
             parsed = parse_messages([message])
         except MessageError as error:

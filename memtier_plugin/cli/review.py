@@ -10,8 +10,7 @@ from itertools import groupby
 from typing import Any, Final
 
 import click
-from rich.console import Group as Lines
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
@@ -226,7 +225,7 @@ def item_view(document: Document) -> RenderableType:
         )
         for fact_replaced in document["against"]
     ]
-    return Lines(*parts, *source_lines(document["sources"]))
+    return Group(*parts, *source_lines(document["sources"]))
 
 
 def review_view(document: Document) -> RenderableType:
@@ -252,4 +251,4 @@ def review_view(document: Document) -> RenderableType:
         parts += ["", safe_text(f"{count} wait: {how}", "dim")]
     else:
         parts.append(safe_text("Nothing awaits review.", "dim"))
-    return Lines(*parts)
+    return Group(*parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -21,12 +20,12 @@ from memtier_plugin.cli.scope import CliCommand, Scope, complete_sessions, progr
 from memtier_plugin.cli.screens import require_web
 from memtier_plugin.cli.views import LengthOfTime
 from memtier_plugin.core.errors import BackupError
-from memtier_plugin.core.paths import OPEN_FLAGS, encode_file_name
+from memtier_plugin.core.paths import encode_file_name
 from memtier_plugin.ingest.messages import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
 from memtier_plugin.transfer import archive as archives
-from memtier_plugin.transfer.archive import refuse_taken
+from memtier_plugin.transfer.archive import new_file, refuse_taken
 from memtier_plugin.transfer.importers.formats import (
     FORMATS,
     MEMTIER_FORMAT,
@@ -244,17 +243,13 @@ def _exporter(form: str) -> Callable[[MemTier, str | None, str | None], Iterable
 def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
     """Write a new file (mode 0600) and return its size; a partial file is removed."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
+        with new_file(path) as file:
+            for number, chunk in enumerate(chunks, start=1):
+                file.write(chunk.encode("utf-8", "backslashreplace"))
+                report(number, 0)
+            return file.tell()
     except FileExistsError:
         raise BackupError(f"{path} exists; choose another file") from None
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
-            for number, chunk in enumerate(chunks, start=1):
-                file.write(chunk)
-                report(number, 0)
-            file.flush()
-            os.fsync(fd)
-            return os.fstat(fd).st_size
     except BaseException:
         path.unlink(missing_ok=True)
         raise

@@ -57,10 +57,10 @@ def parse_address(text: str) -> Address:
         host, port = parts.hostname, PORT if parts.port is None else parts.port
     except ValueError:
         host, port = None, 0
-    rest = (
+    is_invalid = (
         not host or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username
     )
-    if rest or host is None or parts.scheme not in ("tls", "tcp") or host.isspace():
+    if is_invalid or host is None or parts.scheme not in ("tls", "tcp") or host.isspace():
         raise SettingsError(
             f"{text!r} is no address of a resident; one is tls://memory.example.org"
         )

@@ -396,9 +396,9 @@ def _checkable(kind: Any) -> Any:
     are left to the method.
     """
     alternatives = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    rest = [alternative for alternative in alternatives if alternative is not type(None)]
-    if len(rest) == 1 and _is_predicate(rest[0]):
-        return _Predicate.of(rest[0], optional=len(alternatives) > 1)
+    kinds = [alternative for alternative in alternatives if alternative is not type(None)]
+    if len(kinds) == 1 and _is_predicate(kinds[0]):
+        return _Predicate.of(kinds[0], optional=len(alternatives) > 1)
     fits = all(
         get_origin(alternative) is Annotated
         or is_dataclass(alternative)
@@ -408,9 +408,9 @@ def _checkable(kind: Any) -> Any:
     )
     if fits:
         return built(Union[*alternatives])
-    classes = [get_origin(alternative) or alternative for alternative in rest]
+    classes = [get_origin(alternative) or alternative for alternative in kinds]
     return (
-        _Predicate(tuple(classes), (), len(alternatives) > len(rest))
+        _Predicate(tuple(classes), (), len(alternatives) > len(kinds))
         if all(map(isclass, classes))
         else None
     )

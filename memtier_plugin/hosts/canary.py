@@ -50,10 +50,10 @@ class CanaryReply:
 class CanaryModel:
     """The fake model server and the chat requests it received."""
 
-    def __init__(self, answer: Callable[[Mapping[str, Any]], CanaryReply]) -> None:
+    def __init__(self, answer: Callable[[Mapping[str, Any]], CanaryReply], port: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
         self.answer = answer
-        self._server = _CanaryServer(("127.0.0.1", 0), self)
+        self._server = _CanaryServer(("127.0.0.1", port), self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     def __enter__(self) -> Self:

@@ -326,6 +326,21 @@ def read_json(path: Path, by_hand: str) -> dict[str, Any]:
     return document
 
 
+def load_json(path: Path) -> Any:
+    """Return a JSON document, None if it cannot be read."""
+    try:
+        return parse_json(path.read_text("utf-8") or "{}")
+    except (OSError, ValueError):
+        return None
+
+
+def section(config: Any, *names: str) -> Mapping[str, Any]:
+    """Return a nested section, empty if it is missing or not a mapping."""
+    for name in names:
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return config if isinstance(config, Mapping) else {}
+
+
 def format_json(document: Mapping[str, Any], like: str | None) -> str:
     """Return a document as JSON, indented and escaped like the text it replaces.
 

@@ -16,12 +16,10 @@ from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.hosts import install, ownership, yaml_settings
 from memtier_plugin.hosts.agent_canary import converse
 from memtier_plugin.hosts.coding_agents import find_files, is_ours, read_hooks, read_server
-from memtier_plugin.hosts.config_files import parse_json
+from memtier_plugin.hosts.config_files import load_json, parse_json, section
 from memtier_plugin.hosts.presence import (
     find_silent_hosts,
     hermes_selects_memtier,
-    read_json,
-    section,
 )
 from memtier_plugin.hosts.project import CODING_AGENTS, EVENTS, read_installed
 from memtier_plugin.operations.background import HealthFinding, Level
@@ -92,7 +90,8 @@ def check_agents(home: Path) -> list[HealthFinding]:
     for host in CODING_AGENTS:
         if _is_set_up(host) or host in installed:
             where = str(find_files(host).servers)
-            fine = HealthFinding("ok", f"{host} has MemTier's tools{_and_hooks(host)}", where)
+            hooks = " and hooks" if host in EVENTS else ""
+            fine = HealthFinding("ok", f"{host} has MemTier's tools{hooks}", where)
             findings += [*_check_agent(host, home, where)] or [fine]
     return findings
 
@@ -187,12 +186,8 @@ def _is_set_up(host: str) -> bool:
 
 def _has_plugin(settings: str) -> bool:
     """Return whether Claude Code's settings enable this repository's plugin."""
-    enabled = section(read_json(Path(settings)), "enabledPlugins")
+    enabled = section(load_json(Path(settings)), "enabledPlugins")
     return any(on is True and name.startswith("memtier@") for name, on in enabled.items())
-
-
-def _and_hooks(host: str) -> str:
-    return " and hooks" if host in EVENTS else ""
 
 
 # -- Check hosts for misconfigurations that silently disable MemTier
@@ -216,7 +211,7 @@ def ask_hosts() -> list[HealthFinding]:
     """Ask each configured host who owns its tools and hooks; takes seconds."""
     findings: list[HealthFinding] = []
     path = install.openclaw_config_path()
-    plugins = section(read_json(path), "plugins")
+    plugins = section(load_json(path), "plugins")
     if (
         section(plugins, "entries", "memtier")
         or section(plugins, "slots").get("memory") == "memtier"

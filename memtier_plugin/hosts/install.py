@@ -19,16 +19,17 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
-from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import make_private_folder, remove_private_file, write_private_file
 from memtier_plugin.hosts import coding_agents, yaml_settings
 from memtier_plugin.hosts.coding_agents import require_mcp, require_writable
 from memtier_plugin.hosts.config_files import (
     format_json,
+    load_json,
     open_section,
     parse_json,
     read_json,
     read_text,
+    section,
 )
 from memtier_plugin.hosts.project import (
     CODING_AGENTS,
@@ -215,11 +216,7 @@ def openclaw_plugin_folder() -> Path:
 
 def read_plugin_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest in a plugin's folder, or {}."""
-    try:
-        manifest = parse_json_text((folder / "openclaw.plugin.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
+    return {**section(load_json(folder / "openclaw.plugin.json"))}
 
 
 def leads_to_plugin(path: object) -> bool:

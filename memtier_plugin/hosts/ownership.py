@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.hosts.config_files import parse_json
+from memtier_plugin.hosts.config_files import parse_json, section
 from memtier_plugin.operations.background import HealthFinding
 
 TOOLS: Final = ("memtier_search", "memtier_get", "memtier_store", "memtier_forget")
@@ -121,10 +121,8 @@ def ask_hermes(home: Path) -> Iterator[HealthFinding]:
 
 def _judge_grant(inspected: Mapping[str, Any] | None, where: str) -> Iterator[HealthFinding]:
     """Yield an error if a running Gateway's settings hide conversations from MemTier."""
-    granted: Any = inspected
-    for key in ("grants", "hooks", "allowConversationAccess", "effective"):
-        granted = granted.get(key) if isinstance(granted, Mapping) else None
-    if granted is False:
+    grant = section(inspected, "grants", "hooks", "allowConversationAccess")
+    if grant.get("effective") is False:
         yield HealthFinding(
             "error",
             "the running Gateway does not show conversations to MemTier",
@@ -199,8 +197,7 @@ def _hermes_environment(home: Path, top: Path) -> dict[str, str]:
 
 def _listens(config: Mapping[str, Any]) -> bool:
     """Return whether something listens at the Gateway's configured port."""
-    gateway = config.get("gateway")
-    port = gateway.get("port") if isinstance(gateway, Mapping) else None
+    port = section(config, "gateway").get("port")
     try:
         address = ("127.0.0.1", port if isinstance(port, int) else _GATEWAY_PORT)
         with socket.create_connection(address, timeout=1):
@@ -250,5 +247,5 @@ def _interpreter_of(program: str) -> str | None:
 
 
 def _list(value: Any, key: str) -> list[Any]:
-    inner = value.get(key) if isinstance(value, Mapping) else None
+    inner = section(value).get(key)
     return inner if isinstance(inner, list) else []

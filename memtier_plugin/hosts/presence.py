@@ -15,7 +15,7 @@ from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.hosts import install, yaml_settings
 from memtier_plugin.hosts.coding_agents import find_files
-from memtier_plugin.hosts.config_files import parse_json
+from memtier_plugin.hosts.config_files import load_json, section
 from memtier_plugin.hosts.install import HOSTS, hermes_home, openclaw_config_path, openclaw_state
 from memtier_plugin.hosts.project import (
     CODING_AGENTS,
@@ -45,12 +45,12 @@ def configured_project(home: Path) -> str | None:
 
 def _plugin_configs() -> Iterator[Mapping[str, Any]]:
     """Yield the plugin's configuration in each host set up to load it."""
-    plugins = section(read_json(install.openclaw_config_path()), "plugins")
+    plugins = section(load_json(install.openclaw_config_path()), "plugins")
     entry = section(plugins, "entries", "memtier")
     if entry.get("enabled") is True:
         yield section(entry, "config")
     if hermes_selects_memtier():
-        yield section(read_json(install.hermes_home() / "memtier.json"))
+        yield section(load_json(install.hermes_home() / "memtier.json"))
 
 
 def hermes_selects_memtier() -> bool:
@@ -60,21 +60,6 @@ def hermes_selects_memtier() -> bool:
         text = path.read_text("utf-8")
         return bool(yaml_settings.read_value(text, str(path), *yaml_settings.PROVIDER) == "memtier")
     return False
-
-
-def read_json(path: Path) -> Any:
-    """Return a JSON document, None if it cannot be read."""
-    try:
-        return parse_json(path.read_text("utf-8") or "{}")
-    except (OSError, ValueError):
-        return None
-
-
-def section(config: Any, *names: str) -> Mapping[str, Any]:
-    """Return a nested section, empty if it is missing or not a mapping."""
-    for name in names:
-        config = config.get(name) if isinstance(config, Mapping) else None
-    return config if isinstance(config, Mapping) else {}
 
 
 # -- Find this machine's hosts and which of them have MemTier, without starting any

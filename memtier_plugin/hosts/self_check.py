@@ -201,7 +201,8 @@ def _result(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _run_python(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), *_package_path())))
+    package = str(Path(__file__).parents[2])  # it may not be installed
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), package)))
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True,
@@ -211,8 +212,3 @@ def _run_python(code: str, *arguments: str | Path) -> subprocess.CompletedProces
         env={**os.environ, "PYTHONPATH": path},
         cwd=tempfile.gettempdir(),
     )
-
-
-def _package_path() -> list[str]:
-    """Return where a child finds this package, even if it is not installed."""
-    return [str(Path(__file__).parents[2])]

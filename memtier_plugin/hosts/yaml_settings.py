@@ -12,6 +12,7 @@ from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import encode_file_name
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.yaml_file import edit_yaml
+from memtier_plugin.hosts.config_files import section
 from memtier_plugin.operations.background import HealthFinding
 from memtier_plugin.providers.chat import HOST_MODEL
 
@@ -130,12 +131,10 @@ def openclaw_models(config: Mapping[str, Any], where: str) -> list[str]:
     Raises:
         SettingsError: none is configured, so there is nothing to consent to.
     """
-    agents = _mapping(config.get("agents"))
+    agents = section(config, "agents")
     entries = agents.get("list")
-    chosen = [_mapping(agents.get("defaults")).get("model")]
-    chosen += (
-        [_mapping(entry).get("model") for entry in entries] if isinstance(entries, list) else []
-    )
+    chosen = [section(agents, "defaults").get("model")]
+    chosen += [section(e).get("model") for e in entries] if isinstance(entries, list) else []
     models = [
         model["primary"] if isinstance(model, dict) and "primary" in model else model
         for model in chosen
@@ -151,7 +150,7 @@ def openclaw_models(config: Mapping[str, Any], where: str) -> list[str]:
 def permit_openclaw(entry: dict[str, Any], models: list[str] | None) -> None:
     """Set OpenClaw's model policy and the plugin's consent in its entry, or remove both if None."""
     config = entry.setdefault("config", {})
-    gates = {**_mapping(entry.get("llm"))}
+    gates = {**section(entry, "llm")}
     if models is not None:
         gates["allowedCompletionModels"] = models
         config["hostModel"] = True
@@ -167,9 +166,9 @@ def check_openclaw(
     config: Mapping[str, Any], entry: Mapping[str, Any], home: Path, where: str
 ) -> Iterator[HealthFinding]:
     """Check that OpenClaw and the project agree on the use of its model."""
-    ours = _mapping(entry.get("config"))
+    ours = section(entry, "config")
     yield from _check_consent("openclaw", ours.get("hostModel"), ours.get("project"), home, where)
-    permitted = _mapping(entry.get("llm")).get("allowedCompletionModels")
+    permitted = section(entry, "llm").get("allowedCompletionModels")
     if ours.get("hostModel") is not True or not isinstance(permitted, list) or "*" in permitted:
         return
     try:
@@ -210,7 +209,3 @@ def _check_consent(
         )
     elif selected:
         yield HealthFinding("ok", f"{host} offers its model for facts of {project!r}", where)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -193,8 +193,8 @@ class Methods:
         return self._call_hook(name, self._admit(run), payload)
 
     def _call_hook(self, name: str, run: RunContext, event: PromptEvent | RunEvent | None) -> Any:
-        given = {} if event is None else {"event": event}
-        answer = getattr(manager().hook, name)(context=run, **given)
+        arguments = {} if event is None else {"event": event}
+        answer = getattr(manager().hook, name)(context=run, **arguments)
         return to_jsonable(answer) if isinstance(answer, PromptAddition) else None
 
     def _warning(self, context: RunContext) -> str | None:

@@ -124,7 +124,7 @@ def write_archive(
         register_export(folder, partial, PART)
         for left in range(_MAX_ATTEMPTS, 0, -1):
             try:
-                with _new_file(partial) as file:
+                with new_file(partial) as file:
                     _write_members(file, kind, freeze(), describe, now, progress)
                 break
             except _FileRewritten as error:
@@ -154,7 +154,8 @@ def _publish(partial: Path, dest: Path, title: str) -> None:
 
 
 @contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write a new file (mode 0600) that is on the disk at the end."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
     with os.fdopen(fd, "wb") as file:
         yield file
@@ -343,7 +344,7 @@ def _open_target(into: Path | None, name: str, size: int) -> Iterator[IO[bytes] 
     folder = make_private_folder(into, *folders)
     if size > shutil.disk_usage(into).free:
         raise BackupError(f"the disk has no room for {name!r} ({size} bytes)")
-    with _new_file(folder / last) as file:
+    with new_file(folder / last) as file:
         yield file
 
 

@@ -303,15 +303,11 @@ def is_restatement(text: str, others: Iterable[str], words: Callable[[str], Sequ
             return True
         if (
             figures
-            and not _lettered(own_words & source_words)
+            and all(any(map(str.isdigit, word)) for word in own_words & source_words)
             and detect_language(text) != detect_language(source)
         ):
             return True
     return False
-
-
-def _lettered(words: Iterable[str]) -> list[str]:
-    return [word for word in words if not any(map(str.isdigit, word))]
 
 
 def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:

@@ -129,8 +129,12 @@ def assume_trusted(entry: Entry) -> Entry:
 def cap_daily_credit(delta: float, others: Iterable[float]) -> float:
     """Limit a credit or blame by the other credits of the same item on that day."""
     if delta > 0:
-        return min(delta, max(0.0, MAX_DAILY_CREDIT - sum(other for other in others if other > 0)))
-    return max(delta, min(0.0, -MAX_DAILY_CREDIT - sum(other for other in others if other < 0)))
+        return min(
+            delta, max(0.0, MAX_DAILY_CREDIT - sum(earlier for earlier in others if earlier > 0))
+        )
+    return max(
+        delta, min(0.0, -MAX_DAILY_CREDIT - sum(earlier for earlier in others if earlier < 0))
+    )
 
 
 # -- Tell which tool a call is meant for: hosts call tools through tools, and rename ours.  Pure
@@ -256,12 +260,7 @@ def brings_external_text(
         return False
     if is_own_tool(tool) and _OURS.match(tool):
         return False
-    return tool not in _RUNNERS or _reaches_out(arguments)
-
-
-def _reaches_out(command: str) -> bool:
-    """Return whether a command or script contacts another machine."""
-    return bool(_FETCHES.search(_LOOPBACK.sub(" ", command)))
+    return tool not in _RUNNERS or bool(_FETCHES.search(_LOOPBACK.sub(" ", arguments)))
 
 
 def shown_lines(result: str) -> list[tuple[str, bool]]:

@@ -42,6 +42,7 @@ _ITEM: Final = re.compile(
 )
 _START: Final = rf"(?<![{_LETTER}])"
 _STOP: Final = rf"(?![{_LETTER}])"
+_LONG: Final = 4  # digits that set a code apart from a count
 _CJK: Final = "⺀"  # scripts from here on have no spaces between words
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d\Z")
 _SHORTEST: Final = 6  # characters of a recovery code
@@ -70,7 +71,7 @@ def _codes(text: str) -> Iterator[Span]:
             continue
         start, end = number.span()
         begin = max(start - _WINDOW, text.rfind("\n", max(0, start - _WINDOW), start) + 1)
-        verb = _find_verb(text, begin, start)
+        verb = _verb_before().search(text, max(begin, start - _VERB), start)
         stop = begin + len(text[begin : verb.start() if verb else start].rstrip(_TRIM))
         for clause in _CLAUSE_END.finditer(text, begin, stop):
             begin = clause.end()
@@ -78,7 +79,9 @@ def _codes(text: str) -> Iterator[Span]:
         gap = text[names[-1].end() : stop].strip() if names else ""
         near = not gap or _genitive().match(gap) is not None
         stated = len(gap) <= _GAP and (near or verb)
-        opens = verb and ((verb["opens"] and _is_long(code[0])) or "-" in code[0])
+        opens = verb and (
+            (verb["opens"] and sum(map(str.isdigit, code[0])) >= _LONG) or "-" in code[0]
+        )
         kind = _kind(names, opens=bool(opens)) if stated else ""
         sure = near and kind == "pin"  # however the clause continues
         if not kind and (ahead := _ahead().match(text, end)):
@@ -127,16 +130,6 @@ def _kind(names: list[re.Match[str]], *, opens: bool = False) -> str:
     if "device" in kinds:
         return "pin"
     return ACCESS_CODE if "lock" in kinds else ""
-
-
-def _is_long(code: str) -> bool:
-    """Return whether a code has the four digits that set it apart from a count."""
-    return sum(map(str.isdigit, code)) >= 4
-
-
-def _find_verb(text: str, begin: int, end: int) -> re.Match[str] | None:
-    """Return the verb or sign right before a number."""
-    return _verb_before().search(text, max(begin, end - _VERB), end)
 
 
 def _listed(text: str, at: int) -> Iterator[Span]:

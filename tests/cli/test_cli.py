@@ -20,7 +20,6 @@ from memtier_plugin import __version__
 from memtier_plugin.cli.commands import COMMANDS, find_commands
 from memtier_plugin.cli.main import main
 from memtier_plugin.cli.views import escape_controls
-from memtier_plugin.core.hookspecs import CommandSpec
 from tests.builders import write_config
 from tests.processes import fork_python, run_command, run_memtier
 

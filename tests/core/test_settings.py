@@ -32,7 +32,7 @@ from memtier_plugin.core.settings.schema import (
     Language,
     Settings,
 )
-from memtier_plugin.core.settings.yaml_file import Key, all_keys, plugin_sections
+from memtier_plugin.core.settings.yaml_file import Key, all_keys, edit_yaml, plugin_sections
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTED = (ROOT / "config/memtier.yaml", ROOT / "papers/memtier_papers/settings.yaml")
@@ -377,6 +377,33 @@ def test_bind_keeps_the_rest(home: Path, repo: Path, write: Write, before: str) 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert after.count("# mine") == before.count("# mine")
     assert [child.name for child in home.iterdir() if child.name[0] != "."] == ["config.yaml"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a:\n    b:\n        - 1   # one\n        - 2\n\nmemory:\n    turns:   3\n",
+        "long: [1,\n    2]\nmemory: {turns: 3}  # mine\nx: 'y'\n",
+        "x: >\n  folded\n  text\n\n# about memory\nmemory:\n  turns: 3\n  # after\n\nz:   1\n",
+        "memory:\r\n  turns: 3\r\nlist:\r\n- a\r\n- b",
+    ],
+)
+def test_an_edit_leaves_the_other_lines(text: str) -> None:
+    """A value is set and taken back; lines without it keep their layout and comments."""
+
+    def set_provider(document: Any) -> None:
+        document["memory"]["provider"] = "memtier"
+
+    def remove_provider(document: Any) -> None:
+        del document["memory"]["provider"]
+
+    edited = edit_yaml(text, "config.yaml", set_provider)
+    assert yaml.safe_load(edited)["memory"] == {"turns": 3, "provider": "memtier"}
+    lines = [line for line in text.splitlines() if not line.startswith("memory: {")]
+    assert [line for line in lines if line not in edited.splitlines()] == []
+    restored = edit_yaml(edited, "config.yaml", remove_provider)
+    assert yaml.safe_load(restored) == yaml.safe_load(text)
+    assert restored.count("#") == text.count("#")
 
 
 @pytest.mark.parametrize(

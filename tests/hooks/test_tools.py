@@ -202,6 +202,13 @@ def test_nonsense(name: str, arguments: dict[str, Any], says: str) -> None:
     assert says in result["text"]
 
 
+def test_arguments_that_nearly_fit(home: Path) -> None:
+    """A number given as text is one, and what a tool does not take is left out."""
+    say(home, "My bag is in the blue locker.")
+    result = call("memtier_search", query="blue locker", limit="3", reason="the user asked")
+    assert result["ok"] and "blue locker" in result["text"]
+
+
 def test_a_line_for_the_chat(home: Path) -> None:
     """On request a person in a chat gets one line on how the memory does."""
     say(home, "My bag is in the blue locker.")

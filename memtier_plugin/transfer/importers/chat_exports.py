@@ -97,11 +97,11 @@ def _chatgpt_message(message: Mapping[str, Any], location: str) -> Message | Non
     if hidden or kind in _HIDDEN_TYPES or role not in ("user", "assistant", "tool"):
         return None
     parts = content.get("parts")
-    texts = [_part_text(part) for part in parts] if isinstance(parts, list) else []
+    texts = [_part_text(piece) for piece in parts] if isinstance(parts, list) else []
     for name in ("text", "result", "content"):
         if not texts and isinstance(content.get(name), str):
             texts = [content[name]]
-    text = "\n".join(part for part in texts if part.strip())
+    text = "\n".join(piece for piece in texts if piece.strip())
     when = parse_timestamp(message.get("create_time"), location)
     recipient = message.get("recipient")
     if role == "assistant" and isinstance(recipient, str) and recipient != "all":

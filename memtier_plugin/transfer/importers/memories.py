@@ -46,7 +46,8 @@ def read_openclaw_memory(path: Path, skip: SkipCallback) -> Iterator[Session]:
     for label, file in _find_openclaw_files(path, skip):
         text = _read_text(file, skip)
         when = _parse_day(file.name) or _modified_at(file)
-        for note in _split_notes(_COMMENT.sub(_blank_lines, text)):
+        text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+        for note in _split_notes(text):
             yield _session("openclaw-memory", label, note, when)
 
 
@@ -156,10 +157,6 @@ def _parse_day(name: str) -> datetime | None:
 
 def _modified_at(file: Path) -> datetime:
     return datetime.fromtimestamp(int(file.stat().st_mtime), UTC)
-
-
-def _blank_lines(match: re.Match[str]) -> str:
-    return "\n" * match[0].count("\n")
 
 
 # -- Read memories exported from mem0: a list, an object with `results`, or one memory per line
