@@ -24,6 +24,7 @@ from memtier_plugin.operations.status import collect_status
 from memtier_plugin.retrieval.hits import PageReader
 from memtier_plugin.retrieval.query import Viewer
 from tests.builders import say_each
+from tests.cases import each_case
 from tests.loopback import Loopback
 
 Day = Callable[..., datetime]
@@ -76,7 +77,7 @@ def test_relevances_keep_the_order_within_bounds(scores: Sequence[float]) -> Non
     assert to_relevances(inside) == inside
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query, factor",
     [
         ("When did we buy the boat?", 0.7),

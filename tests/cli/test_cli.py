@@ -22,6 +22,7 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.cli.views import escape_controls
 from memtier_plugin.core.hookspecs import CommandSpec
 from tests.builders import write_config
+from tests.cases import each_case
 from tests.processes import fork_python, run_command, run_memtier
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +105,7 @@ def test_alone_prints_help(run: Run) -> None:
     assert run("--version").stdout == f"memtier {__version__}\n"
 
 
-@pytest.mark.parametrize(("name", "command"), [pytest.param(*c, id=c[0]) for c in commands()])
+@each_case(("name", "command"), [pytest.param(*c, id=c[0]) for c in commands()])
 def test_commands_have_help(name: str, command: click.Command) -> None:
     """Every command, and every option of it, is explained in one line."""
     assert command.help and "\n" not in command.help and command.help.endswith((".", "]."))

@@ -14,10 +14,11 @@ from memtier_plugin import MemTier
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Message
 from memtier_plugin.ingest.messages import parse_messages, unknown_keys
+from tests.cases import each_case
 from tests.frameworks import one_run
 
 
-@pytest.mark.parametrize("name", one_run.FORMS)
+@each_case("name", one_run.FORMS)
 def test_one_run_in_the_form_of_each_framework(name: str) -> None:
     """As the real package dumped it, the run has its words, its call, its failure and no more."""
     payload = json.loads((one_run.PAYLOADS / f"{name}.json").read_text("utf-8"))
