@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import ImportFileError
-from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.ingest.messages import Session
 from memtier_plugin.transfer.importers import chat_exports, memories, transcripts
 from memtier_plugin.transfer.importers.chat_exports import CONVERSATIONS_STEM
 from memtier_plugin.transfer.importers.memories import MEMORY_FILES, SECTION_SIGN
