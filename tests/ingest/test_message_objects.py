@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai.types.responses.response_output_item import McpCall
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import MessageError
@@ -69,6 +68,8 @@ def test_shell_of_the_responses_api() -> None:
 def test_what_the_server_ran_itself() -> None:
     """A hosted call is a call and a result, though it is one item."""
     item = {"type": "mcp_call", "id": "m", "name": "lookup", "server_label": "crm"}
+    from openai.types.responses.response_output_item import McpCall  # a second of each worker
+
     ran = McpCall.model_validate({**item, "arguments": "{}", "output": "Ada"})
     assert brief(ran) == [
         ("assistant", "", ("lookup", "{}")),
