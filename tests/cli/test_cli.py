@@ -130,7 +130,7 @@ def test_help_lists_each_command_by_its_own_line(run: Run) -> None:
     lazy: dict[str, CommandSpec] = dict(find_commands())
     for section in COMMANDS.values():
         lazy |= section
-    assert own == {name: each.help for name, each in lazy.items()}
+    assert own == {name: each.help for name, each in lazy.items() if " " not in name}
     shown = run("--help").stdout
     assert all(f"\n  {name:<13}{(text or '')[:40]}" in shown for name, text in own.items())
 
