@@ -204,7 +204,7 @@ def test_purge_with_a_receipt(browser: TestClient, shop: MemTier) -> None:
     count = re.search(r'name="expected" value="(\d+)"', asked)
     assert count and int(count[1]) > 0
     other = {"text": "kestrel", "confirmed": "yes", "expected": "1"}
-    assert "other copies now" in browser.post("/purge", data=other, headers=OWN).text
+    assert "The copies have changed" in browser.post("/purge", data=other, headers=OWN).text
     assert "kestrel" in browser.get("/").text
     done = browser.post("/purge", data={**other, "expected": count[1]}, headers=OWN).text
     assert "No copy is left in reach" in done and "Receipt" in done
