@@ -30,6 +30,7 @@ from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.settings.yaml_file import all_keys
 from memtier_plugin.server.methods import METHODS
 from memtier_plugin.trust.escaping import FENCE
+from tests.cases import each_case
 from tests.console_examples import (
     DAY,
     Block,
@@ -155,7 +156,7 @@ def test_the_quickstarts_answer_right() -> None:
         assert "port 9100." in answers[-1].expected[0]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expected", "actual", "same"),
     [
         (["a [01M828BE54Q1HX8KNTXYYMFC7Z]"], ["a [01M828BE54Q1HX8KNTXYYMFC70]"], True),
@@ -271,7 +272,7 @@ def test_every_setting_says_what_it_means() -> None:
         ), path
 
 
-@pytest.mark.parametrize("method", re.findall(r"[| ]`(\w+\([^`]*\))`(?=[^|]*\|)", _METHODS))
+@each_case("method", re.findall(r"[| ]`(\w+\([^`]*\))`(?=[^|]*\|)", _METHODS))
 def test_methods_are_documented_with_their_parameters(method: str) -> None:
     """The methods in the API page take the parameters that it names, in their order."""
     name, _, rest = method.rstrip(")").partition("(")
@@ -302,13 +303,13 @@ def test_every_hook_is_documented_with_its_signature() -> None:
         assert f"`{signature}`" in PAGES["docs/api.md"], signature
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each_case("method", METHODS)
 def test_every_rpc_method_is_documented(method: str) -> None:
     """Every JSON-RPC method has a row in the API page."""
     assert f"| `{method}` |" in PAGES["docs/api.md"]
 
 
-@pytest.mark.parametrize("section", sorted({path[0] for path in all_keys()} - {"project"}))
+@each_case("section", sorted({path[0] for path in all_keys()} - {"project"}))
 def test_every_section_of_the_settings_is_documented(section: str) -> None:
     """Every section of the settings stands in the settings page."""
     assert (
@@ -317,7 +318,7 @@ def test_every_section_of_the_settings_is_documented(section: str) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", PAYLOADS)
+@each_case("kind", PAYLOADS)
 def test_every_journal_event_is_documented_with_its_fields(kind: str) -> None:
     """Every kind of event has a row in the page on files, with each of its fields."""
     [row] = re.findall(rf"^\| `{kind}` \|.*$", PAGES["docs/files.md"], re.MULTILINE)
@@ -372,7 +373,7 @@ def test_readme_is_short() -> None:
     assert len(PAGES["README.md"].encode()) <= 7_000
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_case("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     """Every relative link names a file of the repository, and every anchor a heading there."""
     for target in _LINK.findall(_FENCED.sub("", PAGES[page])):
@@ -385,7 +386,7 @@ def test_links_lead_somewhere(page: str) -> None:
             assert anchor in anchors(path.read_text("utf-8")), f"{page}: {target}"
 
 
-@pytest.mark.parametrize("page", sorted({*PAGES} - {"docs/surface.md"}))  # it names former files
+@each_case("page", sorted({*PAGES} - {"docs/surface.md"}))  # it names former files
 def test_modules_that_are_named_exist(page: str) -> None:
     """Every file or package of the project in backticks is there, from the top or the package."""
     for name in re.findall(r"`((?:[\w.]+/)+[\w.-]*|[\w/]+\.py)`", PAGES[page]):
@@ -396,7 +397,7 @@ def test_modules_that_are_named_exist(page: str) -> None:
             assert any(path.exists() for path in paths), f"{page}: {name}"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_case("page", PAGES)
 def test_pages_name_no_machine(page: str) -> None:
     """No page shows a path of the machine on which it was written."""
     assert not re.search(r"/(root|tmp|work|Users)/|pytest-", PAGES[page])

@@ -178,9 +178,11 @@ TESTS = ("tests", *(f"{name}/tests" for name in OTHERS.values()))
 
 FILES = {
     ".".join(path.relative_to(folder).with_suffix("").parts): path
-    for folder in (ROOT / "memtier_plugin", ROOT)
-    for path in sorted(folder.rglob("*.py"))
-    if folder != ROOT or path.relative_to(ROOT).parts[0] in PACKAGES
+    for folder, package in (
+        (ROOT / "memtier_plugin", ""),
+        *((ROOT, package) for package in PACKAGES),
+    )
+    for path in sorted((folder / package).rglob("*.py"))
 } | {
     ".".join((name, *path.relative_to(ROOT / name / package).with_suffix("").parts)): path
     for package, name in OTHERS.items()

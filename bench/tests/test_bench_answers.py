@@ -29,6 +29,7 @@ from memtier_bench.retrieval import run_retrieval
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import EndpointError, Unsupported
 from memtier_plugin.credit.verdict import paired_difference
+from tests.cases import each_case
 from tests.loopback import Loopback
 
 FILE = Path(__file__).parents[2] / "tests" / "golden" / "evaluation.json"
@@ -68,7 +69,7 @@ CHECKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@each_case("name", GOLDEN)
 def test_golden(name: str) -> None:
     """Every value of the reference comes out of the shipped code, rankings in their order."""
     golden = GOLDEN[name]

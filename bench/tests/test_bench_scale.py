@@ -25,6 +25,7 @@ from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.embedding.static import ShippedEmbedder
+from tests.cases import each_case
 from tests.processes import run_python
 
 # The figures of each size, in this order; more may follow.
@@ -332,7 +333,7 @@ def test_sizes_that_do_not_ascend_are_refused(sizes: list[int]) -> None:
         run_scale(sizes)
 
 
-@pytest.mark.parametrize("sizes", ["100,50", "50,50", "0,10", "ten", "10,", "1e3"])
+@each_case("sizes", ["100,50", "50,50", "0,10", "ten", "10,", "1e3"])
 def test_a_bad_list_of_sizes_is_a_usage_error(sizes: str) -> None:
     """`--entries` names what is wrong with it and measures nothing."""
     result = CliRunner().invoke(main, ["bench", "scale", "--entries", sizes])

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_papers.mem_t.decomposition import MAX_PARTS, take_parts
+from tests.cases import each_case
 
 WORDS = st.lists(st.sampled_from("Ada Ben and or than , the what rye ? in May".split()))  # noqa: SIM905
 
@@ -26,7 +27,7 @@ def test_a_question_is_asked_once_for_each_thing(question: str, parts: list[str]
     assert take_parts(question) == parts
 
 
-@pytest.mark.parametrize(
+@each_case(
     "question", ["", "What did Ada bake?", "And then?", "Well, what now?", "Bread and", "or or or"]
 )
 def test_what_joins_nothing_stays(question: str) -> None:

@@ -20,6 +20,7 @@ from memtier_papers.true_memory.verdicts import GateEvent, VerdictReader
 from memtier_plugin.daemon.jobs import JobRun, jobs_in_group, run_job
 from memtier_plugin.memory import MemTier
 from tests.builders import START, say, write_config
+from tests.cases import each_case
 from tests.proofs.checks import assert_equal_to_rebuild
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "true_memory.json").read_text("utf-8"))
@@ -69,9 +70,7 @@ def test_novelty_and_error_are_as_published() -> None:
             assert value == pytest.approx(expected, abs=near)
 
 
-@pytest.mark.parametrize(
-    "example", [e for e in GOLDEN if "category" in e["inputs"]], ids=lambda e: e["id"]
-)
+@each_case("example", [e for e in GOLDEN if "category" in e["inputs"]], ids=lambda e: e["id"])
 def test_decisions_are_as_published(example: dict[str, Any]) -> None:
     """Score, threshold, verdict and reason of the published examples."""
     given, expected = example["inputs"], example["expected"]

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rank_bm25 import BM25Okapi
 
 from memtier_papers.memtier import ppo
@@ -22,6 +21,7 @@ from memtier_plugin.retrieval.block import pack
 from memtier_plugin.storage.index import postings
 from memtier_plugin.storage.state import fold, update_weight
 from memtier_plugin.text.tokenizer import plain_words
+from tests.cases import each_case
 
 FILE = Path(__file__).parent / "golden" / "memtier.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
@@ -329,7 +329,7 @@ def assert_close(actual: Any, expected: Any, tolerance: float, where: str) -> No
         assert actual == expected, where
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@each_case("name", GOLDEN)
 def test_golden(name: str) -> None:
     """Every value that the reference computed comes out of the shipped code."""
     golden = GOLDEN[name]

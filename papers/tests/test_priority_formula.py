@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from memtier_papers.hmo import formula
 from memtier_papers.hmo.formula import assign_tiers, base_priority, drift, priority
 from memtier_papers.hmo.settings import Priority
+from tests.cases import each_case
 
 FILE = Path(__file__).parent / "golden" / "hmo.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
@@ -63,7 +64,7 @@ def tiers(inputs: Mapping[str, Any]) -> dict[str, list[str]]:
     return {f"T{n}": [i for i, tier in assigned.items() if tier == n] for n in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@each_case("name", GOLDEN)
 def test_golden(name: str) -> None:
     """Every number example of the reconstructed equations holds."""
     example = GOLDEN[name]

@@ -37,6 +37,7 @@ from tests.builders import (
     user_message,
     write_config,
 )
+from tests.cases import each_case
 from tests.loopback import Loopback
 from tests.processes import child_environment, fork_and_run
 from tests.proofs.checks import assert_equal_to_rebuild, content
@@ -128,7 +129,7 @@ def test_off_by_default(home: Path) -> None:
         assert not memory.events(kinds=["importance", "persona", "prioritise"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "score"),
     [("7", 7), ("Score: 9", 9), ("0", 1), ("99" * 5000, 10), ("-3", 3), ("٧", 7), ("high", None)],
 )

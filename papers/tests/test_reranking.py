@@ -23,6 +23,7 @@ from memtier_plugin.core.settings.schema import Endpoint, Settings
 from memtier_plugin.operations.status import collect_status
 from memtier_plugin.retrieval.visibility import PageReader, Viewer
 from tests.builders import say_each
+from tests.cases import each_case
 from tests.loopback import Loopback
 
 Day = Callable[..., datetime]
@@ -75,7 +76,7 @@ def test_relevances_keep_the_order_within_bounds(scores: Sequence[float]) -> Non
     assert to_relevances(inside) == inside
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query, factor",
     [
         ("When did we buy the boat?", 0.7),

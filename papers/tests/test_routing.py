@@ -25,6 +25,7 @@ from memtier_plugin.core.records import Fact, FactDraft, Source
 from memtier_plugin.core.results import Hit
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import make_entry, make_fact, make_hit
+from tests.cases import each_case
 
 Day = Callable[..., datetime]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -60,7 +61,7 @@ def test_a_fact_that_says_it_all_is_enough() -> None:
     assert lines.left_out["e1"] == "entry"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "why"),
     [
         ("How many dogs of Ann were born in Oslo?", "a number is asked for"),

@@ -18,6 +18,7 @@ from memtier_plugin.answering.answerer import EXTRACTIVE
 from memtier_plugin.answering.store_search import MAX_STEPS, NO_RESULTS, BadCall, SearchCall
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.providers.prompting import load_prompt
+from tests.cases import each_case
 from tests.loopback import Loopback
 
 Day = Callable[..., datetime]
@@ -221,7 +222,7 @@ def test_hostile_lines_stay_data(server: Loopback, memory: MemTier) -> None:
     assert fenced.count("\n<<<end ") == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text, expected",
     [
         (render_call("search_turns", {"query": " a "}), SearchCall("search_turns", "a")),
@@ -241,7 +242,7 @@ def test_calls_are_read(text: str, expected: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",

@@ -21,6 +21,7 @@ from memtier_papers.mem_t.tree_credit import (
     select_operations,
     tree_rewards,
 )
+from tests.cases import each_case
 
 FILE = Path(__file__).parent / "golden" / "mem_t_trees.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
@@ -66,7 +67,7 @@ def test_dual_advantages_as_published() -> None:
     assert [leaves(nodes) for _, nodes in trees] == [[2, 3, 4], [1]]
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("memt_hindsight")])
+@each_case("name", [name for name in GOLDEN if name.startswith("memt_hindsight")])
 def test_hindsight_as_published(name: str) -> None:
     """An operation gets the leaves' advantages by its sources, a tenth by where it was shown."""
     inputs, expected = golden(name.removeprefix("memt_"))

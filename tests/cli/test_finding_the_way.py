@@ -13,6 +13,7 @@ from memtier_plugin.cli.commands import COMMANDS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.text.dates.spans import read_typed_time
 from tests.builders import say
+from tests.cases import each_case
 from tests.processes import run_memtier
 
 NOON = datetime(2026, 3, 18, 12, tzinfo=UTC)  # a Wednesday
@@ -46,7 +47,7 @@ def test_a_command_that_there_is_not(words: list[str], near: str) -> None:
     assert "Did you mean" not in run_memtier("qqqqqq", code=2).output
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "day"),
     [
         ("yesterday", "2026-03-17"),
@@ -62,7 +63,7 @@ def test_times_as_a_person_types_them(text: str, day: str) -> None:
     assert read_typed_time(text, NOON).date().isoformat() == day
 
 
-@pytest.mark.parametrize("text", ["soon", "yesterday I was ill", "before 2020", "", "99999999w"])
+@each_case("text", ["soon", "yesterday I was ill", "before 2020", "", "99999999w"])
 def test_what_is_no_time(text: str) -> None:
     """Words that name no moment, or more than one, are refused with what would do."""
     with pytest.raises(ValueError, match=r"time like|longer ago"):

@@ -52,6 +52,7 @@ from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.providers import endpoint
 from memtier_plugin.storage.ledger import jsonl as ledger
 from tests.builders import Clock, user_message
+from tests.cases import each_case
 from tests.loopback import Loopback, honest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ledger_lines.jsonl"
@@ -441,7 +442,7 @@ def test_every_kind_is_there() -> None:
     assert any("content" in record and record.get("tool") for record in records)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         line
@@ -460,7 +461,7 @@ def test_what_is_read(line: bytes) -> None:
         assert is_intact(line) and (document["schema"] == 1 or line == ledger.to_line(document))
 
 
-@pytest.mark.parametrize("line", [line for line in LINES if b'"kind"' in line])
+@each_case("line", [line for line in LINES if b'"kind"' in line])
 def test_events_have_typed_fields(line: bytes) -> None:
     """The fields of each kind of event are read with their types and written as they were."""
     event = decode_event(line)
@@ -471,7 +472,7 @@ def test_events_have_typed_fields(line: bytes) -> None:
     assert json.dumps(kind.of(event).to_data()) == json.dumps(event.data)
 
 
-@pytest.mark.parametrize("line", LINES)
+@each_case("line", LINES)
 def test_lines_are_decoded_as_documents_are(line: bytes) -> None:
     """A line that is decoded at once gives the record that its JSON document gives."""
     document = ledger.parse_line(ledger.LedgerLine(1, 0, line))
@@ -483,7 +484,7 @@ def test_lines_are_decoded_as_documents_are(line: bytes) -> None:
         assert decode_entry(line) == Entry.from_json(document)
 
 
-@pytest.mark.parametrize("line", RECALLS_IN_FULL.read_bytes().splitlines(keepends=True))
+@each_case("line", RECALLS_IN_FULL.read_bytes().splitlines(keepends=True))
 def test_recalls_in_full_are_read(line: bytes) -> None:
     """A recall that an earlier version wrote in full is read with every field that it has."""
     event = decode_event(line)

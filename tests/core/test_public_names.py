@@ -8,6 +8,7 @@ import pytest
 
 import memtier
 import memtier_plugin
+from tests.cases import each_case
 
 PUBLIC = """
     Answer AsyncMemTier Entry Fact FactDraft Hit MemTier MemTierError MemoryPool Message
@@ -23,7 +24,7 @@ def test_the_names_are_these() -> None:
     assert memtier.__version__ == memtier_plugin.__version__
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@each_case("name", PUBLIC)
 def test_a_name_is_the_same_under_both(name: str) -> None:
     """Both modules give the same object, documented."""
     assert getattr(memtier, name) is getattr(memtier_plugin, name)

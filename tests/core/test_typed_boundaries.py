@@ -28,6 +28,7 @@ from memtier_plugin.core.hook_answers import CHECKS
 from memtier_plugin.core.paths import make_ledger_folder
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.requests import BadParams
+from tests.cases import each_case
 from tests.processes import run_memtier
 
 USER = {"role": "user", "content": "The pump runs at 40 psi."}
@@ -117,7 +118,7 @@ SOURCE = Source(agent="main", session="s", entry="e")
 DRAFT = {"subject": "pump", "relation": "runs_at", "value": "40", "text": "t", "sources": (SOURCE,)}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("record", "values", "named"),
     [
         *((FactDraft, {**DRAFT, "tier": tier}, "tier") for tier in ("../../../out", "none", 5)),
@@ -151,7 +152,7 @@ def test_a_record_that_a_caller_fills_wrongly(
 MADE = {"Answer", "Entry", "Fact", "Hit", "PromptAddition", "Recall", "Settings"}  # by MemTier
 
 
-@pytest.mark.parametrize(
+@each_case(
     "record",
     [
         record

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.credit.outcomes import affinity, answer_words, compute_reward, normalise_shares
+from tests.cases import each_case
 
 WORDS = st.lists(st.sampled_from("abcdefg"), max_size=6)
 
@@ -17,7 +18,7 @@ def calls(*outcomes: tuple[str, bool | None]) -> list[ToolCall]:
     return [ToolCall(name=name, ok=ok) for name, ok in outcomes]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("outcomes", "expected"),
     [
         ([], 0.0),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.credit.outcomes import compute_reward, judge_calls, judge_outcome
 from memtier_plugin.ingest.messages import parse_messages
+from tests.cases import each_case
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 4'
 JAVASCRIPT = "TypeError: x is undefined\n    at run (/srv/index.js:12:7)\n    at main (a.js:1:1)"
@@ -65,7 +66,7 @@ UNDECIDED = [
 ]
 
 
-@pytest.mark.parametrize("content", FAILED)
+@each_case("content", FAILED)
 def test_failures_are_recognised(content: str) -> None:
     """A JSON error, a traceback, an exit code or an error message is a failure."""
     outcome = judge_outcome(ToolCall(name="sh"), content)
@@ -73,7 +74,7 @@ def test_failures_are_recognised(content: str) -> None:
     assert 0.5 < outcome.confidence < 1
 
 
-@pytest.mark.parametrize("content", SUCCEEDED)
+@each_case("content", SUCCEEDED)
 def test_successes_are_recognised(content: str) -> None:
     """An exit code of 0, a field that says so, or structured output without an error succeeded."""
     outcome = judge_outcome(ToolCall(name="sh"), content)
@@ -81,7 +82,7 @@ def test_successes_are_recognised(content: str) -> None:
     assert 0.5 < outcome.confidence < 1
 
 
-@pytest.mark.parametrize("content", UNDECIDED)
+@each_case("content", UNDECIDED)
 def test_plain_text_decides_nothing(content: str) -> None:
     """A text that says nothing of how the call fared leaves it open, though it speaks of errors."""
     assert judge_outcome(ToolCall(name="sh"), content).ok is None

@@ -12,6 +12,7 @@ from memtier_plugin.hooks.chat_commands import answer_command
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.confidences import is_sensitive
 from tests.builders import say, turns, write_config
+from tests.cases import each_case
 from tests.loopback import Loopback, honest
 from tests.processes import run_memtier
 
@@ -236,7 +237,7 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize(("text", "sensitive"), KINDS)
+@each_case(("text", "sensitive"), KINDS)
 def test_kinds(text: str, sensitive: bool) -> None:
     """What people tell few of themselves and others is sensitive; services and dates are not."""
     assert is_sensitive(text) == sensitive

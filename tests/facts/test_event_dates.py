@@ -10,6 +10,7 @@ import pytest
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.memory import MemTier
 from tests.builders import make_entry, user_message
+from tests.cases import each_case
 
 SAID = datetime(2026, 3, 4, 10, tzinfo=UTC)  # a Wednesday
 TODAY = "2026-03-04"
@@ -129,7 +130,7 @@ ENDED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "since", "until"), DATED)
+@each_case(("text", "since", "until"), DATED)
 def test_a_fact_holds_when_its_words_say(text: str, since: str, until: str) -> None:
     """The validity is the event's: from "yesterday" or "since May", until "until August"."""
     drafts = extract_facts([make_entry(text, SAID, id="e")]).drafts
@@ -236,8 +237,8 @@ def test_what_is_kept_on_request_is_parsed_like_any_statement(tmp_path: Path) ->
         assert states == ["superseded", "active"]
 
 
-@pytest.mark.parametrize("day", range(7))
-@pytest.mark.parametrize(
+@each_case("day", range(7))
+@each_case(
     ("text", "weekday"),
     [
         ("Last Friday I sold my kayak.", 4),

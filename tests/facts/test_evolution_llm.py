@@ -11,6 +11,7 @@ from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.extraction.llm import ChatEvolution, ModelChoice
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompting import PROMPT_FOLDER, fence_data, load_prompt
+from tests.cases import each_case
 from tests.loopback import Loopback, honest
 
 KNOWN = ["Ann lives in Oslo.", "Ann likes tea."]
@@ -83,7 +84,7 @@ def test_a_bad_server(server: Loopback) -> None:
         decided(server)
 
 
-@pytest.mark.parametrize("path", sorted(PROMPT_FOLDER.glob("*.md")), ids=lambda path: path.stem)
+@each_case("path", sorted(PROMPT_FOLDER.glob("*.md")), ids=lambda path: path.stem)
 def test_prompts(path: Any) -> None:
     """Each prompt is known by a hash of its text, and fits models that read little."""
     prompt = load_prompt(path.stem)

@@ -16,6 +16,7 @@ from memtier_plugin.facts.extraction.rules import (
     extract_facts,
 )
 from tests.builders import make_entry
+from tests.cases import each_case
 
 SAID = datetime(2023, 5, 7, 12, tzinfo=UTC)
 
@@ -462,7 +463,7 @@ SILENCES = [
 ]
 
 
-@pytest.mark.parametrize(("statement", "subject", "relation", "value", "text"), STATEMENTS)
+@each_case(("statement", "subject", "relation", "value", "text"), STATEMENTS)
 def test_each_rule_finds_its_statement(
     statement: str, subject: str, relation: str, value: str, text: str
 ) -> None:
@@ -478,7 +479,7 @@ def test_each_rule_finds_its_statement(
     assert draft.sources == (Source(agent="a", session="s", entry="e0"),)
 
 
-@pytest.mark.parametrize("statement", SILENCES)
+@each_case("statement", SILENCES)
 def test_what_states_nothing_gives_nothing(statement: str) -> None:
     """Questions, hypotheses, requests, quotations, code and words that point elsewhere are left."""
     assert extract(statement) == ()

@@ -10,6 +10,7 @@ from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.facts.filters import apply_filters, is_code_or_dump, is_question, is_small_talk
 from memtier_plugin.retrieval.duplicates import DENIES
+from tests.cases import each_case
 from tests.facts.claims import conversation
 
 
@@ -72,13 +73,13 @@ TURNED_AWAY = [
 ]
 
 
-@pytest.mark.parametrize("text", KEPT)
+@each_case("text", KEPT)
 def test_facts_pass(text: str) -> None:
     """A plain statement passes, also one that names a command or an order."""
     assert apply_filters([draft(text)], cap=5) == ([draft(text)], {})
 
 
-@pytest.mark.parametrize(("text", "value", "reason"), TURNED_AWAY)
+@each_case(("text", "value", "reason"), TURNED_AWAY)
 def test_what_says_nothing_is_turned_away(text: str, value: str, reason: str) -> None:
     """Greetings, questions, dumps, ids and pointing words are no facts, each counted by reason."""
     assert apply_filters([draft(text, value)], cap=5) == ([], {reason: 1})

@@ -9,6 +9,7 @@ import pytest
 from memtier_plugin.facts.extraction.experiences import KINDS, extract_experiences, extract_lessons
 from memtier_plugin.memory import MemTier
 from tests.builders import make_entry, user_message
+from tests.cases import each_case
 from tests.facts.test_experiences import active, entries, steps
 
 STATED = [
@@ -38,7 +39,7 @@ NONE = [
 ]
 
 
-@pytest.mark.parametrize(("text", "kind"), STATED)
+@each_case(("text", "kind"), STATED)
 def test_a_stated_experience_has_a_kind(text: str, kind: str) -> None:
     """How a thing is best done, how to do it, what fails, what was done once and how it went."""
     [draft] = extract_lessons(make_entry(text, id="e"))
@@ -46,7 +47,7 @@ def test_a_stated_experience_has_a_kind(text: str, kind: str) -> None:
     assert draft.quote in text
 
 
-@pytest.mark.parametrize("text", NONE)
+@each_case("text", NONE)
 def test_what_is_no_experience(text: str) -> None:
     """A phrase, a doubt, a question, what leans on something else, and what is about a person."""
     assert [*extract_lessons(make_entry(text, id="e"))] == []

@@ -11,6 +11,7 @@ from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.facts.persons import assign_person, readable_id
 from memtier_plugin.memory import MemTier
+from tests.cases import each_case
 
 DAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -60,7 +61,7 @@ def texts(memory: MemTier, sender: str | None) -> list[str]:
     return [fact.text for fact in memory.facts(sender=sender)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "text"),
     [
         ("I live in Leeds", "The user lives in Leeds."),
@@ -78,7 +79,7 @@ def test_what_somebody_says_of_themselves_is_theirs(words: str, text: str) -> No
     assert own.text.startswith("Ann") and "ser" not in own.text and "用户" not in own.text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "text", "relation"),
     [
         ("We decided to ship on Friday", "The user decided to ship on Friday.", "decided"),
@@ -104,7 +105,7 @@ def test_what_is_said_for_several_or_of_the_work_is_shared(
     assert shared.text.startswith("Ann")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "subject", "text", "personal"),
     [
         ("My sister Uma plays", "The user's sister", "The user's sister Uma plays.", True),

@@ -18,6 +18,7 @@ from memtier_plugin.facts import drafts
 from memtier_plugin.facts.extraction import rules
 from memtier_plugin.facts.extraction.rules import Extraction
 from memtier_plugin.memory import MemTier
+from tests.cases import each_case
 
 Day = Callable[..., datetime]
 Recorded = Callable[..., MemTier]
@@ -165,7 +166,7 @@ def test_no_probes(home: Path, recorded: Recorded, day: Day) -> None:
         assert making.make_probes(memory.store, 0, day(40)) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("after", "probes", "fallen"),
     [(22, 24, False), (20, 24, True), (24, 24, False), (95, 100, False), (90, 100, True)],
 )

@@ -12,6 +12,7 @@ import pytest
 from memtier_plugin.core.records import FactDraft
 from memtier_plugin.facts.extraction.rules import extract_facts
 from tests.builders import make_entry
+from tests.cases import each_case
 
 SAID = datetime(2026, 3, 4, 10, tzinfo=UTC)  # a Wednesday
 
@@ -195,7 +196,7 @@ LEFT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", KEPT, ids=lambda case: case[0])
+@each_case("case", KEPT, ids=lambda case: case[0])
 def test_what_is_worth_keeping_is_kept_whole(case: tuple[str, ...]) -> None:
     """One fact has all that its sentence is about, and quotes it."""
     sentence, *needed = case
@@ -206,7 +207,7 @@ def test_what_is_worth_keeping_is_kept_whole(case: tuple[str, ...]) -> None:
         assert draft.span is not None and sentence[slice(*draft.span)] == draft.quote
 
 
-@pytest.mark.parametrize("text", LEFT)
+@each_case("text", LEFT)
 def test_what_is_not_meant_for_good_is_left(text: str) -> None:
     """Questions, doubts, fiction, others' words, work on texts and small talk are no facts."""
     assert [draft.text for draft in drafts_of(text)] == []
@@ -258,7 +259,7 @@ CUT_OFF = [
 ]
 
 
-@pytest.mark.parametrize("text", CUT_OFF)
+@each_case("text", CUT_OFF)
 def test_a_part_of_a_sentence_is_no_fact(text: str) -> None:
     """What a line break, a bracket or a colon cuts, and what is quoted or points away, is left."""
     assert [draft.text for draft in drafts_of(text)] == []
@@ -294,7 +295,7 @@ WORDED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "fact"), WORDED)
+@each_case(("text", "fact"), WORDED)
 def test_a_fact_reads_as_its_language_is_written(text: str, fact: str) -> None:
     """Numerals stay, adverbs are no verbs, nouns keep their case, and a rule's weekday is any."""
     assert [draft.text for draft in drafts_of(text)] == [fact]

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from memtier_plugin.core.records import Entry, Origin, Role, count_tokens
 from memtier_plugin.facts.summaries.selection import (
     find_sentences,
@@ -20,6 +18,7 @@ from memtier_plugin.retrieval.query import asks_overview
 from memtier_plugin.text.phrases import is_quotable
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import make_entry
+from tests.cases import each_case
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 WORDS = Tokenizer().words
@@ -107,7 +106,7 @@ def test_the_same_once() -> None:
     assert quotes.count(again) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     "entry",
     [
         line(1, "curl said: the password is hunter2", "tool"),
@@ -146,7 +145,7 @@ def test_headings() -> None:
     assert format_day_heading(SESSION) == "2026-01-05, 10 lines in one session"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         "summarise our conversation",
@@ -175,7 +174,7 @@ def test_asks_overview(query: str) -> None:
     assert asks_overview(query)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         "When did Caroline go to the support group?",

@@ -17,6 +17,7 @@ from memtier_plugin.facts.summaries.selection import (
 )
 from memtier_plugin.retrieval.query import asks_history
 from tests.builders import make_fact
+from tests.cases import each_case
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -111,7 +112,7 @@ def test_bounded() -> None:
     assert len(line.text) < MAX_VALUES * 130
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         "Where did Ann use to live? She used to be in France.",

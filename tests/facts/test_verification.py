@@ -23,6 +23,7 @@ from memtier_plugin.facts.verification.verify import (
     verify_claim,
 )
 from tests.builders import make_entry
+from tests.cases import each_case
 from tests.facts import claims, claims_held_out
 
 SAID = datetime(2023, 5, 10, 12, tzinfo=UTC)  # a Wednesday
@@ -70,14 +71,14 @@ NOWHERE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("quote", "content", "span"), FOUND)
+@each_case(("quote", "content", "span"), FOUND)
 def test_a_quote_is_found_as_it_was_written(quote: str, content: str, span: str) -> None:
     """Case, spaces, quotes, dashes, widths and forms may differ; the span is the original's."""
     match = find_quote(quote, [entry(content)])
     assert match is not None and match.text == content[match.start : match.end] == span
 
 
-@pytest.mark.parametrize(("quote", "content"), NOWHERE)
+@each_case(("quote", "content"), NOWHERE)
 def test_a_part_of_a_word_is_no_quote(quote: str, content: str) -> None:
     """A quote begins and ends with whole words, numbers and compounds, in their order."""
     assert find_quote(quote, [entry(content)]) is None
@@ -219,7 +220,7 @@ UNFIT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "reason"), UNFIT)
+@each_case(("change", "reason"), UNFIT)
 def test_what_is_no_claim_is_rejected(change: dict[str, str], reason: str) -> None:
     """Empty, pointing, long or ordering claims and idle quotes are counted as such."""
     changed = replace(claim("Ann lives in Oslo.", "Oslo", "I live in Oslo"), **change)  # type: ignore[arg-type]
@@ -281,7 +282,7 @@ RIGHT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sentence", "text", "value", "holds"), RIGHT)
+@each_case(("sentence", "text", "value", "holds"), RIGHT)
 def test_what_is_said_is_what_holds(sentence: str, text: str, value: str, holds: bool) -> None:
     """Pronouns, counts, dates, contrasts and cut phrases are read as a careful person would."""
     quote = sentence.rpartition("Mia")[2].rpartition(". ")[2] or sentence

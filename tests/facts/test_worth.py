@@ -10,6 +10,7 @@ import pytest
 
 from memtier_plugin.facts.extraction.sentences import read_words
 from memtier_plugin.retrieval import worth
+from tests.cases import each_case
 from tests.facts.test_statements import drafts_of
 
 SAID = datetime(2026, 3, 4, 10, tzinfo=UTC)
@@ -40,27 +41,27 @@ LEFT = [
 ]
 
 
-@pytest.mark.parametrize("text", KEPT)
+@each_case("text", KEPT)
 def test_a_name_makes_no_difference(text: str) -> None:
     """Whether a message names its speaker, the sentence is worth the same."""
     [unnamed], [named] = drafts_of(text), drafts_of(text, "Dana")
     assert (named.quote, named.relation) == (unnamed.quote, unnamed.relation)
 
 
-@pytest.mark.parametrize("text", KEPT[:5])
+@each_case("text", KEPT[:5])
 def test_typed_in_haste_it_is_kept_as_well(text: str) -> None:
     """A small first letter and no full stop take nothing from a statement."""
     assert drafts_of(text[:1].lower() + text[1:].rstrip("."))
 
 
-@pytest.mark.parametrize("text", LEFT)
-@pytest.mark.parametrize("speaker", [None, "Dana"])
+@each_case("text", LEFT)
+@each_case("speaker", [None, "Dana"])
 def test_what_passes_is_left(text: str, speaker: str | None) -> None:
     """States of the moment, praise, idioms and requests are no facts, whoever says them."""
     assert [draft.text for draft in drafts_of(text, speaker)] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "fact"),
     [
         ("We rebuilt the search page in Elm.", "The user rebuilt the search page in Elm."),
@@ -84,7 +85,7 @@ def test_only_what_is_sure_is_rephrased(text: str, fact: str) -> None:
     assert draft.text.startswith(fact)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "lasting"),
     [
         ("I now like oolong with milk.", True),
@@ -99,7 +100,7 @@ def test_what_is_so_by_now_lasts(text: str, lasting: bool) -> None:
     assert bool(drafts_of(text)) == lasting
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "kept"),
     [
         ("Trace the missing crate 88 for me.", False),
@@ -179,7 +180,7 @@ def test_a_correction_keeps_what_is_right() -> None:
     assert any("vite" in draft.text for draft in drafts)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "name"),
     [
         ("Ines here, I look after the mail server.", "Ines"),

@@ -31,6 +31,7 @@ from memtier_plugin.hooks import hermes, hermes_commands, hermes_settings
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator, merge_turn
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.escaping import remove_blocks
+from tests.cases import each_case
 
 ROOT = Path(__file__).parents[2]
 SAMPLES: dict[str, Any] = json.loads(
@@ -107,7 +108,7 @@ def test_a_captured_turn() -> None:
     assert "memory-context" not in str(spoken)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "ok", "code"),
     [
         ({"output": "hi", "exit_code": 3, "error": None}, False, 3),
@@ -219,7 +220,7 @@ def test_nobody_asked(platform: str) -> None:
     assert translate("sync_turn", {"messages": [USER]}, platform=platform) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("context", "sender"),
     [
         ({}, None),
@@ -725,7 +726,7 @@ def fetched(tool: str, arguments: Mapping[str, Any] | None = None) -> list[dict[
     return [{"role": "assistant", "content": "", "tool_calls": [call]}, result]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("messages", "origin"),
     [
         (fetched("web_extract", {"urls": ["https://a.example"]}), "external"),

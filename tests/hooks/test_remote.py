@@ -21,6 +21,7 @@ from memtier_plugin.hooks.remote_memory import RemoteMemory
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ResidentUnreachable
 from tests.builders import turns
+from tests.cases import each_case
 from tests.frameworks import one_run
 from tests.processes import PATIENCE, ROOT, run_command, run_python, wait_until
 from tests.server.tcp import Resident, make_certificate
@@ -94,9 +95,7 @@ def test_an_address_is_read_as_it_is_written(address: Address) -> None:
     assert parse_address(address.host) == Address(address.host, 7420)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "tls://", "http://a", "tls://a:b", "tls://a/b", "u@a", "a:99999"]
-)
+@each_case("text", ["", "tls://", "http://a", "tls://a:b", "tls://a/b", "u@a", "a:99999"])
 def test_what_is_no_address(text: str) -> None:
     """It is refused; so is a plain one that is not this machine's."""
     with pytest.raises(SettingsError):

@@ -13,6 +13,7 @@ from memtier_plugin.hooks.hermes import Provider
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator
 from memtier_plugin.hooks.payloads import user_words
+from tests.cases import each_case
 
 BASE = RunContext(agent_id="", project="p")
 # As the hosts themselves write them: OpenClaw 2026.9.6 and Hermes 0.19.
@@ -79,7 +80,7 @@ def turn(user: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("text", OPENCLAW)
+@each_case("text", OPENCLAW)
 def test_openclaw_speaks(text: str) -> None:
     """OpenClaw's own turns get no recall, and what began them is the system's word."""
     assert openclaw("before_prompt_build", {"prompt": text}, runId="r") is None
@@ -174,7 +175,7 @@ def test_what_goes_on_begins_no_turn(text: str) -> None:
     assert spoken(ended) == expected
 
 
-@pytest.mark.parametrize("text", HERMES)
+@each_case("text", HERMES)
 def test_hermes_speaks(text: str) -> None:
     """Hermes' own turns get no recall, and what began them is the system's word."""
     assert hermes("prefetch", {"query": text}) is None
@@ -200,8 +201,8 @@ def test_a_note_before_what_the_user_typed() -> None:
     assert spoken(hermes("sync_turn", event))[0] == ("user", "Where is my bag?")
 
 
-@pytest.mark.parametrize("host", ["openclaw", "hermes"])
-@pytest.mark.parametrize(
+@each_case("host", ["openclaw", "hermes"])
+@each_case(
     "text",
     [
         "Where is my bag?",
@@ -221,8 +222,8 @@ def test_what_people_type_stays(host: str, text: str) -> None:
     assert user_words(text, host) == text
 
 
-@pytest.mark.parametrize("host", ["claude-code", "codex", "gemini"])
-@pytest.mark.parametrize(
+@each_case("host", ["claude-code", "codex", "gemini"])
+@each_case(
     "text",
     [
         "<command-message>clear</command-message>\n<command-name>/clear</command-name>",
@@ -237,7 +238,7 @@ def test_elements_of_a_host(host: str, text: str) -> None:
     assert user_words(text, host) == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "<my-button> does not show up.",

@@ -15,6 +15,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_latency import HookWait, note_waits
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
+from tests.cases import each_case
 
 AGENT = "openclaw.main"
 
@@ -182,7 +183,7 @@ def test_what_is_not_theirs(home: Path, name: str) -> None:
         assert len(list(memory.entries())) == 2
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "arguments", "says"),
     [
         ("memtier_search", {}, "query: "),

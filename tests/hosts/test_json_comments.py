@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.hosts.config_files import edit_json, parse_json
+from tests.cases import each_case
 
 MINE = """\
 // my gateway
@@ -49,7 +50,7 @@ def test_reading() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "says"),
     [
         ("{", "line 1"),
@@ -94,7 +95,7 @@ def test_only_what_differs_is_changed() -> None:
     assert "".join(edited(new, remove).split()) == "".join(MINE.split())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "change", "result"),
     [
         ("{} // x", lambda c: c.update(a=1), '{"a": 1} // x'),

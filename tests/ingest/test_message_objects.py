@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai.types.responses.response_output_item import McpCall
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Message
 from memtier_plugin.ingest.messages import parse_messages, unknown_keys
+from tests.cases import each_case
 from tests.frameworks import one_run
 
 
-@pytest.mark.parametrize("name", one_run.FORMS)
+@each_case("name", one_run.FORMS)
 def test_one_run_in_the_form_of_each_framework(name: str) -> None:
     """As the real package dumped it, the run has its words, its call, its failure and no more."""
     payload = json.loads((one_run.PAYLOADS / f"{name}.json").read_text("utf-8"))
@@ -68,6 +68,8 @@ def test_shell_of_the_responses_api() -> None:
 def test_what_the_server_ran_itself() -> None:
     """A hosted call is a call and a result, though it is one item."""
     item = {"type": "mcp_call", "id": "m", "name": "lookup", "server_label": "crm"}
+    from openai.types.responses.response_output_item import McpCall  # a second of each worker
+
     ran = McpCall.model_validate({**item, "arguments": "{}", "output": "Ada"})
     assert brief(ran) == [
         ("assistant", "", ("lookup", "{}")),

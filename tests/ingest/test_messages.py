@@ -22,6 +22,7 @@ from memtier_plugin.ingest.messages import (
     parse_messages,
     unknown_keys,
 )
+from tests.cases import each_case
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
@@ -60,13 +61,13 @@ def test_openai_run() -> None:
     )
 
 
-@pytest.mark.parametrize(("given_role", "role"), ROLE_ALIASES.items())
+@each_case(("given_role", "role"), ROLE_ALIASES.items())
 def test_roles(given_role: str, role: str) -> None:
     """Every host's name of a role is known, in any case."""
     assert parse_message({"role": given_role.upper(), "content": "x"}).role == role
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "text"),
     [
         ("plain", "plain"),
@@ -94,7 +95,7 @@ def test_content(content: Any, text: str) -> None:
     assert flatten_content(content) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "ok", "code"),
     [
         ({}, None, None),
@@ -118,7 +119,7 @@ def test_outcome_of_a_tool(result: dict[str, Any], ok: bool | None, code: int | 
     assert tool == ToolCall(name="tool", ok=ok, exit_code=code)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "given_time",
     [
         "2026-01-05T09:00:00Z",
@@ -130,7 +131,7 @@ def test_outcome_of_a_tool(result: dict[str, Any], ok: bool | None, code: int | 
         datetime(2026, 1, 5, 9, tzinfo=UTC),
     ],
 )
-@pytest.mark.parametrize("key", ["observed_at", "timestamp"])
+@each_case("key", ["observed_at", "timestamp"])
 def test_times(given_time: Any, key: str) -> None:
     """A time may be ISO text, seconds, milliseconds or a datetime; without a zone it is UTC."""
     parsed = parse_message({"role": "user", "content": "x", key: given_time})
@@ -235,7 +236,7 @@ def test_own_records_pass() -> None:
     assert parse_messages([mine, {"role": "user", "content": "y"}])[0] is mine
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("broken", "message"),
     [
         ("text", "a str, not a mapping"),

@@ -13,13 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
-import pytest
-
 from memtier_plugin.lifecycle.purge.encoded import NOT_LOOKED_FOR, EncodedFinder
 from memtier_plugin.lifecycle.purge.plan import PURGED_MARK, TextFinder
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
 from memtier_plugin.transfer.archive import write_backup
+from tests.cases import each_case
 
 SECRET = "Café vault 7731 öffnet am Südtor"
 
@@ -150,7 +149,7 @@ def test_no_form_of_a_text_is_left_in_any_place(tmp_path: Path) -> None:
         assert outside.read_text("utf-8").count("exported") == len(FORMS)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ("Maria Keller", "Maria went. Keller stayed"),
@@ -175,8 +174,8 @@ def test_a_name_that_a_purge_cannot_change_is_told(tmp_path: Path) -> None:
         assert any("rita-kowalski" in path for path in receipt.where_after)
 
 
-@pytest.mark.parametrize("text", ["4711", "r00f", "Südtor", "opensez"])
-@pytest.mark.parametrize("around", ["{}", "they say {} often"])
+@each_case("text", ["4711", "r00f", "Südtor", "opensez"])
+@each_case("around", ["{}", "they say {} often"])
 def test_short_texts_are_found_in_runs(text: str, around: str) -> None:
     """A text of four to seven characters is found in base64 and hexadecimal figures, and alone."""
     finder = TextFinder(text)

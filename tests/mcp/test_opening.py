@@ -16,6 +16,7 @@ import pytest
 from memtier_plugin.hosts.project import launch_command
 from memtier_plugin.mcp.opening import MODERN_VERSIONS, VERSIONS, Opening
 from memtier_plugin.mcp.server import Binding, serve_stdio
+from tests.cases import each_case
 from tests.mcp.test_clients import arguments
 from tests.processes import PATIENCE, child_environment, end_residents, running, wait_until
 
@@ -116,7 +117,7 @@ def test_the_greeting_is_the_sdks(home: Path, request_: dict[str, Any]) -> None:
     end_residents(home.parent)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "request_",
     [
         initialize("2031-01-01"),

@@ -21,6 +21,7 @@ from memtier_plugin.core.settings.yaml_file import all_keys, plugin_sections
 from memtier_plugin.providers.prompting import load_prompt
 from memtier_plugin.views.journal import describe_event
 from tests.builders import write_config
+from tests.cases import each_case
 from tests.loopback import Loopback
 
 LINES = (Path(__file__).parents[1] / "golden/ledger_lines.jsonl").read_bytes().splitlines()
@@ -42,9 +43,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         function.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "kind", ["attribute", "importance", "learn", "persona", "prioritise", "uplift"]
-)
+@each_case("kind", ["attribute", "importance", "learn", "persona", "prioritise", "uplift"])
 def test_lines_of_a_missing_plugin_are_kept(kind: str) -> None:
     """An event of a kind that nothing installed knows is read, written back and listed."""
     [line, *_] = [line for line in LINES if json.loads(line).get("kind") == kind]

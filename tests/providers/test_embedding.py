@@ -33,6 +33,7 @@ from memtier_plugin.providers.embedding.static import (
 from memtier_plugin.providers.embedding.vectors import quantise
 from memtier_plugin.text.languages import is_written_in
 from tests.builders import costly_examples
+from tests.cases import each_case
 from tests.processes import child_environment, run_python
 
 ROOT = Path(__file__).parents[2]
@@ -132,7 +133,7 @@ def test_length_one(model: Embedder) -> None:
     assert np.asarray(model.encode([])).shape == (0, model.dimensions)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "known"),
     [
         ("The staging host is heron.", True),

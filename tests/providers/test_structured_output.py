@@ -20,6 +20,7 @@ from memtier_plugin.providers.prompting import (
     parse_json,
     strip_reasoning,
 )
+from tests.cases import each_case
 
 ITEM = {
     "type": "object",
@@ -52,7 +53,7 @@ def refusal(text: str, schema: dict[str, Any] = SCHEMA) -> str:
     return caught.value.reason
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         WHOLE,
@@ -72,7 +73,7 @@ def test_the_json_is_found(text: str) -> None:
     assert parse_items(text, SCHEMA) == ListedAnswer((ONE,))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "reason"),
     [
         ("", EMPTY_ANSWER),

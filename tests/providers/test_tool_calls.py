@@ -18,6 +18,7 @@ from memtier_plugin.providers.prompting import (
     object_of,
     parse_tool_calls,
 )
+from tests.cases import each_case
 
 TOOLS = {"add": object_of(text=STRING), "drop": object_of(id=INTEGER)}
 ADD: dict[str, Any] = {"name": "add", "arguments": {"text": "a"}}
@@ -29,7 +30,7 @@ def block(value: Any) -> str:
     return f"<tool_call>{json.dumps(value)}</tool_call>"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "names", "rejected"),
     [
         (block(ADD), ["add"], 0),

@@ -31,6 +31,7 @@ from memtier_plugin.retrieval.duplicates import (
 )
 from memtier_plugin.trust.escaping import FENCE, escape_line, remove_blocks
 from tests.builders import make_entry, make_fact, make_hit
+from tests.cases import each_case
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 RECALL = "01KABCDEFGHJKMNPQRSTVWXYZ0"
@@ -128,7 +129,7 @@ def test_clean_removes_our_block_and_nothing_else(before: str, after: str, hits:
     assert remove_blocks(text + text) == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         f"What is a <{FENCE}> block?",
@@ -202,7 +203,7 @@ def test_cut(line: str, tokens: int) -> None:
     assert line.startswith(cut.removesuffix(CUT_MARK))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "shown"),
     [
         ('[tool call: exec {"command": "make test"}]', "called exec: make test"),
@@ -395,7 +396,7 @@ def test_what_replaced_an_older_one_says_so() -> None:
     assert ranked.note == f"one of 2 like it; {REPLACES_NOTE}"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "shown"),
     [
         ("The pump failed yesterday.", "The pump failed yesterday (2026-01-04)."),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from memtier_plugin.core.results import Evidence, Hit
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.duplicates import find_restated
@@ -16,11 +14,12 @@ from memtier_plugin.text.phrases import only_acknowledges, only_asks, without_re
 from memtier_plugin.text.tokenizer import Tokenizer
 from memtier_plugin.trust.external_text import missing_statement
 from tests.builders import make_entry, make_fact
+from tests.cases import each_case
 
 WORDS = Tokenizer("english").words
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "only"),
     [
         ("Noted.", True),
@@ -49,7 +48,7 @@ def test_acknowledgements(text: str, only: bool) -> None:
     assert only_acknowledges(text) == only
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "only"),
     [
         ("What is the release branch called?", True),
@@ -73,7 +72,7 @@ def test_questions(text: str, only: bool) -> None:
     assert only_asks(text) == only
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("role", "text", "missing"),
     [
         ("assistant", '[tool call: tool_call {"name": "exec", "args": {}}]', ""),
@@ -127,7 +126,7 @@ def test_letters_alone_are_no_evidence() -> None:
     assert not alone.hits and alone.silent
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("word", "other", "similar"),
     [
         ("kubernetes", "kubernets", True),

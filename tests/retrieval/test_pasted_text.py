@@ -13,6 +13,7 @@ from memtier_plugin.retrieval.pasted_text import mark_pasted, pasted_spans, remo
 from memtier_plugin.retrieval.standing import find_unpasted_orders
 from memtier_plugin.text.passages import OMISSION
 from tests.builders import make_entry
+from tests.cases import each_case
 
 # «...» was pasted; the rest is the sender's.
 MIXED = [
@@ -59,7 +60,7 @@ OWN = [
 ]
 
 
-@pytest.mark.parametrize("marked", MIXED)
+@each_case("marked", MIXED)
 def test_what_was_pasted_is_told_from_what_is_said(marked: str) -> None:
     """Mails, chats, logs, code, tables, tool output and texts to work on are found to the line."""
     text = marked.replace("«", "").replace("»", "")
@@ -67,7 +68,7 @@ def test_what_was_pasted_is_told_from_what_is_said(marked: str) -> None:
     assert text[start:end].strip() == marked[marked.index("«") + 1 : marked.index("»")]
 
 
-@pytest.mark.parametrize("text", OWN)
+@each_case("text", OWN)
 def test_own_words_of_any_layout_are_their_senders(text: str) -> None:
     """Lists, notes, letters and settings of one's own are not taken for a stranger's."""
     assert pasted_spans(text) == ()

@@ -16,9 +16,10 @@ from memtier_plugin.retrieval.query import (
 )
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import START, turns
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "called"),
     [
         ("Let's get started on the shop-api project.", True),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.results import PromptKind
 from memtier_plugin.retrieval.pasted_text import split_printed
 from memtier_plugin.retrieval.prompt_kind import PromptKinds, prompt_kinds
+from tests.cases import each_case
 
 TRACE = "Traceback (most recent call last):\n  File \"b.py\", line 9, in run\nKeyError: 'berth'"
 
@@ -85,7 +86,7 @@ QUESTIONS_TO_THE_MEMORY = [
 ]
 
 
-@pytest.mark.parametrize("prompt", SMALL_TALK)
+@each_case("prompt", SMALL_TALK)
 def test_small_talk(prompt: str) -> None:
     """What greets, thanks or acknowledges, and nothing else, is silent by itself."""
     assert prompt_kinds(prompt).silence == "the prompt is small talk"
@@ -99,19 +100,19 @@ def test_commands(prompt: str) -> None:
     assert not prompt_kinds("/recap what we agreed on for the harbor invoices").silence
 
 
-@pytest.mark.parametrize("prompt", FOLLOW_UPS)
+@each_case("prompt", FOLLOW_UPS)
 def test_follow_ups_without_content(prompt: str) -> None:
     """A prompt of pointers alone says nothing that could be searched for."""
     assert prompt_kinds(prompt).is_empty
 
 
-@pytest.mark.parametrize("prompt", LEANING)
+@each_case("prompt", LEANING)
 def test_follow_ups_with_content(prompt: str) -> None:
     """A short prompt that points back may still be searched for; that it points back is known."""
     assert 0 < prompt_kinds(prompt).follow_up < 1
 
 
-@pytest.mark.parametrize("prompt", TASKS)
+@each_case("prompt", TASKS)
 def test_tasks(prompt: str) -> None:
     """A request that anybody could make opens with its verb, or ends with it in other languages."""
     kinds = prompt_kinds(prompt)
@@ -119,7 +120,7 @@ def test_tasks(prompt: str) -> None:
     assert not prompt_kinds("List the order in which I brought up my trips").task
 
 
-@pytest.mark.parametrize(
+@each_case(
     "prompt",
     [
         "I planted the tomatoes this morning.",
@@ -137,7 +138,7 @@ def test_statements(prompt: str) -> None:
         assert not prompt_kinds(other).states
 
 
-@pytest.mark.parametrize("prompt", QUESTIONS_TO_THE_MEMORY)
+@each_case("prompt", QUESTIONS_TO_THE_MEMORY)
 def test_questions_keep_their_rights(prompt: str) -> None:
     """A question that a memory may answer is not silent, and states nothing."""
     kinds = prompt_kinds(prompt)
@@ -145,7 +146,7 @@ def test_questions_keep_their_rights(prompt: str) -> None:
     assert kinds.query == prompt
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("prompt", "kind"),
     [
         ("Can you tell me a story?", "task"),
@@ -183,7 +184,7 @@ def test_quotations_are_not_read() -> None:
     assert kinds.general and not kinds.personal
 
 
-@pytest.mark.parametrize("kind", get_args(PromptKind))
+@each_case("kind", get_args(PromptKind))
 def test_the_host_knows_better(kind: PromptKind) -> None:
     """The kind that a host states replaces what the rules say."""
     stated = prompt_kinds("thanks!", kind)

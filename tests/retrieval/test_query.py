@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from memtier_plugin.retrieval.query import ASKING_WEIGHT, FUNCTION_WEIGHT, weigh_terms
 from memtier_plugin.text.phrases import is_standing_instruction
 from memtier_plugin.text.tokenizer import Tokenizer
+from tests.cases import each_case
 
 WORDS = st.lists(st.sampled_from("remind list discuss port kettle fox summary fox".split()))  # noqa: SIM905
 
@@ -42,14 +43,14 @@ def test_other_languages_have_no_asking_words(language: str) -> None:
     assert weigh_terms("remind list fox fox", tokenizer) == Counter(words)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "content"),
     [("Wo haben wir denn die Leiter der Nachbarin gelassen?", "Leiter Nachbarin gelassen"),
      ("Где мы оставили лестницу соседки?", "оставили лестницу соседки"),
      ("¿Dónde está la escalera de la vecina?", "escalera vecina"),
      ("我们把邻居的梯子放在哪里了？", "邻居 梯子")],
 )  # fmt: skip
-@pytest.mark.parametrize("language", ["english", "german"])
+@each_case("language", ["english", "german"])
 def test_function_words_count_little_in_each_language(
     text: str, content: str, language: str
 ) -> None:
@@ -67,7 +68,7 @@ def test_a_language_without_known_function_words_keeps_all() -> None:
     assert {*weigh_terms("사다리는 어디에 있나요?", Tokenizer()).values()} == {1.0}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "Always answer in metric units.",
@@ -92,7 +93,7 @@ def test_instructions_for_all_times(text: str) -> None:
     assert is_standing_instruction(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "I have always loved tea.",

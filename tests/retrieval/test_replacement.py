@@ -24,6 +24,7 @@ from memtier_plugin.retrieval.statements import Rarity, statements
 from memtier_plugin.text.tokenizer import Tokenizer
 from scripts.fit_replacement import entry_hit, spoken_hit
 from tests.builders import make_fact, make_hit
+from tests.cases import each_case
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("replacements.yaml").read_text(encoding="utf-8")
@@ -49,7 +50,7 @@ def ask(question: str, hits: Sequence[Hit]) -> list[str]:
     return [hit.text for hit in hits if hit.id in replaced and replaced[hit.id].is_proven]
 
 
-@pytest.mark.parametrize("language", CASES)
+@each_case("language", CASES)
 def test_changes_are_recognised_and_what_holds_is_left_alone(language: str) -> None:
     """Most changes of the cases are proven, in each language; hardly an unchanged line is hit."""
     block = CASES[language]
@@ -230,7 +231,7 @@ def test_an_identifier_names_a_thing(older: str, later: str) -> None:
     assert replaces(older, later, ALONE) < fitted_model().mark
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "order"),
     [
         ("Document root is /srv/www since the move.", False),

@@ -10,13 +10,14 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.standing import stems, suits
 from memtier_plugin.text.phrases import find_orders, is_standing_instruction
 from tests.builders import say_each
+from tests.cases import each_case
 
 NAMING = "From now on start every argument name with i_."
 FORMAT = "Always answer without emojis."
 BRANCH = "Never push to the trunk branch."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("task", "instruction", "held"),
     [
         ("Write a function that sorts a list", NAMING, True),
@@ -46,7 +47,7 @@ def test_before_a_task(home: Path) -> None:
         assert block("Write a haiku about rain") == block("thanks!") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "order",
     [
         "Never squash commits on the shared branch.",
@@ -66,7 +67,7 @@ def test_an_order_for_good_has_a_verb_and_an_object(order: str) -> None:
     assert find_orders(f"Good. {order} It helps.") == order
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "Never mind the deadline, the branch is ready.",

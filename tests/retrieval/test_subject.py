@@ -5,16 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 from memtier_plugin.core.results import Shown
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.prompt_kind import prompt_kinds
 from memtier_plugin.retrieval.session import find_subject, points_back
 from tests.builders import say_each
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("prompt", "asked"),
     [
         ("and when does she start?", True),
@@ -34,7 +33,7 @@ def test_what_points_back(prompt: str, asked: bool) -> None:
     assert points_back(prompt, prompt_kinds(prompt)) == asked
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lines", "subject"),
     [
         ([("user", "When does Nora start?"), ("assistant", "In May.")], "Nora"),

@@ -14,6 +14,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.prompt_kind import words_beside_time
 from memtier_plugin.text.dates.spans import find_time_spans
 from tests.builders import user_message
+from tests.cases import each_case
 
 NOW = datetime(2024, 9, 12, 15, tzinfo=UTC)  # a Thursday
 DIARY = {
@@ -86,7 +87,7 @@ def test_a_date_that_was_spoken_of_before(memory: MemTier, question: str) -> Non
     assert [hit.text for hit in shown] == [text]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "prompt",
     [
         "I sold the old kiln yesterday.",

@@ -11,6 +11,7 @@ from memtier_plugin import MemTier
 from memtier_plugin.retrieval.query import parse_query
 from memtier_plugin.text.lexicon import LANGUAGES, lexicon
 from memtier_plugin.text.tokenizer import Tokenizer
+from tests.cases import each_case
 
 AT = datetime(2026, 3, 2, tzinfo=UTC)
 
@@ -19,7 +20,7 @@ def topic(text: str) -> set[str]:
     return {*parse_query(text, AT, Tokenizer("english")).topic_terms}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "about"),
     [("Which tent did we lend to Osman?", "tent lend osman"),
      ("How many spaces do I indent with?", "spaces indent"),

@@ -9,9 +9,10 @@ import pytest
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.external_text import find_other_values
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "answer", "plain"),
     [
         ("The silo holds 340 tonnes.", "The silo holds 1615 tonnes.", True),

@@ -24,8 +24,9 @@ DONE = os.environ.get("TEST_MEMTIER_DONE")  # a file of what passed, to go on af
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark everything here, and leave out what a run before this one has done."""
     done = set(Path(DONE).read_text().splitlines()) if DONE and Path(DONE).exists() else set()
+    here = str(Path(__file__).parent)
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.runtime)
             if item.nodeid in done:
                 item.add_marker(pytest.mark.skip(reason="done before"))

@@ -20,6 +20,7 @@ from memtier_plugin.storage.state import (
     touched_items,
     update_weight,
 )
+from tests.cases import each_case
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 
@@ -161,7 +162,7 @@ def test_review_and_undoing() -> None:
     assert not fold([event("accept", 1), event("forget", 2)]).is_retrievable(active=True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("events", "active", "word"),
     [
         ([], True, "active"),
@@ -228,7 +229,7 @@ def test_touched() -> None:
     assert touched_items(event("recall")) == touched_items(event("of a newer MemTier")) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "broken",
     [
         event("credit", attempt=1),

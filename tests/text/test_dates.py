@@ -3,7 +3,6 @@
 from datetime import date
 from time import process_time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from memtier_plugin.text.dates.mentions import is_date_supported, period_of, shi
 from memtier_plugin.text.dates.reading import find_stated_dates
 from memtier_plugin.text.dates.relative import find_relative_dates
 from memtier_plugin.text.lexicon import lexicons
+from tests.cases import each_case
 
 SAID = date(2023, 5, 10)  # a Wednesday
 
@@ -43,20 +43,20 @@ RELATIVE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "parts"), STATED)
+@each_case(("text", "parts"), STATED)
 def test_stated_dates(text: str, parts: tuple[int | None, ...]) -> None:
     """A date is read in the ways in which people write one, in several languages."""
     (stated,) = find_stated_dates(text)
     assert (stated.year, stated.month, stated.day) == parts
 
 
-@pytest.mark.parametrize("text", NO_DATES)
+@each_case("text", NO_DATES)
 def test_what_is_no_date(text: str) -> None:
     """Amounts, "may" and a date that may be read in two ways are none."""
     assert not [reading for reading in find_stated_dates(text) if reading.year or reading.day]
 
 
-@pytest.mark.parametrize(("text", "first", "last"), RELATIVE)
+@each_case(("text", "first", "last"), RELATIVE)
 def test_relative_dates(text: str, first: tuple[int, int], last: tuple[int, int]) -> None:
     """A time that is named from the day on which it was said has its days."""
     (relative,) = find_relative_dates(f"it was {text}", SAID)
@@ -101,7 +101,7 @@ PHRASES = [
 ]
 
 
-@pytest.mark.parametrize(("language", "phrase", "unit", "offset"), PHRASES)
+@each_case(("language", "phrase", "unit", "offset"), PHRASES)
 def test_each_phrase_of_the_data_is_found(
     language: str, phrase: str, unit: str, offset: str
 ) -> None:
@@ -119,7 +119,7 @@ MONTHS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "number"), MONTHS)
+@each_case(("name", "number"), MONTHS)
 def test_each_month_of_the_data_is_read(name: str, number: int) -> None:
     """Every name of a month in a language's data file makes a date with a day and a year."""
     (mention,) = find_stated_dates(f"5 {name} 2023")

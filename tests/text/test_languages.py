@@ -7,9 +7,10 @@ from memtier_plugin.text.languages import (
     detect_language_in_context,
     find_sentence,
 )
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "language"),
     [
         ("I live in Oslo and I have two cats.", "english"),

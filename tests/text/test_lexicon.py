@@ -7,12 +7,13 @@ import pytest
 
 from memtier_plugin.text import lexicon as module
 from memtier_plugin.text.lexicon import LANGUAGES, Lexicon, lexicon, lexicons, words_of
+from tests.cases import each_case
 
 DATA = Path(module.__file__).parent / "data"
 CLASSES = {name for name in Lexicon.__annotations__ if name != "language"}
 
 
-@pytest.mark.parametrize("path", sorted(DATA.iterdir()), ids=lambda path: path.stem)
+@each_case("path", sorted(DATA.iterdir()), ids=lambda path: path.stem)
 def test_a_file_has_known_classes_only(path: Path) -> None:
     """Each data file is a language that is loaded, and each of its keys is a class of words."""
     assert path.stem in {words.language for words in lexicons()}
@@ -27,7 +28,7 @@ def test_no_class_is_unused() -> None:
         assert not lexicon("korean").months and lexicon("korean").abbreviations == frozenset()
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@each_case("language", LANGUAGES)
 def test_time_words_are_complete(language: str) -> None:
     """A language names all months and weekdays or none, and relative times by unit and distance."""
     words = lexicon(language)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.text.dates.spans import TimeSpan, best_nearness, find_time_spans
+from tests.cases import each_case
 
 NOW = datetime(2023, 10, 20, 12, tzinfo=UTC)  # a Friday
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "first", "last"),
     [
         ("what happened yesterday?", "2023-10-19", "2023-10-19"),
@@ -76,7 +76,7 @@ def test_a_time_is_understood(query: str, first: str, last: str) -> None:
     assert (f"{span.start:%Y-%m-%d}", f"{span.end:%Y-%m-%d}") == (first, last)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     ["when did she move?", "how many may flowers", "what may I march to", "is v2.3.1 out?", "at 5"],
 )

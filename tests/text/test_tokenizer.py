@@ -23,6 +23,7 @@ from memtier_plugin.text.tokenizer import (
     ngrams,
     plain_words,
 )
+from tests.cases import each_case
 
 ANYTHING = st.text(st.characters())  # lone surrogates and NUL too
 ENGLISH = Tokenizer("english")
@@ -82,7 +83,7 @@ def test_a_text_finds_itself(memory: MemTier, text: str) -> None:
     assert finds(memory, text, text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "identifier", "parts"),
     [
         ("pve-01", "pve-01", ["pve", "01"]),
@@ -134,7 +135,7 @@ def test_two_letter_chinese() -> None:
     assert {"京", "北京"} <= ngrams("我住在北京市")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("鍵を", ["鍵"]),
@@ -172,7 +173,7 @@ def test_hangul_gives_pairs() -> None:
     assert {"서울", "울에", "에서"} <= set(PLAIN.words("서울에서"))
 
 
-@pytest.mark.parametrize("text", ["नमस्ते", "क्षत्रिय", "ज़रूरी", "বাংলাদেশ", "வணக்கம்"])
+@each_case("text", ["नमस्ते", "क्षत्रिय", "ज़रूरी", "বাংলাদেশ", "வணக்கம்"])
 def test_marks_stay_in_their_word(text: str) -> None:
     """A word is not torn at its vowel signs and viramas."""
     assert len(PLAIN.words(text)) == len(plain_words(text)) == 1
@@ -184,7 +185,7 @@ def test_thai_is_found_in_part_by_grams() -> None:
     assert len(ngrams("สวัสดีครับ") & ngrams("ครับ")) >= 2
 
 
-@pytest.mark.parametrize("text", ["", " \n\t", "🎉🎉", "?!…", "\ud800\udfff", "\0", "the of and"])
+@each_case("text", ["", " \n\t", "🎉🎉", "?!…", "\ud800\udfff", "\0", "the of and"])
 def test_texts_without_words(text: str) -> None:
     """Emoji, punctuation, broken characters and function words alone give no index word."""
     assert ENGLISH.words(text) == []

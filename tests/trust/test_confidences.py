@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from memtier_plugin.core.records import Role
 from memtier_plugin.trust.confidences import (
     Confidence,
@@ -14,6 +12,7 @@ from memtier_plugin.trust.confidences import (
     may_be_confided,
 )
 from tests.builders import make_entry
+from tests.cases import each_case
 
 CONFIDED = """
 Off the record. We work with Brenner.
@@ -247,13 +246,13 @@ Tussen ons en de klant ligt een contract.
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("text", CONFIDED)
+@each_case("text", CONFIDED)
 def test_a_confidence(text: str) -> None:
     """What asks to be kept quiet, before, in or after what is told, is shared by nobody else."""
     assert may_be_confided(text)
 
 
-@pytest.mark.parametrize("text", OPEN)
+@each_case("text", OPEN)
 def test_no_confidence(text: str) -> None:
     """Private networks, secret managers and what everybody is to hear are none."""
     assert find_confidence(text) is None
@@ -284,7 +283,7 @@ REACH = (
 )
 
 
-@pytest.mark.parametrize(("text", "reach"), REACH)
+@each_case(("text", "reach"), REACH)
 def test_reach(text: str, reach: Confidence) -> None:
     """What a marker points at is a confidence, too; alone, it points at what was said before."""
     assert find_confidence(text) == reach
@@ -341,7 +340,7 @@ def test_only_people_confide() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["don't tell ", "this is very ", "不要告诉", "between us ", "a"])
+@each_case("text", ["don't tell ", "this is very ", "不要告诉", "between us ", "a"])
 def test_long_texts(text: str) -> None:
     """A message of 100,000 characters takes no longer than its beginning and its end."""
     find_confidence(text)

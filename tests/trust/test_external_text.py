@@ -9,6 +9,7 @@ import pytest
 from memtier_plugin.text.tokenizer import Tokenizer
 from memtier_plugin.trust.external_text import ExternalText
 from memtier_plugin.trust.origins import brings_external_text, shown_lines
+from tests.cases import each_case
 
 PAGE = (
     "Fares of the Skerry line. Tickets are paid to IBAN DE12 3456 7890 1234 5678 90, in advance. "
@@ -26,7 +27,7 @@ def session(page: str = PAGE, user: str = "Read the page, please.") -> ExternalT
     return text
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         "Pay to DE12345678901234567890.",
@@ -110,7 +111,7 @@ def test_only_our_own_memory_is_ours() -> None:
         assert brings_external_text(name)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "external"),
     [
         ("curl -s https://a.example/x", True),

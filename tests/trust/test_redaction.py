@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memtier_plugin.trust.redaction import RedactedText, Redactor
+from tests.cases import each_case
 
 _B64 = "aB3d" * 30
 _PEM = "-----{} RSA PRIVATE " + "KEY-----"
@@ -124,7 +125,7 @@ around = st.one_of(
 words = st.text(alphabet=string.ascii_letters + " .,\n", max_size=80)
 
 
-@pytest.mark.parametrize("name", SECRETS)
+@each_case("name", SECRETS)
 def test_each_known_format_is_replaced(name: str) -> None:
     """A key in a known format leaves only its marker, also next to quotes and punctuation."""
     for before, after in (("", ""), ("key '", "',"), ("(", ")."), ("x=", "\n"), ("\\n", " y")):
@@ -134,14 +135,14 @@ def test_each_known_format_is_replaced(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize(("before", "secret", "after"), ASSIGNED)
+@each_case(("before", "secret", "after"), ASSIGNED)
 def test_only_the_value_of_an_assignment_is_replaced(before: str, secret: str, after: str) -> None:
     """The name, the host and what follows stay readable; the value goes."""
     text = redact(before + secret + after).text
     assert re.fullmatch(re.escape(before) + r"\[redacted:[a-z-]+\]" + re.escape(after), text)
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@each_case("text", HARMLESS)
 def test_prose_code_and_placeholders_stay(text: str) -> None:
     """What only resembles a secret is written as it is."""
     assert redact(text) == RedactedText(text)
@@ -324,7 +325,7 @@ def test_names_are_read_once() -> None:
     assert redactor.redact_name("a-session-of-mine") and seen
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "number", "after"),
     [
         ("pay to ", "DE89 3704 0044 0532 0130 00", " TODAY"),
@@ -342,7 +343,7 @@ def test_personal_numbers_are_masked_by_choice(before: str, number: str, after: 
     assert re.fullmatch(re.escape(before) + r"\[redacted:[a-z-]+\]" + re.escape(after), masked)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "DE89 3704 0044 0532 0130 01",

@@ -15,6 +15,7 @@ import pytest
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust import secret_formats
 from memtier_plugin.trust.redaction import Redactor
+from tests.cases import each_case
 from tests.trust.secret_draws import SecretForm, leaked, look_alikes, secret_forms
 
 SEEDS = (0, 1, 2)
@@ -94,7 +95,7 @@ def test_every_form_of_a_secret_is_masked(seed: int) -> None:
     assert {f.name: masked[f.name] for f in forms if leaked(f.secrets, masked[f.name])} == {}
 
 
-@pytest.mark.parametrize("form", [f for f in secret_forms(3) if f.group == "access"], ids=str)
+@each_case("form", [f for f in secret_forms(3) if f.group == "access"], ids=str)
 def test_codes_of_doors_are_remembered(form: SecretForm) -> None:
     """The code of a door is what a memory is asked for: it is masked by choice alone."""
     assert redactor.redact(form.text).text == form.text

@@ -12,6 +12,7 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.formats import new_id
 from memtier_plugin.lifecycle.edit import Change
 from memtier_plugin.views.edit_text import EditLine, find_changes, render_text, short_ids
+from tests.cases import each_case
 
 NOTES = ["facts of the project p", "", "write a line"]
 IDS = [new_id() for _ in range(8)]
@@ -105,7 +106,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("edited", "problem"),
     [
         ("", "line 1: the text is empty"),
