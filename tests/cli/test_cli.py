@@ -126,8 +126,7 @@ def test_a_command_of_a_package_that_is_not_installed(
 def test_help_lists_each_command_by_its_own_line(run: Run) -> None:
     """The lines that `memtier --help` shows without loading a command are the commands' own."""
     own = {name: command.help for name, command in commands() if " " not in name}
-    added = find_commands().items()
-    lazy: dict[str, CommandSpec] = {name: spec for name, spec in added if " " not in name}
+    lazy = {name: spec for name, spec in find_commands().items() if " " not in name}
     for section in COMMANDS.values():
         lazy |= section
     assert own == {name: each.help for name, each in lazy.items() if " " not in name}
