@@ -54,7 +54,7 @@ class SearchCall:
 
 @dataclass(frozen=True, slots=True)
 class BadCall:
-    """Why a model's call is invalid; shown to the model, and counts as a step."""
+    """Why a model's call is invalid: the model is shown it, and it counts as a step."""
 
     error: str
 

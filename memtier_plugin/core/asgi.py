@@ -16,8 +16,8 @@ def deliver_refusals(app: ASGIApp) -> ASGIApp:
     """Return an app that reads what is left of a request before it answers an error.
 
     If a server closes a connection while bytes are still unread, the client is sent a reset and
-    may never see the answer (RFC 9112, section 9.6).  Longer requests are not read: a client that
-    ignores a refusal gets no bandwidth for it.
+    may never see the answer (RFC 9112, section 9.6).  A request of more than `MAX_DISCARDED_BYTES`
+    is not read, and its client may miss the answer.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -304,7 +304,7 @@ class FactService:
         return forgets, [identity for identity in unique if identity not in waiting]
 
     def user_asks_to_forget(self, session: str | None) -> bool:
-        """Return whether the user asked lately in a session to forget something."""
+        """Return whether the latest prompts of a session ask to forget something."""
         session = self._actor.mask_name(session)
         return session is not None and self._consolidator.user_asks_to_forget(session)
 

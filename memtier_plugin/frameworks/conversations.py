@@ -63,9 +63,7 @@ class Conversations:
         )
         self._lock = Mutex()
         self._blocks: dict[str, str] = {}  # by run: each model call gets the same block
-        self._seen: dict[
-            str, dict[str, datetime]
-        ] = {}  # by session: its prompts, and when each was first seen
+        self._seen: dict[str, dict[str, datetime]] = {}  # by session: when each prompt was seen
 
     def with_block(
         self,

@@ -2,8 +2,8 @@
 
 The first request of a client, `initialize` or `server/discover`, is answered as the SDK would, and
 so is each `ping`.  The SDK reads the same first request later, so that it knows the client; its
-answer to that is dropped.  A client that waits three seconds for `server/discover`
-assumes an older server and sends `initialize`; the SDK, having read both by then, serves neither.
+answer to that is dropped.  A client that waits three seconds for `server/discover` assumes an older
+server and sends `initialize`; the SDK, having read both by then, serves neither.
 Uses the standard library alone.
 """
 
@@ -147,7 +147,7 @@ class Opening:
 
 
 def greet(params: object) -> dict[str, Any]:
-    """Return the result of an `initialize`; {} if it is invalid, and the SDK must say why."""
+    """Return the result of an `initialize`; {} if it is invalid: the SDK then says why."""
     fields = params if isinstance(params, dict) else {}
     known = isinstance(fields.get("capabilities"), dict) and _is_client(fields.get("clientInfo"))
     if not known or fields.get("protocolVersion") not in VERSIONS:

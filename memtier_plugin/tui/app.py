@@ -269,7 +269,7 @@ class LogPane(TabPane):
 
 
 def plain(value: object, style: str = "") -> Text:
-    """Return a text without control characters and markup."""
+    """Return a text with control characters escaped, which is not read as markup."""
     return Text(escape_controls(value), style=style)
 
 

@@ -113,9 +113,7 @@ class Guard:
         """Take the start-up token, and the port that a valid ``Host`` names."""
         self._app = app
         self._token = token
-        self._session = secrets.token_urlsafe(
-            32
-        )  # the cookie's value, which does not reveal the token
+        self._session = secrets.token_urlsafe(32)  # the cookie: it does not reveal the token
         self._hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
         self._cookie = f"{COOKIE}-{port}"  # browsers send it to every port of the host
 

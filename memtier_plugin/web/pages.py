@@ -304,7 +304,7 @@ class InsightPages(PagePart):
         return self._pages.page(request, page.path, title=page.title, **values)
 
     def bill(self, request: Request) -> Response:
-        """Show what `memtier bill` does: tokens and money, beside those of the whole memory."""
+        """Show the bill: tokens and money, compared with sending the whole memory."""
         days = parse_page(request.query_params.get("days"))
         start = self._memory.actor.clock() - timedelta(days=min(days, MOST_DAYS)) if days else None
         bill = read_bill(self._memory.store, start).to_json()

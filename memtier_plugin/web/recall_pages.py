@@ -263,7 +263,7 @@ class DecisionPages(PagePart):
             session=form.text("session") or None,
         )
         if not selection or selection == Selection(agent=selection.agent):
-            raise MessageError("say which: lines, a session or a text")
+            raise MessageError("say what you mean: lines, a session or a text")
         return selection
 
     def _lines(self, ids: Sequence[str]) -> list[Entry | Fact]:

@@ -56,7 +56,7 @@ def opened(home: Path) -> MemTier:
 def facts(home: Path, extractor: str = "") -> set[tuple[str, str, str]]:
     """Return what the project knows of its user, of an extractor whose name begins so.
 
-    The running summary of a session is left out: it follows the facts by a pass.
+    A session's running summary is left out: it is written after the facts.
     """
     with opened(home) as memory:
         known = [fact for fact in memory.facts() if fact.relation != WORKING_SUMMARY]
