@@ -115,12 +115,25 @@ def fact(text: str, of: Entry, number: int) -> FactDraft:
 FLOODED = {"consolidation.session_cap": 1000, "consolidation.probes": 40}
 
 
+# So much junk for each entry that no choice of probes, whose order is random, is spared.
+HEARSAY = (
+    "It seems that they",
+    "Somebody told us he",
+    "A note: she",
+    "I hear that you",
+    "They say it",
+    "One thinks they",
+    "My aunt said we",
+    "Once more: he",
+)
+
+
 def flood(entries: Sequence[Entry]) -> list[FactDraft]:
     """Make near-copies of every entry, and say that they rest on another one."""
     return [
         fact(f"{word}: {entry.content[3:]}", entries[index - 7], number)
         for index, entry in enumerate(entries)
-        for number, word in enumerate(("It seems that they", "Somebody told us he", "A note: she"))
+        for number, word in enumerate(HEARSAY)
     ]
 
 
