@@ -264,7 +264,7 @@ def _measure_machines(bench: _Bench, count: int, runs: int, recalls: int) -> dic
         "machine_cpu_ms_per_run": _each(sum(part["cpu"] for part in wrote), ended),
         "server_cpu_ms_per_run": _each(cost["cpu"], ended),
         "statements_per_run": _each(cost["statements"], ended, 1),
-        **_compare_copies(bench, machines, wrote),
+        **_compare_copies(machines, wrote),
         **_compare_recalls(bench, machines),
         "recalls": _measure_recalls(bench, machines[0], recalls),
         "bytes_per_line": {
@@ -276,7 +276,7 @@ def _measure_machines(bench: _Bench, count: int, runs: int, recalls: int) -> dic
 
 
 def _compare_copies(
-    bench: _Bench, machines: Sequence[_Machine], wrote: Sequence[Mapping[str, Any]]
+    machines: Sequence[_Machine], wrote: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Count lines lost and doubled, turns out of order, and files that differ."""
     copies = [machine.run("check_copy") for machine in machines]

@@ -148,10 +148,8 @@ class Lexicon:
     stating_verbs: WordSet  # forms of verbs that say how something is, or what somebody does
     rule_openers: Phrases  # open an order that holds for good
     order_openers: Phrases  # open an order that holds for good if it says where
-    idle_orders: WordSet  # after "don't" they are no order: "don't worry"
     pointing_words: WordSet  # point at what was said or shown before
     general_words: WordSet  # make an order or a statement one for good: "every", "always"
-    standing_words: WordSet  # of these, the ones that make it so in passing, too
     moment_cues: Phrases  # make an order one for the moment: "right now"
     loose_ends: WordSet  # a sentence that ends in one was cut off
     intending: WordSet  # after "I" they tell of the moment: "I will", "I need"
@@ -175,7 +173,6 @@ class Lexicon:
     # Claims
     conditionals: WordSet
     copulas: WordSet
-    possession_verbs: WordSet
     kinship: WordSet  # people and animals
     omissible: WordSet  # may be left out of a statement, or added to it
     fiction_frames: WordSet  # name something in which a statement need not be true
@@ -346,8 +343,6 @@ def synonym_key(word: str) -> str | None:
 _ENGLISH: Final = lexicon("english")
 
 CONDITIONALS: Final = words_of("conditionals")
-POSSESSION_VERBS: Final = words_of("possession_verbs")
-COPULAS: Final = words_of("copulas")
 KINSHIP: Final = words_of("kinship")  # and animals: subjects of a statement
 OMISSIBLE: Final = words_of("omissible")
 FICTION_FRAMES: Final = words_of("fiction_frames")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from memtier_papers.true_memory import gate
 from memtier_papers.true_memory.gatekeeper import Gatekeeper
-from memtier_papers.true_memory.verdicts import GateEvent, VerdictReader
+from memtier_papers.true_memory.verdicts import GateEvent
 from memtier_plugin.daemon.jobs import JobRun, jobs_in_group, run_job
 from memtier_plugin.memory import MemTier
 from tests.builders import START, say, write_config
@@ -43,7 +43,7 @@ def opened(home: Path, mode: str, agent: str = "a") -> Iterator[MemTier]:
 def verdicts(memory: MemTier) -> dict[str, str]:
     """Return the newest verdict on each line, by its words."""
     memory.catch_up()
-    given = memory.store.reader().plugin_tables(VerdictReader).by_item()
+    given = dict(memory.store.index.connection().execute("SELECT item, verdict FROM verdicts"))
     return {entry.content: given.get(entry.id, "") for entry in memory.entries(limit=100)}
 
 

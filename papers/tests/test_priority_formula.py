@@ -33,7 +33,7 @@ def single(inputs: Mapping[str, Any]) -> dict[str, float]:
         "base": base,
         "L": formula.persistence(uses),
         "priority": priority(base, uses, inputs["dt_days"], tau=tau),
-        "half_life_days": formula.half_life(uses, tau=tau),
+        "half_life_days": tau * formula.persistence(uses) * math.log(2),
     }
 
 

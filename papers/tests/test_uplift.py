@@ -14,7 +14,6 @@ from memtier_papers.memtier.uplift import (
     Observation,
     Uplift,
     estimate_uplift,
-    runs_needed,
 )
 
 PROBABILITIES = st.floats(0.001, 0.5)
@@ -137,11 +136,3 @@ def test_intervals_cover_the_truth() -> None:
         assert uplift.low is not None and uplift.high is not None
         covered += uplift.low <= effect <= uplift.high
     assert 180 <= covered <= 198
-
-
-def test_power_on_paper() -> None:
-    """A smaller effect takes more runs, with its square; a rarer withholding as many times more."""
-    assert runs_needed(0.3, 0.5) == 126
-    assert runs_needed(0.15, 0.5) == pytest.approx(4 * 126, abs=4)
-    assert 9 < runs_needed(0.3, 0.025) / runs_needed(0.3, 0.5) < 11
-    assert runs_needed(1.5, 0.05) == 20 * LEAST_RUNS  # nothing is said of fewer than 20

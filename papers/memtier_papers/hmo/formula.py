@@ -51,11 +51,6 @@ def priority(base: float, uses: int, days: float, *, tau: float = TAU_DAYS) -> f
     return base * gain * math.exp(-max(0.0, days) / (tau * gain))
 
 
-def half_life(uses: int, *, tau: float = TAU_DAYS) -> float:
-    """Return the days in which a priority halves."""
-    return tau * persistence(uses) * math.log(2)
-
-
 def drift(current: Sequence[float], anchor: Sequence[float]) -> float:
     """Return 1 - cos of two personas (HMO, eq. 6); 1 where one of them says nothing."""
     lengths = math.hypot(*current) * math.hypot(*anchor)

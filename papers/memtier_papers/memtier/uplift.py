@@ -151,17 +151,3 @@ def _student(freedom: float) -> float:
     """Return Student's 97.5 % quantile, to three digits from 5 degrees of freedom on."""
     z, n = _Z, freedom  # the Cornish-Fisher expansion
     return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n * n)
-
-
-def runs_needed(effect: float, share: float, spread: float = 0.6, power: float = 0.8) -> int:
-    """Return how many runs with a line it takes until its effect is seen.
-
-    Args:
-        effect: on the reward of a run.
-        share: of those runs that withhold the line; the others are taken to withhold none.
-        spread: the standard deviation of the rewards.
-        power: the probability that the interval excludes zero then.
-    """
-    z = _Z + NormalDist().inv_cdf(power)
-    needed = (z * spread / effect) ** 2 * (1 / share + 1 / (1 - share))
-    return max(math.ceil(needed), math.ceil(LEAST_RUNS / min(share, 1 - share)))

@@ -83,7 +83,3 @@ class VerdictReader:
             (json.dumps([*verdicts]), limit),
         )
         return [(str(identity), str(verdict)) for identity, verdict in rows]
-
-    def by_item(self) -> dict[str, str]:
-        """Return every verdict, by the id of its entry."""
-        return dict(self._index.execute("SELECT item, verdict FROM verdicts"))
