@@ -80,7 +80,7 @@ class RemoteLink:
         except TimeoutError:
             raise TimeoutError(f"no answer within {seconds:.1f} s") from None
         except (OSError, http.client.HTTPException) as error:
-            self.alive = False
+            self._retire()
             raise ResidentBroken("the resident ended before it answered") from error
         return result_of(answer)
 
@@ -103,9 +103,7 @@ class RemoteLink:
         for thread in [*self._telling]:
             with suppress(RuntimeError):  # it was never started
                 thread.join(max(0.0, until - time.monotonic()))
-        self.alive = False
-        while self._idle:
-            self._idle.pop().close()
+        self._retire()
 
     def kill(self) -> None:
         """Pause the resident's use: it cannot be killed from here."""
@@ -124,11 +122,13 @@ class RemoteLink:
         except BaseException:
             connection.close()
             raise
-        self._idle.append(connection)  # one that the resident closes connects again
-        if response.status == http.HTTPStatus.SERVICE_UNAVAILABLE:  # it is ending
-            raise ConnectionAbortedError("the resident is ending")
         if response.status == http.HTTPStatus.UNAUTHORIZED:
             self.alive = False
+        self._idle.append(connection)  # one that the resident closes connects again
+        if not self.alive:
+            self._retire()
+        if response.status == http.HTTPStatus.SERVICE_UNAVAILABLE:  # it is ending
+            raise ConnectionAbortedError("the resident is ending")
         answer: Any = {}
         with suppress(ValueError):
             answer = parse_json_text(text) if text else {}
@@ -138,13 +138,24 @@ class RemoteLink:
 
     def _take_connection(self) -> http.client.HTTPConnection:
         if self._process != os.getpid():  # a forked child: the connections are its parent's
-            self._idle, self._process = [], os.getpid()
+            self._close_idle()
+            self._process = os.getpid()
         with suppress(IndexError):
             return self._idle.pop()
         host, port = self._address.host, self._address.port
         if self._tls:
             return http.client.HTTPSConnection(host, port, context=self._tls)
         return http.client.HTTPConnection(host, port)
+
+    def _retire(self) -> None:
+        """Let nobody use the link any more; a connection in use is closed when it is given back."""
+        self.alive = False
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
 
 def _encode(method: str, params: Payload, seconds: float, key: int | None = None) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +18,10 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.residents import Address, in_order, parse_address
 from memtier_plugin.hooks.hermes import Provider
-from memtier_plugin.hooks.remote import RemoteResidents
+from memtier_plugin.hooks.remote import RemoteLink, RemoteResidents
 from memtier_plugin.hooks.remote_memory import RemoteMemory
 from memtier_plugin.hooks.resident import ResidentClient
-from memtier_plugin.hooks.resident_connection import ResidentUnreachable
+from memtier_plugin.hooks.resident_connection import ResidentBroken, ResidentUnreachable
 from tests.builders import turns
 from tests.cases import each_case
 from tests.frameworks import one_run
@@ -201,6 +203,40 @@ def test_a_resident_that_hangs(start: Start, tmp_path: Path) -> None:
 
     wait_until(recalled)
     memory.close()
+
+
+def test_no_connection_outlives_its_link(start: Start, tmp_path: Path) -> None:
+    """A resident that died, or a client that ended during a request, leaves no socket open."""
+    resident = start(tmp_path / "home")
+    residents = RemoteResidents(
+        [resident.address], token=resident.token("shop"), ca_file=str(resident.root)
+    )
+
+    def connected() -> tuple[RemoteLink, list[socket.socket]]:
+        """Return a link as two threads leave it, and its sockets."""
+        link = residents.connect("shop", time.monotonic() + PATIENCE)
+        connections = [link._take_connection() for _ in range(2)]
+        connections[1].connect()
+        link._idle += connections
+        return link, [connection.sock for connection in connections]
+
+    def ask() -> None:
+        link.ask("recall", {"project": "shop", "agent": "main", "query": "bag"}, PATIENCE)
+
+    link, sockets = connected()
+    resident.process.send_signal(signal.SIGSTOP)
+    asking = threading.Thread(target=ask)
+    asking.start()
+    wait_until(lambda: len(link._idle) == 1)
+    residents.close()
+    resident.process.send_signal(signal.SIGCONT)
+    asking.join()
+    assert [each.fileno() for each in sockets] == [-1, -1]
+    link, sockets = connected()
+    resident.kill()
+    with pytest.raises(ResidentBroken):
+        ask()
+    assert [each.fileno() for each in sockets] == [-1, -1]
 
 
 def test_a_wrong_configuration_is_told(start: Start, tmp_path: Path) -> None:
