@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -40,7 +39,7 @@ QUERY = "Who serviced the boiler of Hartmann?"
 @pytest.fixture
 def server() -> Iterator[Loopback]:
     """Return a server with /rerank."""
-    with Loopback(slow=0.9) as running:
+    with Loopback() as running:
         yield running
 
 
@@ -137,16 +136,15 @@ def test_without_an_answer_the_first_order_stands(server: Loopback, home: Path, 
         expected = [hit.id for hit in memory.recall(QUERY).hits]
     server.always(fault)
     with MemTier.open(home, settings=settings_of(server)) as memory:
-        memory.recall("warm", deadline_ms=1)
-        started = time.monotonic()
-        recall = memory.recall(QUERY, purpose="inject", session_id="s", deadline_ms=600)
-        assert time.monotonic() - started < 1.0
+        warm_up(memory.settings)  # the client's import is no part of what has a deadline
+        recall = memory.recall(QUERY, purpose="inject", session_id="s", deadline_ms=4000)
+        assert recall.ms < 1000 * server.slow / 2
         assert [hit.id for hit in recall.hits] == expected
         assert recall.label.startswith("degraded: not reranked: ")
         assert recall.injected
-        started = time.monotonic()  # a model that failed rests
-        assert "not reranked" in memory.recall(QUERY, deadline_ms=600).label
-        assert time.monotonic() - started < 0.3
+        asked = server.count()
+        assert "not reranked" in memory.recall(QUERY, deadline_ms=4000).label
+        assert server.count() == asked  # a model that failed rests
         assert memory.explain(recall.id)["label"] == recall.label
         status = collect_status(memory.store, datetime.now().astimezone())
     assert any("recalls were not reranked: " in line for line in status["degraded"])

@@ -22,7 +22,7 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.cli.views import escape_controls
 from tests.builders import write_config
 from tests.cases import each_case
-from tests.processes import fork_python, run_command, run_memtier
+from tests.processes import PATIENCE, fork_python, run_command, run_memtier
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Result]
@@ -390,7 +390,7 @@ def test_forget_asks_a_person(run_recorded: Run) -> None:
     master, slave = os.openpty()
     process = memtier("forget", "--session", "trip", stdin=slave)
     os.write(master, b"n\n")
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE)
     os.close(master)
     os.close(slave)
     assert process.returncode == 1 and "leaves at seven" in errors and "Aborted" in errors
@@ -537,7 +537,7 @@ def test_a_closed_pipe_is_no_error(run_recorded: Run, home: Path) -> None:
     process.stdout.close()
     with process.stderr:
         assert "Traceback" not in process.stderr.read()
-    process.wait(30)
+    process.wait(PATIENCE)
 
 
 def test_log_follows(run_recorded: Run) -> None:
@@ -552,14 +552,14 @@ def test_log_follows(run_recorded: Run) -> None:
     while json.loads(process.stdout.readline()).get("content") != "the wind turns":
         pass
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and "Traceback" not in errors
 
 
 def test_daemon_and_serve_start(run_recorded: Run) -> None:
     """`daemon --once` reads what is new; `serve` answers a ping and ends with its input."""
     process = memtier("daemon", "--once", "--json", stdin=subprocess.DEVNULL)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert json.loads(output)["ended"]
     process = memtier("serve", "--no-socket", stdin=subprocess.PIPE)

@@ -14,7 +14,7 @@ from click.testing import Result
 from memtier_plugin.memory import MemTier
 from tests.builders import START, make_draft, say
 from tests.cli.test_cli import document, memtier
-from tests.processes import run_memtier
+from tests.processes import PATIENCE, run_memtier
 
 Editor = Callable[..., None]
 DAY = f"{START:%Y-%m-%d}"
@@ -219,7 +219,7 @@ def test_nothing_is_written_without_a_yes(home: Path, editor: Editor) -> None:
     master, slave = os.openpty()
     process = memtier("edit", "facts", stdin=slave)
     os.write(master, b"n\n")
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     os.close(master)
     os.close(slave)
     assert (

@@ -15,7 +15,7 @@ from click.testing import Result
 from memtier_plugin.memory import MemTier
 from tests.cli.test_cli import document, memtier
 from tests.facts.test_service import FARO, LISBON, PORTO, TEA, WAITS, World
-from tests.processes import run_memtier
+from tests.processes import PATIENCE, run_memtier
 
 Run = Callable[..., Result]
 
@@ -110,7 +110,7 @@ def test_review_asks_a_person(world: World) -> None:
     master, slave = os.openpty()
     process = memtier("review", stdin=slave)
     os.write(master, b"a\nr\nq\n")
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE)
     os.close(master)
     os.close(slave)
     assert process.returncode == 0, errors
@@ -130,7 +130,7 @@ def test_review_decides_alike_ones_at_once(world: World) -> None:
     master, slave = os.openpty()
     process = memtier("review", stdin=slave)
     os.write(master, b"a\no\nr\ne\nInes likes cocoa\n")
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE)
     os.close(master)
     os.close(slave)
     assert process.returncode == 0, errors
@@ -203,7 +203,7 @@ def test_revert_asks_a_person(world: World) -> None:
     master, slave = os.openpty()
     process = memtier("revert", "--run", "r1", stdin=slave)
     os.write(master, b"n\n")
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     os.close(master)
     os.close(slave)
     assert process.returncode == 1 and "Ines lives_in Lisbon" in errors and "Aborted" in errors

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memtier_plugin.core.concurrency import Mutex
-from tests.processes import run_in_fork
+from tests.processes import PATIENCE, run_in_fork
 
 ROOT = Path(__file__).parents[2]
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
@@ -36,7 +36,7 @@ def test_a_child_finds_every_mutex_free() -> None:
     held.wait()
 
     def take() -> None:
-        assert mutex.acquire(timeout=5)
+        assert mutex.acquire(timeout=PATIENCE)
         assert not mutex.acquire(blocking=False)
         mutex.release()
 

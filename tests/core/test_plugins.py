@@ -398,7 +398,7 @@ def test_a_child_waits_for_no_thread_of_its_parent() -> None:
     thread.start()
     loading.wait()
     try:
-        assert run_in_fork(lambda: plugins.manager() and plugins.load_errors(), seconds=10) == ""
+        assert run_in_fork(lambda: plugins.manager() and plugins.load_errors()) == ""
     finally:
         done.set()
         thread.join()

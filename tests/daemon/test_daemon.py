@@ -289,7 +289,7 @@ def test_a_signal_ends_the_daemon(home: Path, number: signal.Signals) -> None:
     try:
         wait_until(lambda: facts(home, "house"))
         process.send_signal(number)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.communicate()

@@ -21,7 +21,6 @@ from memtier_plugin.hooks.resident_connection import ResidentUnreachable
 from memtier_plugin.hosts.project import EVENTS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.methods import Methods
-from tests.builders import write_config
 from tests.processes import ROOT, run_memtier, run_python
 
 HOST = "claude-code"
@@ -283,9 +282,9 @@ def test_a_prompt_without_its_memory_says_why(home: Path, host: str) -> None:
     assert report["prompts"] == {host: {"prompts": 2, "unanswered": 2, "share": 1.0}}
 
 
-def test_a_recall_that_is_late_is_no_answer(home: Path) -> None:
+def test_a_recall_that_is_late_is_no_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A resident that passes its own deadline says so: the prompt counts as one without answer."""
-    write_config(home, "hooks: {prompt_deadline_ms: 10}\n")  # the first recall takes longer
+    monkeypatch.setenv("MEMTIER_HOOKS__PROMPT_DEADLINE_MS", "10")  # the first recall takes longer
     asked = json.dumps(event("UserPromptSubmit", "s", prompt="Where is the blue crane?"))
     done = run_memtier("--home", home, "--project", "p", "hook", "claude-code", input=asked)
     shown = json.loads(done.stdout)["systemMessage"]

@@ -15,7 +15,6 @@ from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.embedding import vectors
 from memtier_plugin.providers.embedding.static import ShippedEmbedder
-from tests.builders import write_config
 from tests.processes import PATIENCE, wait_until
 
 LINE = "My bag is in the blue locker."
@@ -54,7 +53,6 @@ def test_a_model_that_is_being_loaded_holds_no_prompt(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the model is loaded a prompt is answered by words, and later ones by meaning, too."""
-    write_config(home, {"hooks": {"prompt_deadline_ms": 30_000}})
     monkeypatch.setattr(vectors, "QUERY_SHARE", 0.02)
     ready, encode = threading.Event(), ShippedEmbedder.encode
 

@@ -37,6 +37,12 @@ from tests.processes import (
 from tests.server.tcp import CONFIG, Resident
 
 MEMTIER: Final = (sys.executable, "-m", "memtier_plugin")
+PATIENT: Final = f"""
+from memtier_plugin.cli.main import main
+from memtier_plugin.hooks import coding_agents
+coding_agents.PROMPT_SECONDS = {PATIENCE}
+main()
+"""
 LINE: Final = "The greenhouse thermostat is set to 19 degrees."
 QUESTION: Final = "What is the greenhouse thermostat set to?"
 PROMPTS: Final = {
@@ -164,7 +170,8 @@ def test_a_host_that_drops_the_answer(
     Here the host closed the hook's output before the hook could print, or gave it none.
     """
     agent = AGENTS["claude-code"]
-    here = [*MEMTIER, "--home", str(home), "--project", "p", "hook", "claude-code"]
+    here = [sys.executable, "-c", PATIENT, "--home", str(home)]
+    here += ["--project", "p", "hook", "claude-code"]
     without_output = ["sh", "-c", 'exec "$@" >&-', "sh", *here]
 
     def hook(output: int, command: list[str]) -> subprocess.Popen[bytes]:

@@ -34,6 +34,7 @@ from memtier_plugin.trust.escaping import remove_blocks
 from tests.cases import each_case
 
 ROOT = Path(__file__).parents[2]
+PROMPT_SECONDS = hermes.PROMPT_SECONDS  # before a test has more patience
 SAMPLES: dict[str, Any] = json.loads(
     (ROOT / "tests/payloads/hermes/samples.json").read_text("utf-8")
 )
@@ -363,7 +364,7 @@ def test_recall_and_run_are_of_one_run(provider: hermes.Provider, wire: Wire) ->
     [prefetch], [stored] = wire.named("prefetch"), wire.named("sync_turn")
     assert prefetch["context"]["run_id"] == stored["context"]["run_id"] is not None
     assert prefetch["context"]["session_id"] == SAMPLES["mp.initialize"]["session_id"]
-    assert hermes.PROMPT_SECONDS < 8
+    assert PROMPT_SECONDS < 8
 
 
 def test_turns_have_runs_of_their_own(provider: hermes.Provider, wire: Wire) -> None:

@@ -23,6 +23,7 @@ import pytest
 from memtier_plugin.core.locks import is_process_alive
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.residents import find_owner
+from memtier_plugin.hooks import resident as client_module
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import (
     MAX_REQUEST_BYTES,
@@ -331,12 +332,15 @@ def test_what_was_not_delivered_is_stored_once(
     assert sorted(stored(home)) == ["First.", "Second."]
 
 
-def test_a_resident_that_crashes_at_start(home: Path, pipe: Callable[..., ResidentClient]) -> None:
+def test_a_resident_that_crashes_at_start(
+    home: Path, pipe: Callable[..., ResidentClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each start that fails is followed by a longer pause, and no call waits for it in vain."""
+    monkeypatch.setattr(client_module, "FIRST_PAUSE", 0.1)
     resident = pipe(sys.executable, "-c", "import sys; sys.exit(3)")
     pauses = []
     for number in range(3):
-        assert not resident.deliver(turn(f"r{number}"), 5.0)
+        assert not resident.deliver(turn(f"r{number}"), PATIENCE)
         pauses.append(resident._paused_until - time.monotonic())
     assert pauses == sorted(pauses)
     with pytest.raises(ResidentUnreachable, match="ended with 3; it is started again in"):

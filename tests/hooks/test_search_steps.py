@@ -19,7 +19,7 @@ from memtier_plugin.mcp.definitions import TOOLS as MCP_TOOLS
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.escaping import remove_blocks
 from tests.hooks.test_bridge import SHIM, node, run
-from tests.processes import PATIENCE, ROOT
+from tests.processes import ROOT
 
 AGENT = "hermes.default"
 SERVE = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
@@ -137,8 +137,6 @@ def test_hermes_with_a_resident(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hermes' model searches step by step through the provider and a real resident."""
-    monkeypatch.setattr(hermes, "PROMPT_SECONDS", PATIENCE)
-    monkeypatch.setattr(hermes, "TOOL_SECONDS", PATIENCE)
     config = {"command": SERVE, "home": str(home), "project": "p", "environment": ["PYTHONPATH"]}
     (tmp_path / "memtier.json").write_text(json.dumps(config))
     provider = hermes.Provider()

@@ -22,7 +22,6 @@ import json
 import math
 import re
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ from memtier_bench.bigram import score_tokens, tokenize
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.providers.embedding.static import ShippedEmbedder, StaticEmbedder
 
-SLOW = 3.0  # seconds
+SLOW = 150.0  # seconds: longer than anybody waits
 # What a chat model answers: a text, what is to be JSON, or a function of the request.
 Answer = str | Mapping[str, Any] | Callable[[dict[str, Any]], str | Mapping[str, Any]]
 
@@ -47,14 +46,15 @@ class Loopback:
     """The server and what it has seen; safe to reach from other processes.
 
     Faults that can be scripted, one a request: an HTTP status ("429", "500", "400", "404"), "slow"
-    (no answer for a while), "drip" (an answer that never ends), "truncated" (half of the JSON),
-    "page" (a web page), "dimension" (a component too few), "fewer" (a vector too few), "other"
-    (vectors of another model), "close" (the connection is cut).  Of a chat answer: "context" (the
-    request is refused as too long), "empty" (it says nothing), "cut" (half of it, as if it were
-    whole), "length" (half of it, and the server says so), "thought" (only the beginning of a
-    thought, up to the limit), "think" (a thought before it), "fence" (in a code fence, with a
-    sentence before), "shape" (JSON of another shape), "filtered" (no content at all), "invented"
-    (with quotes that nobody said), "orders" (with instructions and a tool call around it).
+    (no answer for a while, or until it stops), "drip" (an answer that never ends), "truncated"
+    (half of the JSON), "page" (a web page), "dimension" (a component too few), "fewer" (a vector
+    too few), "other" (vectors of another model), "close" (the connection is cut).  Of a chat
+    answer: "context" (the request is refused as too long), "empty" (it says nothing), "cut" (half
+    of it, as if it were whole), "length" (half of it, and the server says so), "thought" (only the
+    beginning of a thought, up to the limit), "think" (a thought before it), "fence" (in a code
+    fence, with a sentence before), "shape" (JSON of another shape), "filtered" (no content at all),
+    "invented" (with quotes that nobody said), "orders" (with instructions and a tool call around
+    it).
     """
 
     key: str | None = None  # what the client must send, if anything
@@ -83,6 +83,7 @@ class Loopback:
         self._answers: deque[Answer] = deque()
         self._answer: Answer | None = None
         self._lock = threading.Lock()
+        self.stopped = threading.Event()
         self._server = _Server(("127.0.0.1", 0), self)
 
     def __enter__(self) -> Self:
@@ -95,6 +96,7 @@ class Loopback:
 
     def stop(self) -> None:
         """Listen no more, and cut the connections there are."""
+        self.stopped.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -186,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if fault == "slow":
-            time.sleep(loopback.slow)
+            loopback.stopped.wait(loopback.slow)
         try:
             answer = self._answer(body, fault)
         except _Refused as refused:
@@ -198,7 +200,8 @@ class _Handler(BaseHTTPRequestHandler):
             for index in range(len(data)):  # each byte comes well within any limit of silence
                 self.wfile.write(data[index : index + 1])
                 self.wfile.flush()
-                time.sleep(0.05)
+                if loopback.stopped.wait(0.05):
+                    return
         elif fault == "truncated":
             self._send(200, "application/json", data[: len(data) // 2])
         elif fault == "page":

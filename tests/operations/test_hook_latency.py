@@ -28,7 +28,7 @@ from memtier_plugin.operations.hook_latency import (
     note_waits,
     read_waits,
 )
-from tests.processes import run_command
+from tests.processes import PATIENCE, run_command
 
 SHIM = Path(__file__).parents[2] / "hooks" / "openclaw"
 AGENT = "hermes.default"
@@ -210,7 +210,7 @@ def test_openclaw_without_a_resident(home: Path) -> None:
         for _ in range(3)
     ]
     for turn in turns:
-        turn.communicate(timeout=60)
+        turn.communicate(timeout=PATIENCE)
     assert [turn.returncode for turn in turns] == [0, 0, 0]
     mark = status(home)["waits"]["openclaw.main"]["agent_end"]
     assert (mark["calls"], mark["failed"]) == (6, 6)

@@ -295,8 +295,8 @@ def test_a_slow_endpoint_does_not_hold_a_recall(
     memory = with_endpoint()
     memory.reembedding.run()
     server.always("slow")
-    recall = memory.recall("who sold bread on day 7?", deadline_ms=1000)
-    assert recall.ms < 1000
+    recall = memory.recall("who sold bread on day 7?", deadline_ms=4000)
+    assert recall.ms < 4000
     assert recall.hits
     assert "did not answer within" in recall.label
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.journal import LATE
 from memtier_plugin.views.reading import follow_log
-from tests.builders import START, Clock, say_each, write_config
+from tests.builders import START, Clock, say_each
 from tests.processes import PATIENCE, run_memtier, wait_until
 
 AGENT = "codex.main"
@@ -179,18 +180,18 @@ class Held:
     """A plugin in which a recall waits until it is let go."""
 
     def __init__(self) -> None:
-        self.go = threading.Event()
+        self.begun, self.go = threading.Event(), threading.Event()
 
     @hookimpl
     def memtier_signals(self, query: str, items: Any) -> list[Any]:
         """Wait."""
+        self.begun.set()
         self.go.wait(PATIENCE)
         return []
 
 
-def test_a_hook_that_gives_up(home: Path, memory: MemTier) -> None:
+def test_a_hook_that_gives_up(home: Path, memory: MemTier, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a Python host's hook found after its deadline is late; what it was given is not."""
-    write_config(home, {"hooks": {"prompt_deadline_ms": 50}})
     context = RunContext(agent_id=AGENT, session_id="s", run_id="r", project="p", home=str(home))
 
     def ask() -> Any:
@@ -204,13 +205,13 @@ def test_a_hook_that_gives_up(home: Path, memory: MemTier) -> None:
     held = Held()
     plugins.manager().register(held)
     try:
-        assert ask() is None
+        with monkeypatch.context() as patch:  # the deadline passes while the recall is under way
+            patch.setattr(guard, "wait", lambda *_: held.begun.wait(PATIENCE) and wait([], 0))
+            assert ask() is None
     finally:
         held.go.set()
         plugins.manager().unregister(held)
     wait_until(lambda: purposes() == ["offer"])
-    write_config(home, {"hooks": {"prompt_deadline_ms": 60_000}})
-    guard.memory_pool.close()
     assert LINE in ask().prepend_context
     guard.workers.drain(PATIENCE)
     assert purposes() == ["offer", "inject"]

@@ -28,6 +28,7 @@ from memtier_plugin.storage.shared.protocol import (
     Unreachable,
     Untrusted,
 )
+from tests.processes import PATIENCE
 from tests.shared.server import PostgresServer
 from tests.shared.test_ledger import STREAM, lines
 
@@ -266,7 +267,7 @@ def test_a_stranger_on_the_channel_hears_no_words(
         connection.execute(f"LISTEN {channel}".encode())
         connection.commit()
         owned.append(STREAM, 1, lines("more"))
-        heard = [note.payload for note in connection.notifies(timeout=5.0, stop_after=1)]
+        heard = [note.payload for note in connection.notifies(timeout=PATIENCE, stop_after=1)]
     assert heard == [""]
 
 

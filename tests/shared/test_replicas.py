@@ -21,7 +21,7 @@ from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import Refused, Unreachable
 from memtier_plugin.storage.shared.sharing import Sharing
 from tests.builders import say_each, write_config
-from tests.processes import wait_until
+from tests.processes import PATIENCE, wait_until
 from tests.shared.engines import Engine, on_each_engine
 from tests.shared.server import PostgresServer
 
@@ -162,7 +162,7 @@ def test_a_server_that_stands_still(machine: Callable[..., MemTier], engine: Eng
         say_each(anna, "The pier is long.")
         second = time.monotonic() - begun - first
         assert "crane is red" in anna.recall("crane").text
-    assert 0.9 < first < 3 and second < 0.9
+    assert 0.9 < first < PATIENCE / 2 and second < first
     wait_until(lambda: reaches(anna))  # it is not tried again for some seconds
     assert turns_of(anna) == [1, 2, 3] and sharing(anna).shared_status()["waiting"] == 0
 

@@ -14,7 +14,7 @@ from memtier_plugin.hooks.remote_memory import RemoteMemory
 from memtier_plugin.hooks.resident_connection import ResidentUnreachable
 from memtier_plugin.server.access import FILE, Tokens
 from tests.builders import write_config
-from tests.processes import wait_until
+from tests.processes import PATIENCE, wait_until
 from tests.server.tcp import CONFIG, Resident, make_certificate
 from tests.shared.server import PostgresServer
 from tests.shared.test_machines import memtier
@@ -58,18 +58,18 @@ def test_a_resident_is_killed(residents: list[Resident]) -> None:
         turn = [{"role": "user", "content": "The heron crane stands at pier 7."}]
         memory.end_run(turn, session_id="s", run_id="r1")
         first.kill()
-        assert "pier 7" in memory.recall("heron crane", seconds=10)["text"]
+        assert "pier 7" in memory.recall("heron crane", seconds=PATIENCE)["text"]
         again = memory.end_run(turn, session_id="s", run_id="r1")
         assert [entry["turn"] for entry in again["entries"]] in ([], [1])
         turn = [{"role": "user", "content": "The osprey crane stands at pier 9."}]
         memory.end_run(turn, session_id="s", run_id="r2")
-        hits = memory.recall("crane pier", seconds=10)["hits"]
+        hits = memory.recall("crane pier", seconds=PATIENCE)["hits"]
         assert sorted(hit["item"]["turn"] for hit in hits) == [1, 2]
         residents[0] = Resident(first.home, first.certificate, first.port)
         second.process.send_signal(signal.SIGSTOP)
         try:
             wait_until(lambda: _answers(memory))
-            assert "pier 9" in memory.recall("osprey", seconds=10)["text"]
+            assert "pier 9" in memory.recall("osprey", seconds=PATIENCE)["text"]
         finally:
             second.process.send_signal(signal.SIGCONT)
             residents[0].kill()
@@ -93,6 +93,6 @@ def test_what_is_not_shared_stays(residents: list[Resident]) -> None:
 
 def _answers(memory: RemoteMemory) -> bool:
     try:
-        return bool(memory.recall("crane", seconds=1)["hits"])
+        return bool(memory.recall("crane", seconds=5)["hits"])
     except ResidentUnreachable:
         return False

@@ -15,7 +15,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.shared.postgres.ledger import PostgresLedger
 from memtier_plugin.storage.shared.protocol import BATCH, NewLine, Stream, line_key
 from tests.builders import make_entry, say_each, write_config
-from tests.processes import running, start_python, wait_until
+from tests.processes import PATIENCE, running, start_python, wait_until
 from tests.shared.server import PostgresServer
 from tests.shared.test_machines import memtier
 from tests.shared.test_replicas import PROJECT
@@ -74,7 +74,7 @@ def test_a_reader_that_stands_still_among_many_lines(
             for number in range(10):
                 begun = time.monotonic()
                 say_each(memory, f"The tide is {number} m high.")
-                assert time.monotonic() - begun < 5
+                assert time.monotonic() - begun < PATIENCE / 2
         reader.send_signal(signal.SIGCONT)
         peak = 0
         while reader.poll() is None:

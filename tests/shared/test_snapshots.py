@@ -20,7 +20,7 @@ from memtier_plugin.storage.shared.postgres.server import grant, revoke
 from memtier_plugin.storage.shared.protocol import MachineGrant
 from tests.builders import say_each, write_config
 from tests.faults import injection
-from tests.processes import child_environment, fork_python
+from tests.processes import PATIENCE, child_environment, fork_python
 from tests.shared.server import PostgresServer
 from tests.shared.test_machines import memtier
 from tests.shared.test_replicas import PROJECT, hits, ledgers
@@ -291,7 +291,7 @@ def kill_join(home: Path, archive: Path, point: str) -> None:
     """Kill a machine at a point of its joining."""
     environment = child_environment(**{injection.VARIABLE: point})
     process = fork_python("-c", JOIN, home, archive, env=environment)
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("point", ["after join shared", "after adopt stream:2"])

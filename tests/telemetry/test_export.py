@@ -143,7 +143,7 @@ def test_a_collector_that_is_down_is_a_line_of_status(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         started = time.monotonic()
         work(tmp_path / "home", f"http://127.0.0.1:{taken.getsockname()[1]}")
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - started < 100
     with MemTier.open(tmp_path / "home", "shop", settings={"telemetry.enabled": True}) as memory:
         status = memory.status()
     assert status["entries"] == 6

@@ -63,14 +63,14 @@ def have_turns(client: ResidentClient, home: Path) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.0, 10.0])
+@pytest.mark.parametrize("delay", [0.0, 120.0])
 def test_a_host_has_its_turns(delay: float, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The collector gets a host's turns; one that takes ten seconds holds up none of them."""
+    """The collector gets a host's turns; one that takes two minutes holds up none of them."""
     with (
         running_collector(delay=delay) as collector,
         resident(home, collector, monkeypatch) as client,
     ):
-        assert max(have_turns(client, home)[1:]) < 4  # as long as Hermes lets it take
+        assert max(have_turns(client, home)[1:]) < 60
         if not delay:
             wait_until(lambda: len(collector.spans_of("search_memory")) == 3)
             wait_until(lambda: len(collector.spans_of("create_memory")) == 3)
