@@ -85,10 +85,9 @@ def test_bad_weights_are_refused_and_no_change_is_not(opened: Opened) -> None:
         memory.catch_up()
         before = memory.events(kinds=["recall", "credit", "learn"])
         names = [*asdict(memory.settings.retrieval.weights)]
-        for name in ("next", "session"):
-            bad = with_weights(memory.settings, **{**dict.fromkeys(names, 0.0), name: 100.0})
-            report = memory.regression.check_settings(bad)
-            assert report.verdict.refused and report.worse
+        bad = with_weights(memory.settings, **{**dict.fromkeys(names, 0.0), "session": 100.0})
+        report = memory.regression.check_settings(bad)
+        assert report.verdict.refused and report.worse
         silent = with_weights(memory.settings, **dict.fromkeys(names, 0.0))
         assert memory.regression.check_settings(silent).verdict.refused
         weights = asdict(memory.settings.retrieval.weights)
@@ -169,7 +168,7 @@ def test_the_command(opened: Opened, tmp_path: Path) -> None:
         memory.catch_up()
         shared = ("--home", str(memory.home), "--project", "p")
         (memory.folder / "project.yaml").write_text(
-            "embedding: {model: none}\nregression: {questions: 20}\n"
+            "embedding: {model: none}\nregression: {questions: 12}\n"
         )
         (memory.folder / "project.yaml").chmod(0o600)
         entries = [entry.id for entry in memory.entries()]
@@ -219,6 +218,7 @@ def test_an_endpoint_without_a_price_is_asked_by_meaning(opened: Opened) -> None
         def with_endpoint(price: float) -> Memory:
             endpoint = {"base_url": server.base_url, "price_per_million_tokens": price}
             chosen = {"embedding.model": "endpoint:local/m", "embedding.max_cost": 1.0}
+            chosen["regression.questions"] = 10
             return opened(**chosen, endpoints={"local": endpoint})
 
         with with_endpoint(0.0) as memory:

@@ -211,20 +211,20 @@ class WeightLearner:
                 report, why="not applied: no gain whose lower bound is above 0 on what was held out"
             )
         best = max(gaining, key=lambda trained: trained.gain.low if trained.gain else 0.0)
-        gate = RegressionGate(self._actor).check_settings(
-            self._with(best.weights), "the learned weights", progress
-        )
-        report = replace(report, chosen=best.learner, gate=gate)
-        if gate.verdict.refused:
-            return replace(report, why="not applied: the gate refuses it")
-        figures = {
-            "learner": best.learner,
-            "questions": report.questions,
-            "gain": best.to_json()["gain"],
-            "gate": gate.verdict.describe(),
-        }
-        section = "paper" if self.profile == "paper" else "retrieval"
-        with log.exclusive():
+        with log.exclusive():  # before it asks every question twice
+            gate = RegressionGate(self._actor).check_settings(
+                self._with(best.weights), "the learned weights", progress
+            )
+            report = replace(report, chosen=best.learner, gate=gate)
+            if gate.verdict.refused:
+                return replace(report, why="not applied: the gate refuses it")
+            figures = {
+                "learner": best.learner,
+                "questions": report.questions,
+                "gain": best.to_json()["gain"],
+                "gate": gate.verdict.describe(),
+            }
+            section = "paper" if self.profile == "paper" else "retrieval"
             applied = log.apply("weights", (section, "weights"), best.weights, figures)
         return replace(report, applied=applied, why="applied")
 
