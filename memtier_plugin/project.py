@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import Closed, LedgerError, Paused
 from memtier_plugin.core.events import HookFailedEvent
+from memtier_plugin.core.files import remove_private_file, write_private_file
 from memtier_plugin.core.formats import Clock, to_iso
-from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import check_methods
 from memtier_plugin.storage.opening import open_store
@@ -140,10 +140,10 @@ class Project:
         Raises:
             LedgerWriteError: the home cannot be written.
         """
-        from memtier_plugin.operations import hook_marks
+        from memtier_plugin.operations import hook_calls
 
         failure = None if ok else error or "it failed"
-        hook_marks.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
+        hook_calls.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
         if failure:
             failed = HookFailedEvent(host_agent=host_agent, hook=hook, error=failure[:500])
             self.store.append_events([self._actor.event(failed)], timeout=1.0)
@@ -154,9 +154,9 @@ class Project:
         Raises:
             LedgerWriteError: the home cannot be written.
         """
-        from memtier_plugin.operations import hook_marks
+        from memtier_plugin.operations import hook_calls
 
-        hook_marks.note_begun(self.store, host_agent, hook)
+        hook_calls.note_begun(self.store, host_agent, hook)
 
     def follow(self, stop: threading.Event) -> None:
         """Follow the server of a shared project until ``stop`` is set; else return at once.

@@ -14,7 +14,7 @@ from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.structs import check_methods
 from memtier_plugin.ingest.messages import Session
 from memtier_plugin.project import Project
-from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
+from memtier_plugin.providers.embedding.load import RemoteEmbedder
 
 if TYPE_CHECKING:
     from memtier_plugin.answering.store_search import StoreSearch

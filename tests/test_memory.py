@@ -17,7 +17,7 @@ from rank_bm25 import BM25Okapi
 
 from memtier_plugin.core.errors import LedgerError, MessageError, NotFound, Paused
 from memtier_plugin.core.events import ForgetEvent, PromoteEvent
-from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.files import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, ToolCall
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.facts.extraction.rules import extract_facts

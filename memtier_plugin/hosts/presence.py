@@ -24,7 +24,7 @@ from memtier_plugin.hosts.project import (
     read_installed,
 )
 from memtier_plugin.operations.background import HealthFinding
-from memtier_plugin.operations.hook_latency import last_calls
+from memtier_plugin.operations.hook_calls import last_calls
 
 # -- Find the project in a host's configuration, before its first turn
 #

@@ -14,9 +14,7 @@ from memtier_plugin.core.errors import (
 )
 from memtier_plugin.core.events import LimitEvent, RevertEvent
 from memtier_plugin.core.formats import from_iso, to_iso
-from memtier_plugin.core.paths import (
-    PROJECT_JOURNAL,
-)
+from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import Extractor
 from memtier_plugin.facts.backlog import MODEL, RULES, count_unread, find_oldest_unread
 from memtier_plugin.facts.consolidation import list_extractors

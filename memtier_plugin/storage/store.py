@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.core.events import new_event
+from memtier_plugin.core.files import hold_lock, release_lock, try_acquire_lock
 from memtier_plugin.core.formats import Clock
-from memtier_plugin.core.locks import hold_lock, release_lock, try_acquire_lock
-from memtier_plugin.core.paths import (
-    PROJECT_JOURNAL,
-    make_ledger_folder,
-)
+from memtier_plugin.core.paths import PROJECT_JOURNAL, make_ledger_folder
 from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, decode_event
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.storage.index.writer import (
@@ -32,7 +29,8 @@ from memtier_plugin.storage.index.writer import (
 )
 from memtier_plugin.storage.ledger import jsonl, transaction
 from memtier_plugin.storage.ledger.group_sync import sync_file
-from memtier_plugin.storage.ledger.log import LATER, FileLog, LedgerFile, parse_entries
+from memtier_plugin.storage.ledger.jsonl import LedgerFile
+from memtier_plugin.storage.ledger.log import LATER, FileLog, parse_entries
 from memtier_plugin.storage.project_index import ProjectIndex
 from memtier_plugin.storage.protocol import (
     LOCK_SECONDS,

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import BackupError
-from memtier_plugin.core.paths import LEDGERS
+from memtier_plugin.core.paths import LEDGERS, ProjectFolder
 from memtier_plugin.storage.home_files import FrozenFile
-from memtier_plugin.storage.protocol import ProjectFolder
 from memtier_plugin.storage.shared.bootstrap import (
     INDEX,
     adopt,

@@ -16,7 +16,7 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import AcceptEvent, SupersedeEvent
-from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.files import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.facts import backlog
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator

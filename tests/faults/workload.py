@@ -27,7 +27,7 @@ from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ResidentFailed, ResidentRefused
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import HookWait
+from memtier_plugin.operations.hook_calls import HookWait
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.requests import BadParams
 from memtier_plugin.storage.home_files import count_queued_runs

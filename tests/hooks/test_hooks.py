@@ -17,7 +17,7 @@ from memtier_plugin.core.records import Message
 from memtier_plugin.core.results import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_marks import MAX_UNSTORED_TURNS, describe_silence
+from memtier_plugin.operations.hook_calls import MAX_UNSTORED_TURNS, describe_silence
 from memtier_plugin.pool import memory_pool
 from tests.builders import write_config
 from tests.processes import PATIENCE, child_environment, held_ledger, run_python, wait_until

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.paths import ProjectFolder
 from memtier_plugin.core.records import Entry
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.protocol import ProjectFolder
 from memtier_plugin.storage.shared.membership import join
 from tests.builders import write_config
 from tests.processes import child_environment, running, start_daemon, start_python, wait_until

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.files import pass_point, remove_private_file, write_private_file
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.lifecycle.purge.plan import (
     PlainFileEdit,
     PurgePlan,
@@ -75,11 +74,11 @@ def save_plan(store: Store, plan: PurgePlan) -> None:
     Raises:
         LedgerWriteError: it cannot be saved; nothing may be done.
     """
-    fault_injection.pass_point("before purge plan")
+    pass_point("before purge plan")
     write_private_file(
         store.project_folder.path / PLAN_FILE, json.dumps(plan.to_json()), durable=True
     )
-    fault_injection.pass_point("after purge plan")
+    pass_point("after purge plan")
 
 
 def load_plan(folder: Path) -> PurgePlan | None:
@@ -116,13 +115,13 @@ def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None
         edit_file(edit)
     for path in plan.files:
         remove_private_file(Path(path), "purged file")
-    fault_injection.pass_point("before purge index")
+    pass_point("before purge index")
     store.reindex(
         lambda done, all_: progress("building the index", done, all_) if progress else None
     )
-    fault_injection.pass_point("before purge cleaning")
+    pass_point("before purge cleaning")
     clean = store.scrub_index(_INDEX_SECONDS)
-    fault_injection.pass_point("after purge cleaning")
+    pass_point("after purge cleaning")
     return clean
 
 

@@ -16,15 +16,16 @@ from typing import Any, Final
 from memtier_plugin.core import formats
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import PurgeEvent, PurgeReachedEvent
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import new_id, parse_json_text, to_iso
-from memtier_plugin.core.paths import PROJECT_JOURNAL, write_private_file
+from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import JournalEvent, decode_event
 from memtier_plugin.lifecycle.purge.criteria import Criteria
 from memtier_plugin.lifecycle.purge.files import edit_file, find_in_file, untouchable
 from memtier_plugin.lifecycle.purge.scan import CopyScan, key_of_purged
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.storage.home_files import iter_other_files
-from memtier_plugin.storage.ledger.log import LedgerFile
+from memtier_plugin.storage.ledger.jsonl import LedgerFile
 from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import Machine, Refused
 from memtier_plugin.storage.shared.sharing import Sharing

@@ -24,7 +24,7 @@ from memtier_plugin.lifecycle.purge.machines import reach_of
 from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK, TextFinder
 from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner
 from memtier_plugin.lifecycle.selection import Selection, select_items
-from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
+from memtier_plugin.providers.embedding.load import RemoteEmbedder
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage import home_files

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import PromoteEvent, RestoreEvent
+from memtier_plugin.core.files import pass_point
 from memtier_plugin.core.formats import CUT_OFF, new_id, to_iso
 from memtier_plugin.core.records import (
     Entry,
@@ -41,8 +41,14 @@ from memtier_plugin.storage.index.postings import (
 from memtier_plugin.storage.index.records import to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
-from memtier_plugin.storage.ledger.jsonl import LedgerLine, ReadMark, is_torn
-from memtier_plugin.storage.ledger.log import LedgerFile, adds_only_recalls, ledger_files
+from memtier_plugin.storage.ledger.jsonl import (
+    LedgerFile,
+    LedgerLine,
+    ReadMark,
+    is_torn,
+    ledger_files,
+)
+from memtier_plugin.storage.ledger.log import adds_only_recalls
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -259,9 +265,9 @@ class IndexWriter(IndexItems):
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
-        fault_injection.pass_point("before commit index")
+        pass_point("before commit index")
         self._db.execute("COMMIT")
-        fault_injection.pass_point("after commit index")
+        pass_point("after commit index")
 
     def _save_mark(self, file: LedgerFile, mark: ReadMark) -> int:
         rows = self._db.execute(

@@ -15,18 +15,18 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError, IndexProblem, LedgerError
+from memtier_plugin.core.files import pass_point, sync_folders
 from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.paths import (
     LEDGERS,
     PROJECT_JOURNAL,
     RESTORING,
+    ProjectFolder,
     index_path,
     make_ledger_folder,
     make_private_folder,
     owner_folder_name,
-    sync_folders,
 )
 from memtier_plugin.storage.home_files import remove_abandoned_restores
 from memtier_plugin.storage.index.connection import connect, index_problem
@@ -35,7 +35,6 @@ from memtier_plugin.storage.index.sqlite import remove_index
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import IndexWriter, build_index, read_metadata
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.protocol import ProjectFolder
 from memtier_plugin.storage.shared.copied_files import (
     Mark,
     digest,
@@ -250,7 +249,7 @@ def adopt(
         LedgerError: a file cannot be moved.
     """
     join(folder, name, joining=True)  # what was said here before waits for delivery
-    fault_injection.pass_point("after join shared")
+    pass_point("after join shared")
     for stream, mark in marks.items():
         if read_mark(folder.path, stream).offset:
             continue  # of an interrupted join, and perhaps further by now
@@ -261,7 +260,7 @@ def adopt(
             os.replace(_copied(copied, stream) / path.name, path)
             sync_folders(path, fresh=True)
         write_mark(folder.path, stream, mark)
-        fault_injection.pass_point("after adopt stream")
+        pass_point("after adopt stream")
     remove_index(index_path(folder.path))
     if (copied / INDEX).exists():
         shutil.move(copied / INDEX, index_path(folder.path))

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.files import hold_lock, write_private_file
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import index_path, write_private_file
+from memtier_plugin.core.paths import ProjectFolder, index_path
 from memtier_plugin.storage.index.sqlite import remove_index
-from memtier_plugin.storage.ledger.log import FileLog, spool_file
-from memtier_plugin.storage.protocol import LOCK_SECONDS, ProjectFolder
+from memtier_plugin.storage.ledger.jsonl import spool_file
+from memtier_plugin.storage.ledger.log import FileLog
+from memtier_plugin.storage.protocol import LOCK_SECONDS
 
 # -- Which projects this machine shares: a note in the project's folder, made by joining
 

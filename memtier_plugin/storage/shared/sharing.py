@@ -13,10 +13,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import parse_json_text, to_iso
-from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import FileLog, LedgerFile
+from memtier_plugin.storage.ledger.jsonl import LedgerFile
+from memtier_plugin.storage.ledger.log import FileLog
 from memtier_plugin.storage.project_index import ProjectIndex
 from memtier_plugin.storage.shared.copied_files import Synced
 from memtier_plugin.storage.shared.membership import FOLDER, shared_name

@@ -13,17 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem, LedgerError
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import (
-    PROJECT_JOURNAL,
-    make_ledger_folder,
-)
+from memtier_plugin.core.files import hold_lock, pass_point
+from memtier_plugin.core.paths import PROJECT_JOURNAL, make_ledger_folder
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import LedgerFile, parse_entries, spool_file
+from memtier_plugin.storage.ledger.jsonl import LedgerFile, spool_file
+from memtier_plugin.storage.ledger.log import parse_entries
 from memtier_plugin.storage.ledger.transaction import kind_order
 from memtier_plugin.storage.protocol import LOCK_SECONDS, NewRun
 from memtier_plugin.storage.shared.copied_files import has_lines
@@ -198,9 +195,9 @@ class SharedStore(Store):
             new = NewLine(f"{record.timestamp.astimezone(UTC):%Y-%m-%d}", line_key(data), data)
             lines.setdefault(stream, []).append(new)
         if lines:
-            fault_injection.pass_point("before shared commit")
+            pass_point("before shared commit")
             self.replica.append_all(lines, self._leases.held)
-            fault_injection.pass_point("after shared commit")
+            pass_point("after shared commit")
             self.catch_up(self._days_of(lines), wait_ms=250)
             self._announce([*facts, *events], started)
 

@@ -21,7 +21,7 @@ from memtier_plugin.hooks import guard, host_hooks
 from memtier_plugin.hooks.hermes import Provider
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import (
+from memtier_plugin.operations.hook_calls import (
     MAX_NOTED,
     SLOWEST_DAYS,
     HookWait,
