@@ -18,10 +18,9 @@ from apscheduler.triggers.base import BaseTrigger
 
 from memtier_plugin.core.errors import MemTierError, NotFound
 from memtier_plugin.core.files import release_lock
-from memtier_plugin.core.paths import ProjectFolder, encode_file_name, list_projects
+from memtier_plugin.core.paths import ProjectFolder, encode_file_name, list_projects, shared_name
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.shared.membership import shared_name
 
 from . import child, jobs
 from .jobs import JobRun, OnReport

@@ -76,7 +76,8 @@ class Project:
         )
 
     @cached_property
-    def _actor(self) -> Actor:
+    def actor(self) -> Actor:
+        """This agent at work on the project."""
         return Actor(self.store, self.agent_id, self._clock, self._redactor, self._everybody)
 
     def __enter__(self) -> Self:
@@ -125,7 +126,7 @@ class Project:
         """
         from memtier_plugin.operations.checks import repair
 
-        return repair(self._actor, progress)
+        return repair(self.actor, progress)
 
     def note_hook(
         self,
@@ -146,7 +147,7 @@ class Project:
         hook_calls.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
         if failure:
             failed = HookFailedEvent(host_agent=host_agent, hook=hook, error=failure[:500])
-            self.store.append_events([self._actor.event(failed)], timeout=1.0)
+            self.store.append_events([self.actor.event(failed)], timeout=1.0)
 
     def note_hook_begun(self, host_agent: str, hook: str) -> None:
         """Save, for `status`, that a host called a hook for an agent, before it is done.
@@ -180,7 +181,7 @@ class Project:
     def _reach(self) -> PurgeReach:
         from memtier_plugin.lifecycle.purge.machines import require_reach
 
-        return require_reach(self._actor)
+        return require_reach(self.actor)
 
     def purges(self) -> list[dict[str, Any]]:
         """Return which machines of a shared project each purge has reached, as JSON.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from memtier_plugin.lifecycle.purge.purge import Purger
     from memtier_plugin.retrieval.recall import Recaller
     from memtier_plugin.retrieval.visibility import Viewer
-    from memtier_plugin.storage.store import Actor
 
 
 @check_methods
@@ -52,14 +51,14 @@ class Services(Project):
     def _recaller(self) -> Recaller:
         from memtier_plugin.retrieval.recall import Recaller
 
-        return Recaller(self._actor)
+        return Recaller(self.actor)
 
     @cached_property
     def knowledge(self) -> FactService:
         """The service for the project's facts: search, review, consolidate, roll back."""
         from memtier_plugin.facts.service import FactService
 
-        return FactService(self._actor, lambda: self._recaller)
+        return FactService(self.actor, lambda: self._recaller)
 
     def warm_up(self) -> None:
         """Prepare for the first prompt, which else takes eight times as long; journals nothing."""
@@ -99,7 +98,7 @@ class Services(Project):
         from memtier_plugin.ingest.recorder import Recorder
 
         self._refuse_when_paused()
-        recorder = Recorder(replace(self._actor, agent=agent))
+        recorder = Recorder(replace(self.actor, agent=agent))
         return recorder.reimport(entries, dry_run=dry_run)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
@@ -112,71 +111,66 @@ class Services(Project):
         Raises:
             LedgerError: nothing was written.
         """
-        run = self._actor.mask_name(run_id)
-        self.store.append_events([self._actor.event(each, run=run) for each in usage])
+        run = self.actor.mask_name(run_id)
+        self.store.append_events([self.actor.event(each, run=run) for each in usage])
 
     @cached_property
     def people(self) -> People:
         """The people of the project, and which senders are one person."""
         from memtier_plugin.facts.persons import People
 
-        return People(self._actor)
+        return People(self.actor)
 
     @cached_property
     def history(self) -> History:
         """The project at other times: recall as of a time, compare two times, undo runs."""
         from memtier_plugin.lifecycle.history import History
 
-        return History(self._actor, self.knowledge.person)
+        return History(self.actor, self.knowledge.person)
 
     @cached_property
     def editor(self) -> Editor:
         """What turns a person's changes to a text of memory into events."""
         from memtier_plugin.lifecycle.edit import Editor
 
-        return Editor(self._actor, self.knowledge.person)
+        return Editor(self.actor, self.knowledge.person)
 
     @property
     def regression(self) -> RegressionGate:
         """The gate that tells whether a change makes answers worse."""
         from memtier_plugin.credit.regression import RegressionGate
 
-        return RegressionGate(self._actor)
-
-    @property
-    def actor(self) -> Actor:
-        """This agent at work on the project, for services that compare two projects."""
-        return self._actor
+        return RegressionGate(self.actor)
 
     @cached_property
     def summariser(self) -> Summariser:
         """The job that summarises sessions and days, and writes timelines."""
         from memtier_plugin.facts.summaries.job import Summariser
 
-        return Summariser(self._actor)
+        return Summariser(self.actor)
 
     @cached_property
     def working(self) -> WorkingMemory:
         """The running summaries of sessions."""
         from memtier_plugin.facts.summaries.working import WorkingMemory
 
-        return WorkingMemory(self._actor)
+        return WorkingMemory(self.actor)
 
     @cached_property
     def purger(self) -> Purger:
         """The service that purges items, and completes an interrupted purge."""
         from memtier_plugin.lifecycle.purge.purge import Purger
 
-        return Purger(self._actor)
+        return Purger(self.actor)
 
     @cached_property
     def _confidences(self) -> Confidences:
         from memtier_plugin.ingest.origins import Confidences
 
-        return Confidences(self._actor)
+        return Confidences(self.actor)
 
     @cached_property
     def _recorder(self) -> Recorder:
         from memtier_plugin.ingest.recorder import Recorder
 
-        return Recorder(self._actor)
+        return Recorder(self.actor)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from memtier_plugin.core.errors import LedgerWriteError, SettingsError, UnsafePath
+from memtier_plugin.core.errors import LedgerError, LedgerWriteError, SettingsError, UnsafePath
 from memtier_plugin.core.files import (
     OF_OTHERS,
     OPEN_FLAGS,
@@ -382,6 +382,11 @@ class ProjectFolder:
         """Return the folder of a project, which need not exist."""
         return cls(home, home / "projects" / encode_file_name(project))
 
+    @property
+    def purge_plan(self) -> Path:
+        """The plan of a purge: there while one is in progress, or was interrupted."""
+        return self.path / ".purging.json"
+
     def make(self, *parts: str) -> Path:
         """Create the folder, or one within it, and return it.
 
@@ -390,3 +395,23 @@ class ProjectFolder:
             LedgerWriteError: it cannot be made.
         """
         return make_private_folder(self.home, "projects", self.path.name, *parts)
+
+
+# -- Which projects this machine shares: a note in the project's folder, made by joining
+SHARED_FOLDER: Final = ".shared"
+SHARED_NOTE: Final = "project.json"  # in `.shared`: the project's name on the server
+
+
+def shared_name(folder: Path) -> str | None:
+    """Return the name that a project has on the server; None if it is not shared.
+
+    Raises:
+        LedgerError: the note of it cannot be read.
+    """
+    path = folder / SHARED_FOLDER / SHARED_NOTE
+    try:
+        return str(parse_json_text(path.read_text("utf-8"))["project"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LedgerError(f"{path} cannot be read: {error}") from error

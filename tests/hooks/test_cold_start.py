@@ -11,7 +11,7 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.results import PromptAddition, PromptEvent, Recall, RunContext
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.embedding import load
 from memtier_plugin.providers.embedding.static import ShippedEmbedder
@@ -31,7 +31,7 @@ def cold(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         memory.recall("anything")
     monkeypatch.setattr(load, "_loaded", set())
     yield
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
 
 
 def ask() -> PromptAddition | None:
@@ -71,7 +71,7 @@ def test_a_model_that_is_being_loaded_holds_no_prompt(
     wait_until(lambda: load._loaded)
     second = ask()
     assert second is not None and LINE in second.prepend_context
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     cold, warm = labels(home)
     assert "the model is still being loaded" in cold
     assert warm == "hybrid"
@@ -81,7 +81,7 @@ def test_a_session_s_start_warms_up(home: Path) -> None:
     """The start of a session loads what its first prompt needs, and journals no recall."""
     plugins.manager().hook.session_start(context=WHERE)
     wait_until(lambda: load._loaded)
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     assert labels(home) == []
 
 

@@ -23,7 +23,7 @@ from memtier_plugin.core.paths import ProjectFolder
 from memtier_plugin.core.records import Extractor
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.shared import store as shared_store
-from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.bootstrap import join
 from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import LeaseLost, Unreachable
 from tests.builders import MOMENT, START, Clock, say, write_config

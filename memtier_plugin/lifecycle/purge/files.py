@@ -54,18 +54,12 @@ def archive_holds(path: Path, finder: SpanFinder) -> bool:
 # The plan is in `.purging.json` from before the first change until after the last one.  The next
 # purge, or the daemon, completes a purge whose process was killed.
 
-PLAN_FILE: Final = ".purging.json"
 LOCK: Final = "purging"
 # The sources of all the others last.
 _LEDGER_ORDER: Final = ("journal", "semantic", "procedural", "episodic")
 _INDEX_SECONDS: Final = 10.0  # how long others may keep reading the old index
 
 Progress = Callable[[str, int, int], None]
-
-
-def is_in_progress(folder: Path) -> bool:
-    """Return whether a purge of a project is in progress, or was interrupted."""
-    return (folder / PLAN_FILE).exists()
 
 
 def save_plan(store: Store, plan: PurgePlan) -> None:
@@ -75,19 +69,17 @@ def save_plan(store: Store, plan: PurgePlan) -> None:
         LedgerWriteError: it cannot be saved; nothing may be done.
     """
     pass_point("before purge plan")
-    write_private_file(
-        store.project_folder.path / PLAN_FILE, json.dumps(plan.to_json()), durable=True
-    )
+    write_private_file(store.project_folder.purge_plan, json.dumps(plan.to_json()), durable=True)
     pass_point("after purge plan")
 
 
-def load_plan(folder: Path) -> PurgePlan | None:
+def load_plan(store: Store) -> PurgePlan | None:
     """Return the plan of an unfinished purge, or None.
 
     Raises:
         LedgerError: it cannot be read.
     """
-    path = folder / PLAN_FILE
+    path = store.project_folder.purge_plan
     try:
         return PurgePlan.from_json(parse_json_text(path.read_text("ascii")))
     except FileNotFoundError:
@@ -131,7 +123,7 @@ def remove_plan(store: Store) -> None:
     Raises:
         LedgerWriteError: it stays, and is executed once more, which changes nothing.
     """
-    remove_private_file(store.project_folder.path / PLAN_FILE, "purge plan")
+    remove_private_file(store.project_folder.purge_plan, "purge plan")
 
 
 def edit_file(edit: PlainFileEdit) -> None:

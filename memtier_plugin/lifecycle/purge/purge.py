@@ -139,13 +139,13 @@ class Purger:
         Raises:
             LedgerError, IndexProblem: it is not complete; repeat it.
         """
-        if not rewrite.is_in_progress(self._store.project_folder.path):
+        if not self._store.project_folder.purge_plan.exists():
             return False
         with self._store.exclusive(rewrite.LOCK, wait):
             return self._complete(progress)
 
     def _complete(self, progress: Progress | None) -> bool:
-        plan = rewrite.load_plan(self._store.project_folder.path)
+        plan = rewrite.load_plan(self._store)
         if plan is None:
             return False
         self._hide(plan.stubs)

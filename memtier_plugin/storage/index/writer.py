@@ -7,6 +7,7 @@ from the start in one transaction.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.events import PromoteEvent, RestoreEvent
+from memtier_plugin.core.events import DeliverEvent, PromoteEvent, RecallEvent, RestoreEvent
 from memtier_plugin.core.files import pass_point
 from memtier_plugin.core.formats import CUT_OFF, new_id, to_iso
 from memtier_plugin.core.records import (
@@ -48,7 +49,6 @@ from memtier_plugin.storage.ledger.jsonl import (
     is_torn,
     ledger_files,
 )
-from memtier_plugin.storage.ledger.log import adds_only_recalls
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -477,3 +477,24 @@ def set_metadata(connection: apsw.Connection, key: str, value: str | None) -> No
         connection.execute("DELETE FROM meta WHERE key = ?", (key,))
     else:
         connection.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))
+
+
+# -- Leave recalls for later: a journal with nothing else that is new
+LATER: Final = (RecallEvent.KIND, DeliverEvent.KIND)  # kinds of events that may wait for the index
+_RECALLS: Final = re.compile(
+    rb'(?:\{"schema": \d+, "id": "\w+", "timestamp": "[^"]+", "kind": "(?:%b)", [^\n]*\n){1,32}'
+    % "|".join(LATER).encode()
+)
+_MOST_BYTES: Final = 128 * 1024  # of them
+
+
+def adds_only_recalls(file: LedgerFile, mark: ReadMark | None) -> bool:
+    """Return whether a journal has nothing new since a mark but a few recalls and their deliveries.
+
+    Raises:
+        UnsafePath, LedgerError: the file cannot be read.
+    """
+    if file.ledger != "journal" or mark is None:
+        return False
+    added = ledger.read_appended(file.path, mark, _MOST_BYTES)
+    return added is not None and _RECALLS.fullmatch(added) is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import LedgerError, UnsafePath
-from memtier_plugin.core.events import DeliverEvent, RecallEvent
 from memtier_plugin.core.files import hold_lock, write_private_file
 from memtier_plugin.core.formats import is_intact
 from memtier_plugin.core.paths import decode_file_name, iter_ledger_folders
@@ -29,31 +27,12 @@ from memtier_plugin.storage.protocol import (
 
 # -- Read what is new in a segment of a project's log
 
-LATER: Final = (RecallEvent.KIND, DeliverEvent.KIND)  # kinds of events that may wait for the index
-_RECALLS: Final = re.compile(
-    rb'(?:\{"schema": \d+, "id": "\w+", "timestamp": "[^"]+", "kind": "(?:%b)", [^\n]*\n){1,32}'
-    % "|".join(LATER).encode()
-)
-_MOST_BYTES: Final = 128 * 1024  # of them
-
 
 def parse_entries(file: LedgerFile, lines: Iterable[jsonl.LedgerLine]) -> Iterator[Entry]:
     """Yield the entries on these lines; the index counts bad lines and `doctor` lists them."""
     for line in lines:
         with suppress(ValueError, TypeError, KeyError):
             yield decode_entry(line.data, owner=file.owner)
-
-
-def adds_only_recalls(file: LedgerFile, mark: jsonl.ReadMark | None) -> bool:
-    """Return whether a journal has nothing new since a mark but a few recalls and their deliveries.
-
-    Raises:
-        UnsafePath, LedgerError: the file cannot be read.
-    """
-    if file.ledger != "journal" or mark is None:
-        return False
-    added = jsonl.read_appended(file.path, mark, _MOST_BYTES)
-    return added is not None and _RECALLS.fullmatch(added) is not None
 
 
 # -- A project's log as files: list, read, verify, mend and rewrite its segments

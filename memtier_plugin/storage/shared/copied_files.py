@@ -23,10 +23,9 @@ from memtier_plugin.core.files import (
     write_private_file,
 )
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import decode_file_name, owner_folder_name
+from memtier_plugin.core.paths import SHARED_FOLDER, decode_file_name, owner_folder_name
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.jsonl import LedgerFile, spool_file
-from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import (
     NewLine,
     Stream,
@@ -305,7 +304,7 @@ def digest(data: bytes) -> str:
 def mark_path(folder: Path, stream: Stream) -> Path:
     """Return the file of a stream's mark."""
     owner = "" if stream.owner is None else f".{owner_folder_name(stream.owner)}"
-    return folder / FOLDER / f"{stream.ledger}{owner}.json"
+    return folder / SHARED_FOLDER / f"{stream.ledger}{owner}.json"
 
 
 def read_mark(folder: Path, stream: Stream) -> Mark:
@@ -328,7 +327,7 @@ def write_mark(folder: Path, stream: Stream, mark: Mark) -> None:
 def marked_streams(folder: Path) -> dict[Stream, Mark]:
     """Return every stream that has a mark."""
     streams = {}
-    for path in sorted((folder / FOLDER).glob("*.json")):
+    for path in sorted((folder / SHARED_FOLDER).glob("*.json")):
         ledger, _, owner = path.stem.partition(".")
         name = decode_file_name(folder / ledger, owner) if owner else None
         stream = Stream(ledger, name)

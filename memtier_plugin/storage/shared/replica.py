@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.files import hold_lock, pass_point
-from memtier_plugin.core.paths import ProjectFolder, decode_file_name, make_ledger_folder
+from memtier_plugin.core.paths import (
+    SHARED_FOLDER,
+    ProjectFolder,
+    decode_file_name,
+    make_ledger_folder,
+)
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.jsonl import LedgerFile, ledger_files, spool_file
 from memtier_plugin.storage.shared.copied_files import (
@@ -40,7 +45,6 @@ from memtier_plugin.storage.shared.copied_files import (
     write_at,
     write_mark,
 )
-from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     NO_LINES,
@@ -86,7 +90,7 @@ class Replica:
         self._compared: set[Stream] = set()  # with the server's, since it was last away
         self._known: set[Stream] | None = None  # what the server had, since it was last away
         self._looked: set[Stream] = set()  # whose files were, for what somebody else changed
-        folder.make(FOLDER)
+        folder.make(SHARED_FOLDER)
 
     # -- streams and files ---------------------------------------------------------------------
 

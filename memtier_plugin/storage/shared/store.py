@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,10 +56,14 @@ class SharedStore(Store):
         durability = settings.ledger.durability
         self.ledger = ledger
         self.replica = Replica(self.project_folder, project, ledger, durability, self._renumber)
-        self.log: SharedLog = SharedLog(self._folder, self.replica)
         self.sharing: Sharing = Sharing(self, ledger, self.replica)
         self._leases = Leases()
         self._turns: dict[Stream, dict[str, int]] = {}  # of sessions, at the end of a delivery
+
+    @cached_property
+    def log(self) -> SharedLog:
+        """The files of the ledgers, whose lines the server has too."""
+        return SharedLog(self._folder, self.replica)
 
     # -- the index -----------------------------------------------------------------------------
 
