@@ -25,7 +25,7 @@ from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import Count, check_arguments, check_methods
 from memtier_plugin.lifecycle.selection import Selection
-from memtier_plugin.services import Services
+from memtier_plugin.project import Services
 from memtier_plugin.storage.sessions import from_new_index
 
 if TYPE_CHECKING:

@@ -480,6 +480,8 @@ def embedding_texts(item: Entry | Fact) -> tuple[str, ...]:
     if isinstance(item, Fact):
         return chunk_text(item.text, PIECE_CHARS, MAX_PIECES)
     who = item.speaker or item.role
+    if len(item.content) <= PIECE_CHARS:
+        return (f"{who}: {item.content}",)
     return tuple(f"{who}: {piece}" for piece in chunk_text(item.content, PIECE_CHARS, MAX_PIECES))
 
 

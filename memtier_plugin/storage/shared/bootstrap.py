@@ -1,4 +1,5 @@
 """Bring a machine into a shared project by a copy of another machine's files, and out of it.
+
 A snapshot has the day files up to their marks and the index of them: nothing is read, embedded or
 indexed anew.  What waits for the server, settings, and the state of a machine are not in it.
 """
