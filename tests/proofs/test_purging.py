@@ -112,7 +112,7 @@ def world(home: Path, tmp_path: Path) -> Iterator[MemTier]:
 def summarised(memory: MemTier) -> int:
     """Let the session be summed up, later; return how many summaries quote the text."""
     later = datetime.now(UTC) + timedelta(days=3)
-    Summariser(replace(memory._actor, clock=lambda: later)).run()
+    Summariser(replace(memory.actor, clock=lambda: later)).run()
     memory.catch_up()
     items = memory.knowledge.person.facts(include_superseded=True)
     return sum(item.fact.shelf != "" and SECRET in item.fact.text for item in items)
