@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from memtier_plugin.cli.scope import CliCommand, CliGroup, OptionDecorator, Scope, progress_bar
 from memtier_plugin.cli.views import Document, column_table, format_time, safe_text
 from memtier_plugin.core.errors import LedgerError, SettingsError
+from memtier_plugin.core.files import release_lock
 from memtier_plugin.core.paths import ProjectFolder, make_project_folder, shared_name
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import NOWHERE
@@ -159,7 +160,7 @@ def _alone(home: Path, project: str) -> Iterator[None]:
     try:
         yield
     finally:
-        child.release(held)
+        release_lock(held)
 
 
 @shared.command(cls=CliCommand, example="harbor.tar")
