@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.core import locks
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.files import release_lock, try_acquire_lock
 from memtier_plugin.core.formats import from_iso
 from memtier_plugin.core.paths import (
     encode_file_name,
@@ -34,7 +34,7 @@ _PAUSE: Final = 0.02  # seconds
 
 
 def acquire(home: Path, project: str) -> int | None:
-    """Lock the project; return the descriptor for `release`, or None if another daemon runs.
+    """Lock the project; return the descriptor for `release_lock`, or None if another daemon runs.
 
     Raises:
         LedgerError: the project's folder cannot be used.
@@ -43,7 +43,7 @@ def acquire(home: Path, project: str) -> int | None:
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE)
-        if (fd := locks.try_acquire_lock(path)) is not None:
+        if (fd := try_acquire_lock(path)) is not None:
             return fd
     return None
 
@@ -52,7 +52,7 @@ def is_held(home: Path, project: str) -> bool:
     """Return whether any process is the project's daemon now."""
     fd = acquire(home, project)
     if fd is not None:
-        release(fd)
+        release_lock(fd)
     return fd is None
 
 
@@ -63,9 +63,6 @@ def is_still_ours(fd: int, home: Path, project: str) -> bool:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except OSError:
         return False
-
-
-release = locks.release_lock
 
 
 # -- Run jobs in processes of their own: detached from a short-lived host, or for a server

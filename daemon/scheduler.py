@@ -17,11 +17,10 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from memtier_plugin.core.errors import MemTierError, NotFound
-from memtier_plugin.core.paths import encode_file_name, list_projects
+from memtier_plugin.core.files import release_lock
+from memtier_plugin.core.paths import ProjectFolder, encode_file_name, list_projects, shared_name
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.protocol import ProjectFolder
-from memtier_plugin.storage.shared.membership import shared_name
 
 from . import child, jobs
 from .jobs import JobRun, OnReport
@@ -200,7 +199,7 @@ class Scheduler:
         self._busy.pop(key, None)
         self._ran.discard(key)
         if (fd := self._held.pop(key, None)) is not None:
-            child.release(fd)
+            release_lock(fd)
 
     def watch(self, home: Path) -> None:
         """Serve all projects of a home, including new ones."""
@@ -219,7 +218,7 @@ class Scheduler:
             over = self._idle.wait_for(lambda: not self._at_work, patience)
             if over:
                 for fd in self._held.values():
-                    child.release(fd)
+                    release_lock(fd)
                 self._held.clear()
         return over
 
@@ -306,7 +305,7 @@ class Scheduler:
         with self._lock:
             fd = self._held.get((home, project))
             if fd is not None and not child.is_still_ours(fd, home, project):
-                child.release(fd)
+                release_lock(fd)
                 del self._held[home, project]
                 fd = None
             if fd is None:
@@ -402,7 +401,7 @@ def _run_once(home: Path, project: str, todo: JobRun) -> bool:
             names = [name for group in jobs.GROUPS for name in jobs.jobs_in_group(group, settings)]
             return run_jobs(home, project, names, todo)
         finally:
-            child.release(fd)
+            release_lock(fd)
     except MemTierError as error:  # the other projects are still served
         _log.error("project %r: %s", project, error)
         return False

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import encode_file_name, make_private_folder, write_private_file
+from memtier_plugin.core.paths import encode_file_name, make_private_folder
 from memtier_plugin.hosts.project import EVENTS, agent_of
-from memtier_plugin.operations.hook_latency import HookWait
+from memtier_plugin.operations.hook_calls import HookWait
 
 from .resident import ResidentClient
 from .resident_connection import Payload

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.operations.hook_latency import HookWait
+from memtier_plugin.operations.hook_calls import HookWait
 
 from . import hermes_settings
 from .hermes_settings import HOST, NAME, agent_of, config_path, read_config

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from weakref import ref
 
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import write_private_file
 
 from .resident_connection import Payload
 

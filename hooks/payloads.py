@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError, MessageError
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
-from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.core.records import Origin, UsageEvent
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.ingest.messages import flatten_content

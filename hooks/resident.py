@@ -25,19 +25,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import LedgerError, MemTierError, UnsafePath
+from memtier_plugin.core.files import check_ownership, run_step, write_private_file
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import (
-    check_ownership,
-    make_private_folder,
-    open_process_log,
-    socket_path,
-    write_private_file,
-)
+from memtier_plugin.core.paths import make_private_folder, open_process_log, socket_path
 from memtier_plugin.core.residents import SocketClaim, SocketOwner, claim_socket, find_owner
-from memtier_plugin.operations.hook_latency import MAX_NOTED, HookWait, note_waits
+from memtier_plugin.operations.hook_calls import MAX_NOTED, HookWait, note_waits
 
 from .resident_connection import (
     Connection,
@@ -276,14 +270,12 @@ class ResidentClient:
         except (ResidentRefused, ValueError) as error:
             _log.warning("memtier: %s cannot be delivered and is set aside: %s", path, error)
             with suppress(OSError):
-                fault_injection.run_step(
-                    "rename", path, path.rename, path.with_suffix(".json.refused")
-                )
+                run_step("rename", path, path.rename, path.with_suffix(".json.refused"))
             return False
         except OSError as error:
             raise ResidentFailed(f"{path} cannot be read: {error}") from error
         with suppress(OSError):
-            fault_injection.run_step("unlink", path, path.unlink, missing_ok=True)
+            run_step("unlink", path, path.unlink, missing_ok=True)
         return True
 
     # -- the connection --------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import Count, check_arguments, check_methods
 from memtier_plugin.lifecycle.selection import Selection
-from memtier_plugin.services import Services
+from memtier_plugin.project import Services
 from memtier_plugin.storage.sessions import from_new_index
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class MemTier(Services):
             NotFound: the agent has no such session.
             LedgerError, IndexProblem: it is not marked.
         """
-        masked = self._redactor.redact_name(session), self._actor.mask_name(sender)
+        masked = self._redactor.redact_name(session), self.actor.mask_name(sender)
         return self._confidences.mark_session(*masked)
 
     def end_run(
@@ -188,13 +188,13 @@ class MemTier(Services):
         )
         with self.store.shared_connection():
             entries = self._record(run, parsed)
-            session, named = map(self._actor.mask_name, (session_id, run_id))
-            person = self._actor.mask_name(sender)
+            session, named = map(self.actor.mask_name, (session_id, run_id))
+            person = self.actor.mask_name(sender)
             recalls = self._recaller.journal.recalls_of_run(
                 named, session or "", recall_ids, person
             )
             return assign_credit(
-                self._actor,
+                self.actor,
                 self._redactor.redact_name(run.run),
                 parsed,
                 recalls.credited,
@@ -314,7 +314,7 @@ class MemTier(Services):
             NotGranted: a fact is not the sender's: it rests on others' lines.
             LedgerError, IndexProblem: nothing was hidden.
         """
-        session = self._actor.mask_name(session)
+        session = self.actor.mask_name(session)
         return self.knowledge.of_sender(sender).forget(ids=ids, session=session, dry_run=dry_run)
 
     def unforget(self, ids: Collection[str], *, dry_run: bool = False) -> Forgotten:
@@ -349,7 +349,7 @@ class MemTier(Services):
         """
         from memtier_plugin.lifecycle.retention import apply_retention
 
-        return apply_retention(self._actor, self.knowledge)
+        return apply_retention(self.actor, self.knowledge)
 
     # -- recall --------------------------------------------------------------------------------
 
@@ -384,7 +384,7 @@ class MemTier(Services):
         Raises:
             IndexProblem: the index cannot be used, and this process did not make the recall.
         """
-        self._recaller.journal.acknowledge(recall_id, self._actor.mask_name(sender))
+        self._recaller.journal.acknowledge(recall_id, self.actor.mask_name(sender))
 
     def ask(
         self,
@@ -410,7 +410,7 @@ class MemTier(Services):
         """
         from memtier_plugin.answering.answerer import Answerer
 
-        answerer = Answerer(self._actor, self._recaller)
+        answerer = Answerer(self.actor, self._recaller)
         return answerer.ask(
             question, sender=sender, at=at, write_back=write_back, session_id=session_id
         )
@@ -432,7 +432,7 @@ class MemTier(Services):
         """
         from memtier_plugin.retrieval.explain import Explainer
 
-        return Explainer(self._actor).explain(recall_id, why, self._actor.mask_name(sender))
+        return Explainer(self.actor).explain(recall_id, why, self.actor.mask_name(sender))
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -455,7 +455,7 @@ class MemTier(Services):
         from memtier_plugin.facts import views
 
         self.store.refresh(self.agent_id, wait_ms=500, read_all=True)
-        session = self._actor.mask_name(session)
+        session = self.actor.mask_name(session)
         entries = views.read_entries(
             self.store, agent=agent, date=date, session=session, after_id=after_id
         )

@@ -1,30 +1,48 @@
-"""Maintain a project: its index, its pause switch, its health and its repair."""
+"""A project: its index, pause switch, health and repair, and the services that work in it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.errors import Closed, LedgerError, Paused
+from memtier_plugin.core.errors import Closed, EndpointError, LedgerError, Paused
 from memtier_plugin.core.events import HookFailedEvent
+from memtier_plugin.core.files import remove_private_file, write_private_file
 from memtier_plugin.core.formats import Clock, to_iso
-from memtier_plugin.core.paths import remove_private_file, write_private_file
+from memtier_plugin.core.records import Entry, UsageEvent
+from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import check_methods
+from memtier_plugin.ingest.messages import Session
+from memtier_plugin.providers.embedding.load import RemoteEmbedder
 from memtier_plugin.storage.opening import open_store
 from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.trust.redaction import Redactor
 
 if TYPE_CHECKING:
+    from memtier_plugin.answering.store_search import StoreSearch
+    from memtier_plugin.credit.regression import RegressionGate
+    from memtier_plugin.facts.persons import People
+    from memtier_plugin.facts.service import FactService
+    from memtier_plugin.facts.summaries.job import Summariser
+    from memtier_plugin.facts.summaries.working import WorkingMemory
+    from memtier_plugin.ingest.origins import Confidences
+    from memtier_plugin.ingest.recorder import Recorder
+    from memtier_plugin.lifecycle.edit import Editor
+    from memtier_plugin.lifecycle.history import History
     from memtier_plugin.lifecycle.purge.machines import PurgeReach
+    from memtier_plugin.lifecycle.purge.purge import Purger
     from memtier_plugin.operations.background import HealthFinding
     from memtier_plugin.operations.checks import Repair
     from memtier_plugin.operations.reembed import Reembedder
+    from memtier_plugin.retrieval.recall import Recaller
+    from memtier_plugin.retrieval.visibility import Viewer
 
 _REFRESH_MS: Final = 50  # how long a bounded catching up waits for the index's write lock
 
@@ -76,7 +94,8 @@ class Project:
         )
 
     @cached_property
-    def _actor(self) -> Actor:
+    def actor(self) -> Actor:
+        """This agent at work on the project."""
         return Actor(self.store, self.agent_id, self._clock, self._redactor, self._everybody)
 
     def __enter__(self) -> Self:
@@ -125,7 +144,7 @@ class Project:
         """
         from memtier_plugin.operations.checks import repair
 
-        return repair(self._actor, progress)
+        return repair(self.actor, progress)
 
     def note_hook(
         self,
@@ -140,13 +159,13 @@ class Project:
         Raises:
             LedgerWriteError: the home cannot be written.
         """
-        from memtier_plugin.operations import hook_marks
+        from memtier_plugin.operations import hook_calls
 
         failure = None if ok else error or "it failed"
-        hook_marks.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
+        hook_calls.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
         if failure:
             failed = HookFailedEvent(host_agent=host_agent, hook=hook, error=failure[:500])
-            self.store.append_events([self._actor.event(failed)], timeout=1.0)
+            self.store.append_events([self.actor.event(failed)], timeout=1.0)
 
     def note_hook_begun(self, host_agent: str, hook: str) -> None:
         """Save, for `status`, that a host called a hook for an agent, before it is done.
@@ -154,9 +173,9 @@ class Project:
         Raises:
             LedgerWriteError: the home cannot be written.
         """
-        from memtier_plugin.operations import hook_marks
+        from memtier_plugin.operations import hook_calls
 
-        hook_marks.note_begun(self.store, host_agent, hook)
+        hook_calls.note_begun(self.store, host_agent, hook)
 
     def follow(self, stop: threading.Event) -> None:
         """Follow the server of a shared project until ``stop`` is set; else return at once.
@@ -180,7 +199,7 @@ class Project:
     def _reach(self) -> PurgeReach:
         from memtier_plugin.lifecycle.purge.machines import require_reach
 
-        return require_reach(self._actor)
+        return require_reach(self.actor)
 
     def purges(self) -> list[dict[str, Any]]:
         """Return which machines of a shared project each purge has reached, as JSON.
@@ -243,3 +262,150 @@ class Project:
     def _refuse_when_paused(self) -> None:
         if self.paused:
             raise Paused(f"project {self.project!r} is off; `memtier on` switches it on")
+
+
+# -- The services of one agent in the project, imported and made when first asked for
+
+
+@check_methods
+class Services(Project):
+    """The services of one agent in one project; each holds the project's store."""
+
+    if not TYPE_CHECKING:  # a type checker still reports attributes that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a service that a plugin brings."""
+            from memtier_plugin.core import plugins
+
+            if name.startswith("_") or (make := plugins.find_services().get(name)) is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.__dict__[name] = service = make(self)
+            return service
+
+    @cached_property
+    def _recaller(self) -> Recaller:
+        from memtier_plugin.retrieval.recall import Recaller
+
+        return Recaller(self.actor)
+
+    @cached_property
+    def knowledge(self) -> FactService:
+        """The service for the project's facts: search, review, consolidate, roll back."""
+        from memtier_plugin.facts.service import FactService
+
+        return FactService(self.actor, lambda: self._recaller)
+
+    def warm_up(self) -> None:
+        """Prepare for the first prompt, which else takes eight times as long; journals nothing."""
+        from memtier_plugin.core import plugins
+
+        embedder = self.store.embedder
+        if isinstance(embedder, RemoteEmbedder):
+            with suppress(EndpointError):  # the first recall's label says why it uses words only
+                embedder.warm_up()
+        plugins.warm_up(self.settings)
+        with self.store.session():
+            text = self._recaller.redact("Where was it last?")
+            self._recaller.plan(text, self.viewer(None), RecallRequest(purpose="inject"))
+
+    def viewer(self, sender: str | None) -> Viewer:
+        """Return this agent as it asks for a sender, with what the project grants it."""
+        return self._recaller.viewer(sender, self._clock())
+
+    def search_stores(self, sender: str | None, shown: set[str]) -> StoreSearch:
+        """Return the searches of single stores for a sender; ``shown`` grows by what they show."""
+        from memtier_plugin.answering.store_search import StoreSearch
+
+        return StoreSearch(self.store, self._recaller, self.viewer(sender), shown=shown)
+
+    def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
+        """Record whole sessions, as an import does, many runs at once.
+
+        Yields the new entries of each few runs when they are written; see `record`.
+        """
+        self._refuse_when_paused()
+        return self._recorder.record_sessions(sessions)
+
+    def record_again(
+        self, agent: str, entries: Sequence[Entry], *, dry_run: bool = False
+    ) -> tuple[int, dict[str, str]]:
+        """Write entries that were exported; see `reimporting`."""
+        from memtier_plugin.ingest.recorder import Recorder
+
+        self._refuse_when_paused()
+        recorder = Recorder(replace(self.actor, agent=agent))
+        return recorder.reimport(entries, dry_run=dry_run)
+
+    def count_new(self, sessions: Iterable[Session]) -> int:
+        """Return how many messages `record_sessions` would write; nothing is written."""
+        return self._recorder.count_new(sessions)
+
+    def note_usage(self, usage: Sequence[UsageEvent], run_id: str | None = None) -> None:
+        """Journal what a run's calls of a model took, for `memtier bill`.
+
+        Raises:
+            LedgerError: nothing was written.
+        """
+        run = self.actor.mask_name(run_id)
+        self.store.append_events([self.actor.event(each, run=run) for each in usage])
+
+    @cached_property
+    def people(self) -> People:
+        """The people of the project, and which senders are one person."""
+        from memtier_plugin.facts.persons import People
+
+        return People(self.actor)
+
+    @cached_property
+    def history(self) -> History:
+        """The project at other times: recall as of a time, compare two times, undo runs."""
+        from memtier_plugin.lifecycle.history import History
+
+        return History(self.actor, self.knowledge.person)
+
+    @cached_property
+    def editor(self) -> Editor:
+        """What turns a person's changes to a text of memory into events."""
+        from memtier_plugin.lifecycle.edit import Editor
+
+        return Editor(self.actor, self.knowledge.person)
+
+    @property
+    def regression(self) -> RegressionGate:
+        """The gate that tells whether a change makes answers worse."""
+        from memtier_plugin.credit.regression import RegressionGate
+
+        return RegressionGate(self.actor)
+
+    @cached_property
+    def summariser(self) -> Summariser:
+        """The job that summarises sessions and days, and writes timelines."""
+        from memtier_plugin.facts.summaries.job import Summariser
+
+        return Summariser(self.actor)
+
+    @cached_property
+    def working(self) -> WorkingMemory:
+        """The running summaries of sessions."""
+        from memtier_plugin.facts.summaries.working import WorkingMemory
+
+        return WorkingMemory(self.actor)
+
+    @cached_property
+    def purger(self) -> Purger:
+        """The service that purges items, and completes an interrupted purge."""
+        from memtier_plugin.lifecycle.purge.purge import Purger
+
+        return Purger(self.actor)
+
+    @cached_property
+    def _confidences(self) -> Confidences:
+        from memtier_plugin.ingest.origins import Confidences
+
+        return Confidences(self.actor)
+
+    @cached_property
+    def _recorder(self) -> Recorder:
+        from memtier_plugin.ingest.recorder import Recorder
+
+        return Recorder(self.actor)

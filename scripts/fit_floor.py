@@ -183,7 +183,7 @@ def _ask_store(
     memory: MemTier, name: str, asked: str, sender: str | None, answer: str | None
 ) -> Iterator[Example]:
     """Yield one prompt in a small store, if anything is found for it."""
-    actor = memory._actor
+    actor = memory.actor
     viewer = memory._recaller.viewer(sender, actor.clock())
     plan = memory._recaller.plan(asked, viewer, RecallRequest(purpose="inject", sender=sender))
     hits = [hit for hit in plan.block.hits[: floor.CONSIDERED] if hit.evidence is not None]
@@ -231,7 +231,7 @@ def _ask(
 def _plan(
     memory: MemTier, recorded: RecordedConversation, name: str, prompt: Prompt, held_out: bool
 ) -> Example | None:
-    actor, question = memory._actor, prompt.question
+    actor, question = memory.actor, prompt.question
     viewer = Viewer(actor.agent, None, False, question.at or actor.clock())
     plan = memory._recaller.plan(question.text, viewer, RecallRequest(purpose="inject"))
     hits = [hit for hit in plan.block.hits[: floor.CONSIDERED] if hit.evidence is not None]

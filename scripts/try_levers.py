@@ -90,7 +90,7 @@ def ask_all(part: Dataset, model: str, split: bool) -> Iterator[Asked]:
 def _ask(
     memory: MemTier, recorded: RecordedConversation, question: DatasetQuestion, column: str
 ) -> Asked:
-    actor, plan_recall = memory._actor, memory._recaller.plan
+    actor, plan_recall = memory.actor, memory._recaller.plan
     viewer = Viewer(actor.agent, None, False, question.at or actor.clock())
     search, inject = RecallRequest(purpose="search"), RecallRequest(purpose="inject")
     plan = plan_recall(question.text, viewer, search)

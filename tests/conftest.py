@@ -23,7 +23,7 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.core.settings.schema import Hooks, Settings
 from memtier_plugin.daemon import child
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.providers import endpoint
 from memtier_plugin.storage.index import connection
@@ -190,7 +190,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
 def drained() -> Iterator[None]:
     """Let no hook's work be under way when a test's home is closed."""
     yield
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from typing import Any, Final
 from click.testing import CliRunner, Result
 
 from memtier_plugin.cli.main import main
-from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.files import hold_lock
 from memtier_plugin.core.paths import make_ledger_folder
 from memtier_plugin.core.residents import find_owner
 from memtier_plugin.storage.ledger.jsonl import day_file

@@ -41,7 +41,6 @@ ORDER = """
     async_memory
     pool
     memory
-    services
     project
     operations
     lifecycle answering

@@ -17,7 +17,7 @@ from rank_bm25 import BM25Okapi
 
 from memtier_plugin.core.errors import LedgerError, MessageError, NotFound, Paused
 from memtier_plugin.core.events import ForgetEvent, PromoteEvent
-from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.files import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, ToolCall
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.facts.extraction.rules import extract_facts
@@ -386,7 +386,7 @@ def test_forgetting_holds_while_the_index_is_locked(home: Path) -> None:
     """What another process forgot is gone from a recall that cannot update the index."""
     with MemTier.open(home) as memory:
         retained, forgotten = say(memory, "the fox stays"), say(memory, "the fox goes")
-        event = memory._actor.event(ForgetEvent(items=(forgotten.id,)))
+        event = memory.actor.event(ForgetEvent(items=(forgotten.id,)))
         with write_lock(memory):
             memory.store.append_events([event], shared=True)
             assert [hit.id for hit in memory.recall("fox").hits] == [retained.id]
@@ -686,7 +686,7 @@ def test_forget_hides_at_once_everywhere(home: Path) -> None:
         [both] = memory.add_facts([make_draft(forgotten, "Acme", relation="likes")])
         memory.store.append_events(
             [
-                memory._actor.event(
+                memory.actor.event(
                     PromoteEvent(items=(retained.id,), facts=(both.id,), agent="main", session="s")
                 )
             ],

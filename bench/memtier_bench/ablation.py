@@ -40,10 +40,9 @@ from memtier_bench.retrieval import (
 from memtier_bench.silence_prompts import Prompt, list_prompts, load_generic_prompts
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.core.paths import make_home
+from memtier_plugin.core.paths import ProjectFolder, make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.protocol import ProjectFolder
 
 GROUPS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),

@@ -19,7 +19,7 @@ from typing import Any, Final
 from memtier_bench.metrics import latency_percentiles
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.synthetic import WordList
-from memtier_plugin.core.locks import count_flushes
+from memtier_plugin.core.files import count_flushes
 from memtier_plugin.core.records import Message
 from memtier_plugin.memory import MemTier
 

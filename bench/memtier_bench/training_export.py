@@ -11,7 +11,7 @@ from memtier_bench.retrieval import BenchRun
 from memtier_bench.router_learning import export_router, label_questions
 from memtier_bench.tree_export import CONSTRUCTION, export_trees
 from memtier_bench.trees import load_conversations, searchable_questions
-from memtier_plugin.core.paths import write_private_file
+from memtier_plugin.core.files import write_private_file
 
 # LLaMA-Factory finds data sets by this file in its `dataset_dir`; it takes what is only messages.
 DATASET_INFO: Final[dict[str, Any]] = {

@@ -22,7 +22,7 @@ from memtier_papers.mem_t.planning import ACTIONS, MAX_DEPTH
 from memtier_papers.mem_t.tool_calls import FINISH, render_call
 from memtier_papers.mem_t.tool_loop import call_request
 from memtier_papers.mem_t.tree_credit import hindsight_score, select_operations
-from memtier_plugin.core.paths import write_private_file
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.extraction.llm import prompt_lines
 from memtier_plugin.memory import MemTier

@@ -1,4 +1,4 @@
-// Record hook latency for `memtier status`; the counterpart of memtier_plugin/operations/hook_latency.py.
+// Record hook latency for `memtier status`; the counterpart of memtier_plugin/operations/hook_calls.py.
 //
 // Only the host can measure it when the resident is slow, hangs or is missing.
 

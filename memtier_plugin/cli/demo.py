@@ -25,7 +25,8 @@ from rich.rule import Rule
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import column_table, escape_controls, make_console, safe_text
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.paths import make_home, make_project_folder, write_private_file
+from memtier_plugin.core.files import write_private_file
+from memtier_plugin.core.paths import make_home, make_project_folder
 from memtier_plugin.core.plugins import manager
 from memtier_plugin.core.records import Entry, Message, ToolCall
 from memtier_plugin.core.results import Hit, PromptEvent, RunContext, RunEvent

@@ -17,7 +17,8 @@ from rich.text import Text
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
 from memtier_plugin.cli.views import Document, name_value_table, safe_text, short_id, table_view
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
+from memtier_plugin.core.files import write_private_file
+from memtier_plugin.core.paths import encode_file_name, make_home
 from memtier_plugin.core.settings.load import load_settings, project_values
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text

@@ -23,12 +23,9 @@ from memtier_plugin.cli.views import (
     short_id,
 )
 from memtier_plugin.core.errors import MemTierError, MessageError, NotFound
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import new_id, to_iso
-from memtier_plugin.core.paths import (
-    encode_file_name,
-    make_private_folder,
-    write_private_file,
-)
+from memtier_plugin.core.paths import encode_file_name, make_private_folder
 from memtier_plugin.lifecycle.edit import Change, Done
 from memtier_plugin.memory import MemTier
 from memtier_plugin.views.edit_text import EditLine, find_changes, render_text

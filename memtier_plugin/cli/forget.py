@@ -32,7 +32,6 @@ from memtier_plugin.cli.views import (
     short_id,
     table_view,
 )
-from memtier_plugin.lifecycle.purge.files import is_in_progress
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.memory import MemTier
 
@@ -169,7 +168,7 @@ def purge(
         target = words if words is not None else _build_selection(scope, memory, options)
         if resume:
             memory.purger.complete(report)
-            scope.show({"whole": not is_in_progress(memory.folder)})
+            scope.show({"whole": not memory.store.project_folder.purge_plan.exists()})
             return
         if not target:
             raise click.UsageError("name what to purge: ids, --text-stdin, --session ID ...")

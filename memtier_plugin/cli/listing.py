@@ -14,10 +14,9 @@ from rich.text import Text
 from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, limit_option
 from memtier_plugin.cli.views import Document, format_time, safe_text, table_view
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.paths import list_projects
+from memtier_plugin.core.paths import ProjectFolder, list_projects
 from memtier_plugin.facts.persons import THE_USER
 from memtier_plugin.storage.index.item_reader import SessionSpan
-from memtier_plugin.storage.protocol import ProjectFolder
 
 # -- `memtier projects`, `sessions` and `agents`: list them with their last activity
 

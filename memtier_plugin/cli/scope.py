@@ -101,8 +101,9 @@ class Scope:
             create=create or project != self.folder_project,  # the hosts' project always exists
             everybody=everybody and self.agent is None,
         )
-        with suppress(MemTierError):  # another process is completing the purge; `status` reports it
-            memory.purger.complete(wait=0)
+        if memory.store.project_folder.purge_plan.exists():
+            with suppress(MemTierError):  # another process completes it; `status` reports it
+                memory.purger.complete(wait=0)
         return memory
 
     def show(

@@ -13,12 +13,8 @@ from rich.console import RenderableType
 from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, progress_bar
 from memtier_plugin.cli.views import Document, safe_text, table_view
 from memtier_plugin.core.errors import LedgerWriteError
-from memtier_plugin.core.paths import (
-    encode_file_name,
-    make_home,
-    register_long_name,
-    write_private_file,
-)
+from memtier_plugin.core.files import write_private_file
+from memtier_plugin.core.paths import encode_file_name, make_home, register_long_name
 from memtier_plugin.core.settings.load import (
     bind_workspace,
     bound_project,

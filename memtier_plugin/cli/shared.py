@@ -16,15 +16,15 @@ from rich.console import RenderableType
 from memtier_plugin.cli.scope import CliCommand, CliGroup, OptionDecorator, Scope, progress_bar
 from memtier_plugin.cli.views import Document, column_table, format_time, safe_text
 from memtier_plugin.core.errors import LedgerError, SettingsError
-from memtier_plugin.core.paths import make_project_folder
+from memtier_plugin.core.files import release_lock
+from memtier_plugin.core.paths import ProjectFolder, make_project_folder, shared_name
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import NOWHERE
 from memtier_plugin.daemon import child
 from memtier_plugin.storage.home_files import remove_abandoned_restores
-from memtier_plugin.storage.protocol import ProjectFolder
 from memtier_plugin.storage.shared import sharing as engines
-from memtier_plugin.storage.shared.membership import is_joining, make_own, remove_copy, shared_name
-from memtier_plugin.storage.shared.membership import join as make_shared
+from memtier_plugin.storage.shared.bootstrap import is_joining, make_own, remove_copy
+from memtier_plugin.storage.shared.bootstrap import join as make_shared
 from memtier_plugin.storage.shared.protocol import MachineGrant
 from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.store import Store
@@ -160,7 +160,7 @@ def _alone(home: Path, project: str) -> Iterator[None]:
     try:
         yield
     finally:
-        child.release(held)
+        release_lock(held)
 
 
 @shared.command(cls=CliCommand, example="harbor.tar")

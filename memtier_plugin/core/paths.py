@@ -12,16 +12,22 @@ import hashlib
 import json
 import os
 import stat
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from memtier_plugin.core import fault_injection
-from memtier_plugin.core.errors import LedgerWriteError, SettingsError, UnsafePath
+from memtier_plugin.core.errors import LedgerError, LedgerWriteError, SettingsError, UnsafePath
+from memtier_plugin.core.files import (
+    OF_OTHERS,
+    OPEN_FLAGS,
+    check_ownership,
+    tighten_mode,
+    write_bytes,
+)
 from memtier_plugin.core.formats import parse_json_text
 
 _DEFAULT_HOME: Final = "~/.memtier"
@@ -40,12 +46,7 @@ _HOME_NAMES: Final = frozenset(
     }
 )
 _HOME_PREFIXES: Final = (".memtier", RESTORING, ".config.yaml.", ".tokens.json.")
-_NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # of folders, on some file systems
-_MOST_NAMES: Final = 10_000
-_synced_names: set[tuple[str, int, int]] = set()  # path, device and inode of what was synced
 _LOG_BYTES: Final = 1_000_000  # after which a log begins anew
-OF_OTHERS: Final = 0o077  # permissions
-OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 @lru_cache(1024)  # few projects, agents and sessions are in use, and each write asks
@@ -98,7 +99,7 @@ def register_long_name(parent: Path, encoded: str, name: str) -> None:
     try:
         fd = os.open(parent / ".names", os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600)
         try:
-            written = fault_injection.write_bytes("write", fd, line, parent / ".names")
+            written = write_bytes("write", fd, line, parent / ".names")
         finally:
             os.close(fd)
         if written != len(line):
@@ -199,29 +200,6 @@ def _make_folder(folder: Path, *, parents: bool = False) -> int:
     if not (stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()):
         check_ownership(folder, status, stat.S_IFDIR)
     return status.st_mode
-
-
-def tighten_mode(path: Path | int, mode: int) -> bool:
-    """Remove the permissions of other users; tell whether there were any."""
-    loose = stat.S_IMODE(mode) & OF_OTHERS
-    if loose:
-        with suppress(OSError):  # a disk that nobody may write
-            os.chmod(path, stat.S_IMODE(mode) & ~OF_OTHERS)
-    return bool(loose)
-
-
-def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
-    """Refuse a path of another kind, or of another user.
-
-    Raises:
-        UnsafePath: with what stands there instead.
-    """
-    if stat.S_ISLNK(status.st_mode):
-        raise UnsafePath(f"{path} is a symlink; MemTier keeps its data in real files only")
-    if stat.S_IFMT(status.st_mode) != kind:
-        raise UnsafePath(f"{path} is not a {'folder' if kind == stat.S_IFDIR else 'plain file'}")
-    if status.st_uid != os.geteuid():
-        raise UnsafePath(f"{path} belongs to user {status.st_uid}, not to you ({os.geteuid()})")
 
 
 def owned_folder_exists(folder: Path) -> bool:
@@ -356,52 +334,6 @@ def is_on_network(folder: Path, mounts_file: Path = Path("/proc/self/mounts")) -
     return kind in _NETWORK
 
 
-def check_replaceable(path: Path) -> None:
-    """Refuse paths other than plain files, links to them, and links to nothing.
-
-    Root could put a file in the place of /dev/null, and a pipe is read for ever.
-
-    Raises:
-        LedgerWriteError: a device, a pipe, a socket or a folder is there.
-    """
-    with suppress(OSError):
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise LedgerWriteError(f"{path} is no plain file; it is left as it is")
-
-
-def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
-    """Replace a file atomically (mode 0600): readers see the old text or the new one.
-
-    Args:
-        durable: survive a power cut, at the cost of two fsyncs.
-
-    Raises:
-        LedgerWriteError: it cannot be written, or is a device, a pipe or a folder.
-    """
-    check_replaceable(path)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.new")
-    try:
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS, 0o600)
-        try:
-            data = text.encode("utf-8", "surrogateescape")
-            while data:
-                written = fault_injection.write_bytes("write", fd, data, path)
-                if not written:
-                    raise OSError(errno.ENOSPC, f"{len(data)} bytes did not fit")
-                data = data[written:]
-            if durable:
-                fault_injection.run_step("fsync", path, os.fsync, fd)
-        finally:
-            os.close(fd)
-        fault_injection.run_step("rename", path, os.replace, fresh, path)
-        if durable:
-            sync_folders(path, fresh=True)
-    except OSError as error:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise LedgerWriteError(f"cannot write {path}: {error}") from error
-
-
 def open_process_log(home: Path, name: str) -> int:
     """Open a log of a home for a process to write to, and return its descriptor.
 
@@ -413,65 +345,6 @@ def open_process_log(home: Path, name: str) -> int:
     if path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(path.with_suffix(".log.1"))
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_FLAGS, 0o600)
-
-
-def remove_private_file(path: Path, label: str = "") -> None:
-    """Remove a file, if it is there.
-
-    Args:
-        label: its name in `fault_injection`, where the file's own says nothing.
-
-    Raises:
-        LedgerWriteError: it stays, as what `check_replaceable` refuses does.
-    """
-    check_replaceable(path)
-    name, named_by = (f"unlink {label}", None) if label else ("unlink", path)
-    try:
-        fault_injection.run_step(name, named_by, path.unlink, missing_ok=True)
-    except OSError as error:
-        raise LedgerWriteError(f"cannot remove {path}: {error}") from error
-
-
-def sync_folders(path: Path, *, fresh: bool = False) -> None:
-    """Make the name of a file survive a power cut, and the names of the folders above it.
-
-    Each is synced once in the life of a process: whoever made it may have died before.
-
-    Args:
-        fresh: the file was made just now, perhaps with the inode of one that was there before.
-
-    Raises:
-        OSError: the disk failed.
-    """
-    status = path.lstat()
-    name = (os.fspath(path), status.st_dev, status.st_ino)
-    if (name in _synced_names and not fresh) or path == path.parent:
-        return
-    sync_folders(path.parent)
-    _sync_folder(path)
-    if len(_synced_names) > _MOST_NAMES:
-        _synced_names.clear()
-    _synced_names.add(name)
-
-
-def _sync_folder(path: Path) -> None:
-    """Sync the folder that a file or folder stands in, and the full forms of long names in it."""
-    operation: str = "fsync folder of"
-    named_by: Path | None = path
-    if path.is_dir():  # whose name may be anybody's, above the home
-        operation, named_by = "fsync upper folder", None
-    for folder in (path.parent / ".names", path.parent):
-        try:
-            fd = os.open(folder, os.O_RDONLY | OPEN_FLAGS)
-        except (FileNotFoundError, PermissionError):
-            continue  # a folder above the home that only its owner may read
-        try:
-            fault_injection.run_step(operation, named_by, os.fsync, fd)
-        except OSError as error:
-            if error.errno not in _NO_SYNC:
-                raise
-        finally:
-            os.close(fd)
 
 
 def _long_names(folder: Path) -> dict[str, str]:
@@ -487,3 +360,58 @@ def _long_names(folder: Path) -> dict[str, str]:
         except (ValueError, KeyError, TypeError):
             continue  # empty or torn
     return names
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFolder:
+    """Where a project keeps its notes: settings, hook marks, job states, a purge's plan.
+
+    Every backend has this folder, wherever its log is.  The files that also lie in it with this
+    backend, the ledgers and the index, are reached through the store only.
+
+    Attributes:
+        home: the folder of all projects, with the hosts' queue, the logs and the socket.
+        path: the project's own folder.
+    """
+
+    home: Path
+    path: Path
+
+    @classmethod
+    def of(cls, home: Path, project: str) -> ProjectFolder:
+        """Return the folder of a project, which need not exist."""
+        return cls(home, home / "projects" / encode_file_name(project))
+
+    @property
+    def purge_plan(self) -> Path:
+        """The plan of a purge: there while one is in progress, or was interrupted."""
+        return self.path / ".purging.json"
+
+    def make(self, *parts: str) -> Path:
+        """Create the folder, or one within it, and return it.
+
+        Raises:
+            UnsafePath: a step is a symlink, not a folder, or belongs to somebody else.
+            LedgerWriteError: it cannot be made.
+        """
+        return make_private_folder(self.home, "projects", self.path.name, *parts)
+
+
+# -- Which projects this machine shares: a note in the project's folder, made by joining
+SHARED_FOLDER: Final = ".shared"
+SHARED_NOTE: Final = "project.json"  # in `.shared`: the project's name on the server
+
+
+def shared_name(folder: Path) -> str | None:
+    """Return the name that a project has on the server; None if it is not shared.
+
+    Raises:
+        LedgerError: the note of it cannot be read.
+    """
+    path = folder / SHARED_FOLDER / SHARED_NOTE
+    try:
+        return str(parse_json_text(path.read_text("utf-8"))["project"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LedgerError(f"{path} cannot be read: {error}") from error

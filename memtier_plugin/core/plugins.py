@@ -83,6 +83,7 @@ def manager() -> pluggy.PluginManager:
         return _with_shipped(HOST_HANDLERS)
 
 
+@functools.cache  # asked for every text that is redacted
 def _extensions() -> pluggy.PluginManager:
     """Return the same manager for what MemTier itself asks of plugins."""
     with _lock:

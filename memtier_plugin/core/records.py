@@ -437,7 +437,7 @@ def decode_fact(line: bytes, *, tier: str = "semantic") -> Fact:
 
 def decode_event(line: bytes) -> JournalEvent:
     """Read a line of a journal; see `JournalEvent.from_json`."""
-    return JournalEvent.from_json(_object(line))
+    return JournalEvent.from_json(parse_json(line))
 
 
 def _in_range(entry: Entry) -> Entry:

@@ -19,9 +19,15 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from memtier_plugin import __version__
-from memtier_plugin.core import locks
 from memtier_plugin.core.errors import MemTierError, SettingsError, Unsupported
-from memtier_plugin.core.paths import check_ownership, make_socket_folder, socket_path
+from memtier_plugin.core.files import (
+    check_ownership,
+    is_unlocked,
+    open_owned,
+    release_lock,
+    try_acquire_lock,
+)
+from memtier_plugin.core.paths import make_socket_folder, socket_path
 
 # -- The residents that a client may ask over TCP: their addresses, and which one serves a project
 #
@@ -195,14 +201,14 @@ def claim_socket(home: Path) -> SocketClaim | None:
         OSError: the socket cannot be made.
     """
     path = make_socket_folder(home)
-    lock = locks.try_acquire_lock(path.with_suffix(".lock"))
+    lock = try_acquire_lock(path.with_suffix(".lock"))
     if lock is None:
         return None
     try:
         os.ftruncate(lock, 0)  # it names a dead process
         return SocketClaim(path, lock, _bind(path))
     except BaseException:
-        locks.release_lock(lock)
+        release_lock(lock)
         raise
 
 
@@ -273,11 +279,11 @@ def find_owner(home: Path) -> SocketOwner | None:
     """Return the process that holds the socket of a home, if known."""
     with suppress(OSError, ValueError, MemTierError):
         path = socket_path(home).with_suffix(".lock")
-        fd = locks.open_owned(path, os.O_RDONLY)
+        fd = open_owned(path, os.O_RDONLY)
         try:
             notes = os.pread(fd, _MAX_NOTES, 0).decode("ascii").splitlines(keepends=True)
             words = [note.split() for note in notes if note.endswith("\n")]
-            if words and not locks.is_unlocked(fd):
+            if words and not is_unlocked(fd):
                 pid, *rest = words[-1]
                 version = rest[0] if rest else "0"  # before 0.1.0 only the id was noted
                 ready = not rest or any(note[2:] == [_READY] for note in words)

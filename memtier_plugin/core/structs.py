@@ -290,6 +290,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PLAIN: Final = (str, int, float, bool, datetime, type(None))
+_BOUNDED: Final = (int, datetime)  # their own instances may be out of range
 _TIMES: Final = (datetime, datetime | None)
 _SEVERAL: Final = (Collection, Iterable, Sequence)
 
@@ -305,7 +306,8 @@ def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         kinds = _kinds(method)
         for name, value in chain(zip(kinds, args, strict=False), kwargs.items()):
-            if (kind := kinds.get(name)) is not None:
+            kind = kinds.get(name)
+            if kind is not None and (value.__class__ is not kind or kind in _BOUNDED):
                 _check(name, value, kind)
         try:
             return method(*args, **kwargs)

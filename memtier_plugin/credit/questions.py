@@ -15,8 +15,8 @@ from typing import Final, Literal
 from memtier_plugin.core.events import AcceptEvent, AskEvent, CreditEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent
 from memtier_plugin.credit.verdict import judge
+from memtier_plugin.providers.embedding.load import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
-from memtier_plugin.providers.embedding.vectors import quantise
 from memtier_plugin.retrieval.query import QueryVector
 from memtier_plugin.retrieval.search import Search, find_ranker
 from memtier_plugin.retrieval.visibility import Viewer

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import EmbeddingUnavailable, NotFound
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
-from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings

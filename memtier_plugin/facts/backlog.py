@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from memtier_plugin.core.records import Entry
-from memtier_plugin.storage.ledger.log import LedgerFile
+from memtier_plugin.storage.ledger.jsonl import LedgerFile
 from memtier_plugin.storage.protocol import LoggedEntry
 from memtier_plugin.storage.store import Store
 

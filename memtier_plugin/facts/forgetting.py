@@ -13,9 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import LedgerWriteError, NotFound, NotGranted
 from memtier_plugin.core.events import ForgetEvent, ProposeForgetEvent
+from memtier_plugin.core.files import hold_lock, write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.retrieval.visibility import Asker, belongs_to_asker, is_visible
 from memtier_plugin.storage.index.records import Stored

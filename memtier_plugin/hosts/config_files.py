@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import LedgerWriteError, SettingsError
+from memtier_plugin.core.files import check_replaceable
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import check_replaceable
 from memtier_plugin.trust.redaction import Redactor
 
 # -- Read and edit JSON with comments, trailing commas, bare and quoted keys

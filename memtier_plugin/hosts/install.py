@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
-from memtier_plugin.core.paths import make_private_folder, remove_private_file, write_private_file
+from memtier_plugin.core.files import remove_private_file, write_private_file
+from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.hosts import coding_agents, yaml_settings
 from memtier_plugin.hosts.coding_agents import require_mcp, require_writable
 from memtier_plugin.hosts.config_files import (

@@ -24,7 +24,7 @@ from memtier_plugin.hosts.project import (
     read_installed,
 )
 from memtier_plugin.operations.background import HealthFinding
-from memtier_plugin.operations.hook_latency import last_calls
+from memtier_plugin.operations.hook_calls import last_calls
 
 # -- Find the project in a host's configuration, before its first turn
 #
@@ -131,6 +131,8 @@ def describe_silent_hosts(home: Path, now: datetime) -> list[str]:
 
 def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
     """Yield each host with MemTier that had sessions a day after its last call."""
+    if not (home / "hosts").is_dir():
+        return  # none was set up, or called MemTier
     calls = last_calls(home)
     installed = {record.get("host") for record in read_installed(home).values()}
     for host in _SESSIONS:

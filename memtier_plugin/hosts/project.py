@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.operations.hook_latency import used_projects
+from memtier_plugin.operations.hook_calls import used_projects
 
 # -- Find the project that a home's hosts use.  Standard library only
 

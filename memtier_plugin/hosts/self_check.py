@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from memtier_plugin import __version__
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.files import hold_lock
 from memtier_plugin.core.residents import stop_resident
 from memtier_plugin.hosts.agent_canary import STEP_SECONDS, converse
 from memtier_plugin.hosts.project import launch_command
@@ -38,8 +38,8 @@ _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)[^;]*(?:;.*extra *== *[\"'](
 _TRY_LOCK: Final = """
 import sys
 from pathlib import Path
-from memtier_plugin.core import locks
-sys.exit(0 if locks.try_acquire_lock(Path(sys.argv[1])) is None else 3)
+from memtier_plugin.core.files import try_acquire_lock
+sys.exit(0 if try_acquire_lock(Path(sys.argv[1])) is None else 3)
 """
 
 

@@ -13,12 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import LedgerWriteError, SettingsError
-from memtier_plugin.core.paths import (
-    check_replaceable,
-    open_process_log,
-    remove_private_file,
-    write_private_file,
-)
+from memtier_plugin.core.files import check_replaceable, remove_private_file, write_private_file
+from memtier_plugin.core.paths import open_process_log
 from memtier_plugin.hosts.project import launch_command
 
 _UNIT: Final = """\

@@ -73,8 +73,8 @@ def _spoken(message: Message) -> Message:
         if not says_more(content):
             return replace(message, origin="system")
         message = replace(message, content=content)
-    says = content.strip() and not only_acknowledges(content)
-    if message.tool_calls and not says and all(map(_is_own, message.tool_calls)):
+    only_own = message.tool_calls and all(map(_is_own, message.tool_calls))
+    if only_own and (not content.strip() or only_acknowledges(content)):
         return replace(message, origin="system")
     return message
 

@@ -23,7 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memtier_plugin.core.asgi import deliver_refusals
 from memtier_plugin.core.errors import MemTierError, SettingsError
-from memtier_plugin.core.paths import make_home, write_private_file
+from memtier_plugin.core.files import write_private_file
+from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.residents import LOOPBACK, listen_on_loopback
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hosts.project import launch_command

@@ -14,14 +14,11 @@ from memtier_plugin.core.errors import (
 )
 from memtier_plugin.core.events import LimitEvent, RevertEvent
 from memtier_plugin.core.formats import from_iso, to_iso
-from memtier_plugin.core.paths import (
-    PROJECT_JOURNAL,
-)
+from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import Extractor
 from memtier_plugin.facts.backlog import MODEL, RULES, count_unread, find_oldest_unread
 from memtier_plugin.facts.consolidation import list_extractors
 from memtier_plugin.facts.review import count_queue
-from memtier_plugin.lifecycle.purge.files import is_in_progress
 from memtier_plugin.operations import job_state
 from memtier_plugin.storage import protocol
 from memtier_plugin.storage.budget import ChatBudget
@@ -133,7 +130,7 @@ def describe_troubles(store: Store, now: datetime) -> list[str]:
         )
     if disk_full := _no_room(store.project_folder.path):
         troubles.append(disk_full)
-    if is_in_progress(store.project_folder.path):
+    if store.project_folder.purge_plan.exists():
         troubles.append("a purge is at work or was cut off: `memtier purge --resume` completes it")
     return troubles
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from memtier_plugin.core import locks
 from memtier_plugin.core.errors import (
     IndexProblem,
     LedgerError,
@@ -19,12 +18,9 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.core.events import DeliverEvent, RecallEvent
+from memtier_plugin.core.files import release_lock, tighten_mode, try_acquire_lock
 from memtier_plugin.core.formats import CUT_OFF, to_iso
-from memtier_plugin.core.paths import (
-    is_on_network,
-    socket_path,
-    tighten_mode,
-)
+from memtier_plugin.core.paths import is_on_network, socket_path
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.operations.background import (
@@ -34,7 +30,7 @@ from memtier_plugin.operations.background import (
     check_background,
     check_limits,
 )
-from memtier_plugin.operations.hook_marks import is_failing, read_hook_marks, silence_of
+from memtier_plugin.operations.hook_calls import is_failing, read_hook_marks, silence_of
 from memtier_plugin.operations.reembed import read_embedding_state
 from memtier_plugin.operations.status import describe_missing_vectors, plugin_errors
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
@@ -319,13 +315,13 @@ def _socket(home: Path) -> Iterator[Repair]:
     path = socket_path(home)
     if not path.is_socket():
         return
-    held = locks.try_acquire_lock(path.with_suffix(".lock"))
+    held = try_acquire_lock(path.with_suffix(".lock"))
     if held is None:
         return  # the server is alive
     try:
         path.unlink(missing_ok=True)
     finally:
-        locks.release_lock(held)
+        release_lock(held)
     yield Repair("removed the socket of a server that no longer runs", str(path))
 
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerWriteError
+from memtier_plugin.core.files import OPEN_FLAGS, hold_lock, write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import OPEN_FLAGS, write_private_file
 
 LOCK_NAME: Final = ".daemon.lock"  # held by the daemon of the project
 STARTUP_GRACE: Final = timedelta(minutes=2)  # for a started daemon to begin

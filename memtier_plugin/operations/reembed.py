@@ -20,14 +20,13 @@ from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import EventPayload, count_tokens
 from memtier_plugin.credit.regression import RegressionGate, read_baseline
-from memtier_plugin.providers.embedding.load import UnavailableEmbedder
+from memtier_plugin.providers.embedding.load import UnavailableEmbedder, cosine_similarity, quantise
 from memtier_plugin.providers.embedding.remote import (
     BATCH_TEXTS,
     MAX_TEXT_CHARS,
     PROBE_TEXT,
     EndpointEmbedder,
 )
-from memtier_plugin.providers.embedding.vectors import cosine_similarity, quantise
 from memtier_plugin.providers.pricing import EmbeddingBudget, Meter, format_cost
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.vector_coverage import VectorCoverage

@@ -14,14 +14,14 @@ from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING, JournalEvent
 from memtier_plugin.credit.regression import read_baseline
-from memtier_plugin.operations import hook_latency, job_state
+from memtier_plugin.operations import hook_calls, job_state
 from memtier_plugin.operations.background import (
     NOTICE_PERIOD,
     describe_troubles,
     report_facts,
     report_limits,
 )
-from memtier_plugin.operations.hook_marks import is_failing, read_hook_marks, silence_of
+from memtier_plugin.operations.hook_calls import is_failing, read_hook_marks, silence_of
 from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.storage.home_files import count_queued_runs
@@ -47,8 +47,8 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
         "summaries": 0,
         "backlog": 0,
         "hooks": read_hook_marks(store),
-        "waits": hook_latency.read_waits(store.project_folder.home, store.project),
-        "prompts": hook_latency.count_prompts(store.project_folder.home, store.project),
+        "waits": hook_calls.read_waits(store.project_folder.home, store.project),
+        "prompts": hook_calls.count_prompts(store.project_folder.home, store.project),
         "agents": {},
         "degraded": [],
         "warnings": [],
@@ -81,7 +81,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
         for plugin in report["plugins"]
     ]
     report["degraded"] += [*_failing_hooks(store, report["hooks"])]
-    report["degraded"] += hook_latency.describe_unanswered(report["waits"])
+    report["degraded"] += hook_calls.describe_unanswered(report["waits"])
     _queue_status(store, report)
     if store.settings.telemetry.enabled:
         report["warnings"] += filter(None, [describe_export(store.project_folder.home)])

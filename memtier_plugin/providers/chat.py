@@ -13,8 +13,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from memtier_plugin.core import errors
 from memtier_plugin.core.errors import AnswerLost, EndpointError, HostAway, HostLeft, UnsafePath
+from memtier_plugin.core.files import check_ownership
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import check_ownership, socket_path
+from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.settings.schema import Endpoint, HostModel
 from memtier_plugin.providers.endpoint import (

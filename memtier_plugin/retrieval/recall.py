@@ -393,7 +393,8 @@ class Recaller:
 
         def excerpt(text: str, index: int) -> str:
             text = rules.get(text) or text  # the order alone
-            return select(text, size=4 * passage_size(index, most, k, budget, even=even))
+            size = 4 * passage_size(index, most, k, budget, even=even)
+            return text if len(text) <= size else select(text, size=size)
 
         return BlockPlan(judged.hits, k, budget, excerpt, _TRIES * k, guarded)
 

@@ -17,10 +17,10 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Evidence, Hit, Signal, Step
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.settings.yaml_file import plugin_sections
-from memtier_plugin.providers.embedding.load import UnavailableEmbedder
-from memtier_plugin.providers.embedding.vectors import (
+from memtier_plugin.providers.embedding.load import (
     RemoteEmbedder,
     SlowEmbedder,
+    UnavailableEmbedder,
     encode_query,
     quantise,
 )

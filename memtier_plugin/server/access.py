@@ -14,13 +14,11 @@ from typing import Any, Final
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import NotFound, NotGranted, SettingsError
+from memtier_plugin.core.files import hold_lock, write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import make_home, write_private_file
+from memtier_plugin.core.paths import ProjectFolder, make_home, shared_name
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.server.requests import BadParams
-from memtier_plugin.storage.protocol import ProjectFolder
-from memtier_plugin.storage.shared.membership import shared_name
 
 # -- Tokens that identify clients of `memtier serve --tcp`, and what each may reach
 #

@@ -32,7 +32,7 @@ from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.structs import check_fields
 from memtier_plugin.ingest.messages import parse_messages, unknown_keys
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_marks import describe_silence
+from memtier_plugin.operations.hook_calls import describe_silence
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.providers.chat import HOST_MODEL
 from memtier_plugin.server.access import Access

@@ -14,14 +14,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin.core import locks
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.files import (
+    OPEN_FLAGS,
+    hold_lock,
+    is_process_alive,
+    release_lock,
+    try_acquire_lock,
+)
 from memtier_plugin.core.formats import from_iso, to_iso
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import LEDGERS, OPEN_FLAGS, PROJECT_JOURNAL, RESTORING
+from memtier_plugin.core.paths import LEDGERS, PROJECT_JOURNAL, RESTORING
 from memtier_plugin.storage.index.sqlite import AS_OF_PREFIX, BUILD_LOCK, NEW_INDEX
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import ledger_files
+from memtier_plugin.storage.ledger.jsonl import ledger_files
 from memtier_plugin.storage.sessions import index_files, unneeded_files
 from memtier_plugin.storage.store import Store
 
@@ -153,13 +158,13 @@ def _unfinished_files(store: Store) -> Iterator[list[Path]]:
     """Yield the unfinished files; holding the build lock keeps new index builds out."""
     building = None
     with suppress(LedgerError):  # in a read-only home it cannot be determined
-        building = locks.try_acquire_lock(store.project_folder.path / BUILD_LOCK)
+        building = try_acquire_lock(store.project_folder.path / BUILD_LOCK)
     try:
         half_built = [] if building is None else store.project_folder.path.glob(f"{NEW_INDEX}*")
         yield sorted({*_abandoned_files(store), *half_built})
     finally:
         if building is not None:
-            locks.release_lock(building)
+            release_lock(building)
 
 
 def _abandoned_files(store: Store) -> Iterator[Path]:
@@ -209,7 +214,7 @@ def abandoned_parts(folder: Path, *more: Path) -> Iterator[Path]:
 
 
 def _is_abandoned(path: Path, process: str, seconds: float) -> bool:
-    if process.isdecimal() and not locks.is_process_alive(int(process)):
+    if process.isdecimal() and not is_process_alive(int(process)):
         return True
     try:
         return time.time() - path.lstat().st_mtime > seconds

@@ -18,15 +18,14 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.formats import from_iso, new_id
+from memtier_plugin.core.paths import ProjectFolder, shared_name
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, StateEvent
 from memtier_plugin.core.settings.schema import NOWHERE, Settings
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.sqlite import AS_OF_PREFIX, remove_index
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import build_index
-from memtier_plugin.storage.protocol import ProjectFolder
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.shared.membership import shared_name
 from memtier_plugin.storage.store import Store
 
 # -- A project as of a past time, in a temporary index of its own

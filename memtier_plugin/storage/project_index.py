@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import IndexProblem, LedgerError
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import decode_file_name, owned_folder_exists, owner_folder_name
+from memtier_plugin.core.files import hold_lock
+from memtier_plugin.core.paths import (
+    ProjectFolder,
+    decode_file_name,
+    owned_folder_exists,
+    owner_folder_name,
+)
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.providers.embedding.load import configured_embedder
 from memtier_plugin.storage.index.connection import index_problem
@@ -23,8 +28,8 @@ from memtier_plugin.storage.index.writer import (
     set_metadata,
 )
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import LedgerFile, ledger_files
-from memtier_plugin.storage.protocol import LOCK_SECONDS, ProjectFolder
+from memtier_plugin.storage.ledger.jsonl import LedgerFile, ledger_files
+from memtier_plugin.storage.protocol import LOCK_SECONDS
 from memtier_plugin.storage.sessions import INCOMPLETE, REFRESH_BYTES, IndexSessions, is_incomplete
 from memtier_plugin.text.tokenizer import Tokenizer
 

@@ -1,4 +1,4 @@
-"""What the log of a project must provide, and its runs, its folder and its limits on disk."""
+"""What the log of a project must provide, and its runs and its limits on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.formats import Clock, new_id
-from memtier_plugin.core.paths import LEDGERS, encode_file_name, make_private_folder
+from memtier_plugin.core.paths import LEDGERS
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run, count_tokens
 from memtier_plugin.core.settings.schema import Limits
 
@@ -87,39 +87,6 @@ class NewRun(NamedTuple):
 def _asks_to_store(message: Message) -> bool:
     """Return whether a message calls a storing tool, whose text becomes a separate entry."""
     return any(call.name.endswith(_STORING_TOOLS) for call in message.tool_calls)
-
-
-# -- The folder that a project has on this machine, besides its log and its index
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectFolder:
-    """Where a project keeps its notes: settings, hook marks, job states, a purge's plan.
-
-    Every backend has this folder, wherever its log is.  The files that also lie in it with this
-    backend, the ledgers and the index, are reached through the store only.
-
-    Attributes:
-        home: the folder of all projects, with the hosts' queue, the logs and the socket.
-        path: the project's own folder.
-    """
-
-    home: Path
-    path: Path
-
-    @classmethod
-    def of(cls, home: Path, project: str) -> ProjectFolder:
-        """Return the folder of a project, which need not exist."""
-        return cls(home, home / "projects" / encode_file_name(project))
-
-    def make(self, *parts: str) -> Path:
-        """Create the folder, or one within it, and return it.
-
-        Raises:
-            UnsafePath: a step is a symlink, not a folder, or belongs to somebody else.
-            LedgerWriteError: it cannot be made.
-        """
-        return make_private_folder(self.home, "projects", self.path.name, *parts)
 
 
 # -- Measure a project on disk, and refuse records beyond its limits

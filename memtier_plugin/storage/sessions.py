@@ -27,7 +27,7 @@ from memtier_plugin.storage.index.sqlite import (
     is_own_index,
 )
 from memtier_plugin.storage.index.writer import is_behind, read_metadata, set_metadata
-from memtier_plugin.storage.ledger.log import ledger_files
+from memtier_plugin.storage.ledger.jsonl import ledger_files
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import Tokenizer
 

@@ -12,27 +12,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.core.events import new_event
+from memtier_plugin.core.files import hold_lock, release_lock, try_acquire_lock
 from memtier_plugin.core.formats import Clock
-from memtier_plugin.core.locks import hold_lock, release_lock, try_acquire_lock
-from memtier_plugin.core.paths import (
-    PROJECT_JOURNAL,
-    make_ledger_folder,
-)
+from memtier_plugin.core.paths import PROJECT_JOURNAL, make_ledger_folder
 from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, decode_event
-from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.storage.index.writer import (
+    LATER,
     is_behind,
     read_mark,
 )
 from memtier_plugin.storage.ledger import jsonl, transaction
 from memtier_plugin.storage.ledger.group_sync import sync_file
-from memtier_plugin.storage.ledger.log import LATER, FileLog, LedgerFile, parse_entries
+from memtier_plugin.storage.ledger.jsonl import LedgerFile
+from memtier_plugin.storage.ledger.log import FileLog, parse_entries
 from memtier_plugin.storage.project_index import ProjectIndex
 from memtier_plugin.storage.protocol import (
     LOCK_SECONDS,
@@ -62,9 +61,10 @@ class Store(ProjectIndex):
 
     sharing: Sharing | None = None  # how it follows a server; None on one machine alone
 
-    def __init__(self, home: Path, project: str, settings: Settings) -> None:
-        super().__init__(home, project, settings)
-        self.log = FileLog(self._folder)
+    @cached_property
+    def log(self) -> FileLog:
+        """The ledgers as files, to be read past the index."""
+        return FileLog(self._folder)
 
     @property
     def paused(self) -> bool:

@@ -13,8 +13,9 @@ from typing import Final
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import parse_json_text, to_iso
-from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 
 STATE_FILE: Final = "telemetry.json"

@@ -239,7 +239,8 @@ _GRAMS: Final = _ChunkCache(_grams_of)
 def _chunks(text: str) -> Iterator[str]:
     if len(text) > MAX_CHARS:
         return _iter_chunks(text)
-    text = _unified(text)
+    if not text.isascii():
+        text = _unified(text)
     return iter((_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text))
 
 

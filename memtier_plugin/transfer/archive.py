@@ -18,12 +18,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
 from memtier_plugin import __version__
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError
+from memtier_plugin.core.files import OPEN_FLAGS, pass_point, run_step
 from memtier_plugin.core.formats import new_id, to_iso
 from memtier_plugin.core.paths import (
     LEDGERS,
-    OPEN_FLAGS,
     RESTORING,
     encode_file_name,
     make_private_folder,
@@ -132,7 +131,7 @@ def write_archive(
                     raise BackupError(f"{error} was rewritten again and again") from None
                 partial.unlink()
         register_export(folder, dest, kind.title, content=partial)
-        fault_injection.pass_point(f"after register {kind.title}")
+        pass_point(f"after register {kind.title}")
         _publish(partial, dest, kind.title)
     except OSError as error:
         raise BackupError(f"cannot write {dest}: {error}") from error
@@ -144,7 +143,7 @@ def write_archive(
 def _publish(partial: Path, dest: Path, title: str) -> None:
     try:
         # Unlike a rename, this never replaces a file created meanwhile.
-        fault_injection.run_step(f"link {title}", None, os.link, partial, dest)
+        run_step(f"link {title}", None, os.link, partial, dest)
     except FileExistsError:
         raise
     except OSError:  # the file system does not support links
@@ -160,7 +159,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     with os.fdopen(fd, "wb") as file:
         yield file
         file.flush()
-        fault_injection.run_step("fsync backup", None, os.fsync, fd)
+        run_step("fsync backup", None, os.fsync, fd)
 
 
 def _write_members(
@@ -420,7 +419,7 @@ def restore_backup(
                 "name another with --project, or another --home"
             )
         register_long_name(folder.parent, folder.name, name)
-        fault_injection.run_step("rename restored", None, os.rename, fresh, folder)
+        run_step("rename restored", None, os.rename, fresh, folder)
     except OSError as error:
         raise BackupError(f"cannot restore {archive}: {error}") from error
     finally:

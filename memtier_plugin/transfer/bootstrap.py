@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import BackupError
-from memtier_plugin.core.paths import LEDGERS
+from memtier_plugin.core.paths import LEDGERS, ProjectFolder, shared_name
 from memtier_plugin.storage.home_files import FrozenFile
-from memtier_plugin.storage.protocol import ProjectFolder
 from memtier_plugin.storage.shared.bootstrap import (
     INDEX,
     adopt,
@@ -25,7 +24,6 @@ from memtier_plugin.storage.shared.bootstrap import (
     marks_to_json,
     staging_folder,
 )
-from memtier_plugin.storage.shared.membership import shared_name
 from memtier_plugin.storage.shared.protocol import SharedLedger
 from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.store import Store

@@ -181,15 +181,19 @@ def _compiled(rule: str) -> re.Pattern[str] | None:
 
 def _find_secrets(text: str) -> Iterator[Span]:
     """Yield the secrets in a text as a reader sees it."""
-    text = fold_wide(text)
+    view = None
+    if not text.isascii():
+        text = fold_wide(text)
+        view = without_unseen(text)
     yield from _find_in_view(text)
     seen = text
-    if view := without_unseen(text):
+    if view:
         seen = view.text
         for start, end, kind in _find_in_view(seen):
             yield *view.span(start, end), kind
-    for start, end, kind in _find_broken(seen):
-        yield *(view.span(start, end) if view else (start, end)), kind
+    if "\n" in seen:
+        for start, end, kind in _find_broken(seen):
+            yield *(view.span(start, end) if view else (start, end)), kind
 
 
 def _find_in_view(text: str) -> Iterator[Span]:

@@ -67,16 +67,12 @@ def fold_wide(text: str) -> str:
 
 def without_unseen(text: str) -> TextView | None:
     """Return the view without invisible characters, or None if the text has none."""
-    if text.isascii():
-        return None
     spans = [match.span() for match in UNSEEN.finditer(text)]
     return TextView(text, spans) if spans else None
 
 
 def without_breaks(text: str) -> TextView | None:
     """Return the view with tokens joined across line ends, or None if none may be."""
-    if "\n" not in text:
-        return None
     spans = [match.span("cut") for match in _BREAK.finditer(text)]
     return TextView(text, spans) if spans else None
 
@@ -188,8 +184,11 @@ def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
                 if not drawn or _looks_drawn(match["drawn"][:_LOOKED_AT]):
                     yield *match.span(group), kind
     if not tokens_only:
-        yield from _cookies(text)
-        yield from _cards(text)
+        if "ookie" in text or "OOKIE" in text:
+            yield from _cookies(text)
+        for match in _CARD.finditer(text):
+            if _is_card(match[0]):
+                yield *match.span(), "card-number"
 
 
 def _detected(text: str, kind: str, detector: str) -> Iterator[Span]:
@@ -283,8 +282,6 @@ def _looks_drawn(text: str) -> bool:
 
 def _cookies(text: str) -> Iterator[Span]:
     """Yield the values of cookies that stand for a session, or look random."""
-    if "ookie" not in text and "OOKIE" not in text:
-        return
     for header in _COOKIES.finditer(text):
         for pair in _COOKIE.finditer(header["pairs"]):
             value = pair["value"]
@@ -296,15 +293,11 @@ def _cookies(text: str) -> Iterator[Span]:
                 break  # the rest says how the cookie is kept
 
 
-def _cards(text: str) -> Iterator[Span]:
-    """Yield the numbers of payment cards: grouped as on a card, the check digit right."""
-    for match in _CARD.finditer(text):
-        number = re.sub(r"\D", "", match[0])
-        if _ISSUED.match(number) and _luhn(number):
-            yield *match.span(), "card-number"
-
-
-def _luhn(number: str) -> bool:
+def _is_card(grouped: str) -> bool:
+    """Return whether digits in the groups of a payment card are its number: the check is right."""
+    number = re.sub(r"\D", "", grouped)
+    if not _ISSUED.match(number):
+        return False
     digits = [int(digit) for digit in reversed(number)]
     doubled = (digit * 2 - 9 * (digit > 4) for digit in digits[1::2])
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0

@@ -195,16 +195,16 @@ def find_statements(text: str, lower: str) -> Iterator[Span]:
             yield from _stated(text, language)
             yield from _made_up(text, language)
             yield from _beside(text, language)
-    yield from _drawn(text, lower)
-
-
-def _drawn(text: str, lower: str) -> Iterator[Span]:
-    """Yield random-looking values that are called a key, in any language."""
     if any(hint in lower for hint in _KEY_HINTS):
-        for match in matches_in_steps(compiled(_KEY_IS, re.IGNORECASE), text):
-            value = match["value"].rstrip(_TAIL)
-            if is_drawn(value, hexadecimal=bool(match["secret"])):
-                yield match.start("value"), match.start("value") + len(value), "secret"
+        yield from _drawn(text)
+
+
+def _drawn(text: str) -> Iterator[Span]:
+    """Yield random-looking values that are called a key, in any language."""
+    for match in matches_in_steps(compiled(_KEY_IS, re.IGNORECASE), text):
+        value = match["value"].rstrip(_TAIL)
+        if is_drawn(value, hexadecimal=bool(match["secret"])):
+            yield match.start("value"), match.start("value") + len(value), "secret"
 
 
 def is_stated(value: str, *, password: bool, quoted: bool, ends: bool) -> bool:

@@ -15,8 +15,8 @@ from typing import Any
 
 from memtier_papers.settings_edit import Edit, SectionValues, edit_section, undo_edit
 from memtier_plugin.core.errors import LedgerError, NotFound, SettingsError
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import MIN_ID_END, to_iso
-from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.core.settings.yaml_file import read_config_text
 from memtier_plugin.storage.store import Actor

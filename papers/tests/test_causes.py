@@ -35,7 +35,7 @@ WITHHOLD = {"causes.withhold": 0.5}
 
 def write(memory: Memory, events: Iterable[tuple[str, EventPayload]]) -> list[str]:
     """Journal what happened in these runs, and index it; return the ids of the events."""
-    actor = memory._actor
+    actor = memory.actor
     made = [actor.event(payload, run=run) for run, payload in events]
     memory.store.append_events(made)
     memory.catch_up()
@@ -53,7 +53,7 @@ def history(
             shown = tuple(RankedItem(item=line) for line in lines if line != item)
             lottery = Withholding(p=0.5 / len(lines), item=item)
             recall = RecallEvent(purpose="inject", injected=shown, withheld=lottery.to_json())
-            event = memory._actor.event(recall, run=run, event_id=identity)
+            event = memory.actor.event(recall, run=run, event_id=identity)
             memory.store.append_events([event])
             outcome = OutcomeEvent(attempt=1, reward=reward, recalls=(identity,))
             events.append((run, outcome))

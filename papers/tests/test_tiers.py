@@ -48,7 +48,7 @@ def recall_to(
     memory: MemTier, reach: TierName, query: str = QUESTION, sender: str | None = None
 ) -> Any:
     """Recall from a tier and those before it."""
-    recaller = Recaller(memory._actor)
+    recaller = Recaller(memory.actor)
     recaller.stage = reach
     return recaller.recall(query, RecallRequest(sender=sender, at=START))
 

@@ -17,7 +17,7 @@ from click.testing import Result
 from memtier_plugin.hosts.canary import CanaryModel, CanaryReply
 from memtier_plugin.hosts.install import openclaw_plugin_folder
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import HookWait, note_waits
+from memtier_plugin.operations.hook_calls import HookWait, note_waits
 from tests.processes import run_memtier
 
 

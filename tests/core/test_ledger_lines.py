@@ -414,9 +414,9 @@ def caused(home: Path, server: Loopback) -> list[tuple[str, bytes]]:
         memory.end_run([user_message(asked), *done], session_id="r2", run_id="r2")
         LogprobCreditor(memory.actor).run()
         bound = UpliftEvent(items=(barn.id,), mean=0.5, low=0.25, high=0.75, shown=40, withheld=20)
-        memory.store.append_events([memory._actor.event(bound)], shared=True)
+        memory.store.append_events([memory.actor.event(bound)], shared=True)
         fact = memory.remember("The gate is green.")
-        propose_forget(memory._actor, [fact.id], "runs that were not given it fared better")
+        propose_forget(memory.actor, [fact.id], "runs that were not given it fared better")
         memory.acknowledge(memory.recall(asked, session_id="r3", purpose="offer").id)
         return stored(home)
 

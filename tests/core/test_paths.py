@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import LedgerWriteError, UnsafePath
+from memtier_plugin.core.files import remove_private_file, write_private_file
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
     decode_file_name,
@@ -20,8 +21,6 @@ from memtier_plugin.core.paths import (
     make_ledger_folder,
     make_private_folder,
     make_project_folder,
-    remove_private_file,
-    write_private_file,
 )
 from memtier_plugin.memory import MemTier
 

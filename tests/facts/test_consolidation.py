@@ -16,7 +16,7 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import AcceptEvent, SupersedeEvent
-from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.files import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.facts import backlog
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator
@@ -39,7 +39,7 @@ def server(server: Loopback) -> Loopback:
 
 def passes(memory: MemTier, **how: Any) -> ConsolidationReport:
     """Consolidate all there is, and return what all passes say together."""
-    work = Consolidator(memory._actor)
+    work = Consolidator(memory.actor)
     limit = how.pop("limit", 500)
     report = work.run(limit, **how)
     while report.left and not how.get("dry_run"):
@@ -127,7 +127,7 @@ def test_a_window_does_not_cut_a_run(home: Path) -> None:
         for number in range(3):
             run = [{"role": "user", "content": f"I like tea number {n}."} for n in range(3)]
             memory.record(run, session_id="s", run_id=f"r{number}")
-        work = Consolidator(memory._actor)
+        work = Consolidator(memory.actor)
         assert [work.run(2).read for _ in range(4)] == [3, 3, 3, 0]
 
 
@@ -263,8 +263,8 @@ def test_accepting_settles(home: Path) -> None:
         [entry] = say_each(memory, "the fox")
         [old] = memory.add_facts([make_draft(entry, "Acme")])
         [waits] = memory.add_facts([make_draft(entry, "Bolt", status="proposed")])
-        writer = FactWriter(memory._actor)
-        result = writer.write_accepted(waits, memory._actor.event(AcceptEvent(items=(waits.id,))))
+        writer = FactWriter(memory.actor)
+        result = writer.write_accepted(waits, memory.actor.event(AcceptEvent(items=(waits.id,))))
         assert [replaced for replaced, _ in result.superseded] == [old.id]
         assert [fact.id for fact in memory.facts()] == [waits.id]
 
@@ -275,8 +275,8 @@ def test_accepting_what_is_known(home: Path) -> None:
         [entry] = say_each(memory, "the fox")
         [waits] = memory.add_facts([make_draft(entry, "eggs", relation="likes", status="proposed")])
         [other] = memory.add_facts([make_draft(entry, "eggs", relation="likes")])
-        writer = FactWriter(memory._actor)
-        writer.write_accepted(waits, memory._actor.event(AcceptEvent(items=(waits.id,))))
+        writer = FactWriter(memory.actor)
+        writer.write_accepted(waits, memory.actor.event(AcceptEvent(items=(waits.id,))))
         assert [fact.id for fact in memory.facts()] == [other.id]
 
 
@@ -579,10 +579,10 @@ def test_what_was_cut_off_is_completed_by_whoever_is_next(home: Path) -> None:
     with MemTier.open(home) as memory:
         [entry] = say_each(memory, "the fox")
         [old] = memory.add_facts([make_draft(entry, "Acme")])
-        writer = FactWriter(memory._actor)
+        writer = FactWriter(memory.actor)
         path = memory.folder / transaction.TRANSACTION_FILE
         lost = Fact.from_json(old.to_json() | {"id": "01BX5ZZKBKACTAV9WEVGEMMVRZ", "value": "Bolt"})
-        event = memory._actor.event(SupersedeEvent(items=(old.id,), by=lost.id))
+        event = memory.actor.event(SupersedeEvent(items=(old.id,), by=lost.id))
         path.write_text(json.dumps({"facts": [lost.to_json()], "events": [event.to_json()]}))
         memory.add_facts([make_draft(entry, "eggs", relation="likes")])
         assert [fact.value for fact in memory.facts()] == ["Bolt", "eggs"] and not path.exists()

@@ -12,7 +12,7 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.results import Message, PromptEvent, RunContext, RunEvent
 from memtier_plugin.facts.forgetting import FILE, Audience, take_reminder
 from memtier_plugin.facts.review import note_waiting
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.trust.escaping import remove_blocks
@@ -103,7 +103,7 @@ def test_the_file_holds_no_names(clock: Clock) -> None:
 def hooked(home: Path) -> Iterator[RunContext]:
     """Return the context of a host's session."""
     yield RunContext(agent_id="test.main", session_id="s", run_id="r", project="p")
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     memory_pool.close()
 
 

@@ -73,7 +73,7 @@ class World:
             )
             entries.append(entry)
             drafts.append(draft(statement, text, entry))
-        actor = self.memory()._actor
+        actor = self.memory().actor
         writer = FactWriter(actor)
         with writer.exclusive():
             outcome = writer.resolve(drafts, run=run)

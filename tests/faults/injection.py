@@ -1,6 +1,6 @@
 """Inject faults into the file operations of MemTier and of its SQLite, for `make faults`.
 
-An operation (`memtier_plugin.core.fault_injection`) passes up to three points: ``before`` it,
+An operation (`memtier_plugin.core.files`) passes up to three points: ``before`` it,
 ``part of`` it (half of the bytes are out), ``after`` it.  A forked child (`tests.forks`) is armed
 by ``TEST_MEMTIER_FAULT``, which is ``POINT[:TIME][=KIND]``, or several with ``;``:
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
-from memtier_plugin.core import fault_injection
+from memtier_plugin.core import files
 from memtier_plugin.core.concurrency import Mutex
 
 VARIABLE: Final = "TEST_MEMTIER_FAULT"
@@ -119,7 +119,7 @@ def arm(specification: str = "", log: str = "") -> None:
     """
     faults = [Fault.parse(text) for text in specification.split(";") if text.strip()]
     armed = Faults(FaultPlan(faults, log)) if faults or log else None
-    fault_injection.injector = armed
+    files.injector = armed
 
 
 def arm_from_environment() -> None:
@@ -211,7 +211,7 @@ def _make(apsw: Any) -> object:
 
     def step(name: str, of: str, do: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return fault_injection.run_step(f"{name} {of}", None, do, *arguments)
+            return files.run_step(f"{name} {of}", None, do, *arguments)
         except OSError as error:
             raise sqlite_error(error) from error
 
@@ -226,7 +226,7 @@ def _make(apsw: Any) -> object:
                 return len(part)
 
             try:
-                name, faults = f"write {self.description}", fault_injection.injector
+                name, faults = f"write {self.description}", files.injector
                 written = faults.write(name, None, put, data) if faults else put(data)
                 if written != len(data):  # SQLite's own VFS reports a short write this way
                     raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")

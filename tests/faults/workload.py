@@ -22,12 +22,12 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
 from memtier_plugin.daemon import jobs, scheduler
-from memtier_plugin.hooks import guard, host_hooks
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ResidentFailed, ResidentRefused
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import HookWait
+from memtier_plugin.operations.hook_calls import HookWait
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.requests import BadParams
 from memtier_plugin.storage.home_files import count_queued_runs
@@ -159,7 +159,7 @@ def hooks(world: World) -> None:
     host_hooks.before_prompt_build(PromptEvent(prompt="how is the bread?"), context)
     messages = tuple(parse_messages(talk("The yeast is fresh")))
     host_hooks.agent_end(RunEvent(messages=messages), context)
-    guard.workers.drain(10)
+    host_hooks.workers.drain(10)
 
 
 @step
@@ -188,7 +188,7 @@ def deliver(world: World) -> None:
     """Deliver what waits, as a client does to the resident that is back."""
     client = _Delivery(["/nowhere/memtier"], world.home)
     client.replay(10.0)
-    guard.workers.drain(10)
+    host_hooks.workers.drain(10)
     if count_queued_runs(world.home) != (0, 0):
         raise JobFailed("the run waits on, as the log tells")
     with world.open(HERMES) as memory:

@@ -11,7 +11,7 @@ import pytest
 from memtier_plugin import MemTier
 from memtier_plugin.core import plugins
 from memtier_plugin.frameworks.conversations import Conversations, OpenRun, Turn, prepend, user_text
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.trust.escaping import FENCE
 from tests.builders import assistant_message, user_message, write_config
 from tests.processes import PATIENCE
@@ -38,7 +38,7 @@ def put(message: dict[str, Any], block: str) -> dict[str, Any]:
 
 def stored(home: Path, agent: str = "test.main") -> list[tuple[str, str]]:
     """Return session and words of what was recorded."""
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     with MemTier.open(home, "p", agent) as memory:
         return [(e.session_id, e.content) for e in memory.entries(agent=agent)]
 

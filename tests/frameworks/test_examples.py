@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin import MemTier
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.trust.escaping import FENCE
 from tests.console_examples import blocks
@@ -44,7 +44,7 @@ def server() -> Iterator[Loopback]:
     with Loopback(native_calls=True) as loopback:
         loopback.answers(answer)
         yield loopback
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
 
 
 def run(name: str, server: Loopback) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_the_example_of_a_framework(
     assert tuesday.count(f"<{FENCE}") == 1
     assert "dockctl flush" in tuesday
     assert "dockctl flush" in capsys.readouterr().out
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     host = name.replace("_", "-")
     with MemTier.open(home, "harbor", f"{host}.main") as memory:
         entries = [entry for entry in memory.entries() if entry.role != "system"]

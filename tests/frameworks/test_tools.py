@@ -13,7 +13,7 @@ import pytest
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.events import CreditEvent
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.trust.escaping import FENCE
 from tests.frameworks.models import MODELS
 from tests.loopback import Loopback
@@ -179,7 +179,7 @@ def test_a_tool_that_fails(name: str, home: Path) -> None:
             pytest.skip(f"{error.name} is not installed")
         requests = [json.dumps(seen["body"]) for seen in server.requests]
     assert [request.count(f"<{FENCE}") for request in requests] == [1] * len(requests)
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     with MemTier.open(home, "harbor", f"{name.replace('_', '-')}.main") as memory:
         entries = [e for e in memory.entries() if e.run_id != "first" and e.role != "system"]
         assert [entry.role for entry in entries] == ["user", "assistant", "tool", "assistant"]

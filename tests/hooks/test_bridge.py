@@ -105,7 +105,7 @@ def test_both_sides_agree_on_the_limits() -> None:
         (ours,) = re.findall(rf"^{name}: Final = ([^#\n]+?)\s*(?:#|$)", python, re.MULTILINE)
         (theirs,) = re.findall(rf"^const {name} = ([^;]+);", script, re.MULTILINE)
         assert ours == theirs, name
-    python = (ROOT / "memtier_plugin" / "operations" / "hook_latency.py").read_text("utf-8")
+    python = (ROOT / "memtier_plugin" / "operations" / "hook_calls.py").read_text("utf-8")
     waits = (SHIM / "waits.js").read_text("utf-8")
     for name in ("MAX_NOTED", "SLOWEST_DAYS"):
         (ours,) = re.findall(rf"^{name}: Final = (\d+)", python, re.MULTILINE)

@@ -11,9 +11,9 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.results import PromptAddition, PromptEvent, Recall, RunContext
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.embedding import vectors
+from memtier_plugin.providers.embedding import load
 from memtier_plugin.providers.embedding.static import ShippedEmbedder
 from tests.processes import PATIENCE, wait_until
 
@@ -28,9 +28,9 @@ def cold(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with MemTier.open(home, "p", WHERE.agent_id) as memory:
         memory.record([{"role": "user", "content": LINE}], session_id="earlier")
         memory.recall("anything")
-    monkeypatch.setattr(vectors, "_loaded", set())
+    monkeypatch.setattr(load, "_loaded", set())
     yield
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
 
 
 def ask() -> PromptAddition | None:
@@ -53,7 +53,7 @@ def test_a_model_that_is_being_loaded_holds_no_prompt(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the model is loaded a prompt is answered by words, and later ones by meaning, too."""
-    monkeypatch.setattr(vectors, "QUERY_SHARE", 0.02)
+    monkeypatch.setattr(load, "QUERY_SHARE", 0.02)
     ready, encode = threading.Event(), ShippedEmbedder.encode
 
     def slowly(self: ShippedEmbedder, texts: Sequence[str]) -> Any:
@@ -66,10 +66,10 @@ def test_a_model_that_is_being_loaded_holds_no_prompt(
     finally:
         ready.set()
     assert first is not None and LINE in first.prepend_context
-    wait_until(lambda: vectors._loaded)
+    wait_until(lambda: load._loaded)
     second = ask()
     assert second is not None and LINE in second.prepend_context
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     cold, warm = labels(home)
     assert "the model is still being loaded" in cold
     assert warm == "hybrid"
@@ -78,8 +78,8 @@ def test_a_model_that_is_being_loaded_holds_no_prompt(
 def test_a_session_s_start_warms_up(home: Path) -> None:
     """The start of a session loads what its first prompt needs, and journals no recall."""
     plugins.manager().hook.session_start(context=WHERE)
-    wait_until(lambda: vectors._loaded)
-    guard.workers.drain(PATIENCE)
+    wait_until(lambda: load._loaded)
+    host_hooks.workers.drain(PATIENCE)
     assert labels(home) == []
 
 
@@ -88,4 +88,4 @@ def test_without_a_deadline_the_model_is_waited_for(home: Path) -> None:
     with MemTier.open(home, "p", WHERE.agent_id) as memory:
         recall: Recall = memory.recall(QUESTION)
     assert recall.label == "hybrid"
-    assert vectors._loaded
+    assert load._loaded

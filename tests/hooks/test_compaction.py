@@ -13,7 +13,7 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.results import HookCall, PromptAddition, RunContext
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator
 from tests.processes import PATIENCE
@@ -63,12 +63,12 @@ def test_openclaw() -> None:
     for number in range(0, len(spoken), 2):
         event = {"messages": spoken[: number + 2], "success": True}
         call(translated("agent_end", event, at + 5000 * number, runId=f"r{number}"))
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     base = datetime.fromtimestamp(compaction["t"] / 1000, UTC)
     call(
         translator.translate(compaction["hook"], compaction["event"], compaction["ctx"], BASE, base)
     )
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     shown = [{"role": "compactionSummary", "summary": "x"}, spoken[-1]]
     blocks = []
     for number, prompt in enumerate((SESSION.next.text, "Which bird is on the flag of Uganda?")):
@@ -94,11 +94,11 @@ def test_hermes() -> None:
         user, assistant = SESSION.lines[number : number + 2]
         messages = [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
         call(translated("sync_turn", {"user": user, "messages": messages}, f"r{number}"))
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     now += timedelta(seconds=5)
     asked = {"role": "user", "content": "Look at the weather."}
     call(translated("on_pre_compress", {"user": asked["content"], "messages": [asked]}, "r99"))
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     added = call(translated("prefetch", {"query": SESSION.next.text}, "q"))
     assert added is not None
     assert all(need in added.prepend_context for need in SESSION.next.needs)

@@ -15,9 +15,9 @@ import pytest
 from memtier_plugin.core import plugins
 from memtier_plugin.core.records import Message
 from memtier_plugin.core.results import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_marks import MAX_UNSTORED_TURNS, describe_silence
+from memtier_plugin.operations.hook_calls import MAX_UNSTORED_TURNS, describe_silence
 from memtier_plugin.pool import memory_pool
 from tests.builders import write_config
 from tests.processes import PATIENCE, child_environment, held_ledger, run_python, wait_until
@@ -133,13 +133,13 @@ def test_a_late_write_is_finished(home: Path, caplog: pytest.LogCaptureFixture) 
     """Past its deadline agent_end returns, the lock still held; runs are stored later, in order."""
     write_config(home, "hooks: {end_deadline_ms: 150}\n")
     end("Number 0.", context("r0"))
-    guard.workers.drain(PATIENCE)  # on a busy machine the first run is late, too
+    host_hooks.workers.drain(PATIENCE)  # on a busy machine the first run is late, too
     with held_ledger(home, AGENT):
         end("Number 1.", context("r1"))
         end("Number 2.", context("r2"))
         assert "DeadlinePassed" in caplog.text
         assert stored(home) == ["Number 0."]
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     assert stored(home) == ["Number 0.", "Number 1.", "Number 2."]
     with MemTier.open(home, "p", AGENT) as memory:
         assert "DeadlinePassed" in str(memory.status()["hooks"][AGENT]["agent_end"])
@@ -148,15 +148,15 @@ def test_a_late_write_is_finished(home: Path, caplog: pytest.LogCaptureFixture) 
 def test_lateness_is_noted_however_late(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Status tells of a missed deadline also where the host goes on before it can be noted."""
     write_config(home, "hooks: {end_deadline_ms: 10}\n")
-    submit, returned = guard.workers.submit, threading.Event()
+    submit, returned = host_hooks.workers.submit, threading.Event()
     monkeypatch.setattr(  # no worker gets to anything while the host waits for the hook
-        guard.workers,
+        host_hooks.workers,
         "submit",
         lambda job, line=None: submit(lambda: returned.wait() and job(), line),
     )
     end("Number 0.")
     returned.set()
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     with MemTier.open(home, "p", AGENT) as memory:
         mark = memory.status()["hooks"][AGENT]["agent_end"]
     assert "DeadlinePassed" in mark["error"] and mark["last_error"]
@@ -167,11 +167,11 @@ def test_turns_whose_runs_are_on_their_way(home: Path) -> None:
     """While a run waits to be stored nobody says that its host stores none."""
     write_config(home, "hooks: {end_deadline_ms: 150}\n")
     end("Number 0.", context("r0"))
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     with MemTier.open(home, "p", AGENT) as memory, held_ledger(home, AGENT):
         for number in range(MAX_UNSTORED_TURNS):
             ask(f"Which number after {number}?", context(f"q{number}"))
-        guard.workers.drain(PATIENCE)
+        host_hooks.workers.drain(PATIENCE)
         assert describe_silence(memory.store, AGENT)
         end("Number 1.", context("r1"))
         wait_until(lambda: describe_silence(memory.store, AGENT) is None)
@@ -197,7 +197,7 @@ def test_every_lock_held(home: Path) -> None:
         hook.before_compaction(event=event, context=context("r3", session_id="s3"))
         hook.session_end(context=context(None, session_id="s2"))
         index.rollback()
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     assert sorted(stored(home)) == [
         "My bag is in the blue locker.",
         "My coat is on the chair.",
@@ -209,12 +209,12 @@ def test_session_end_waits_for_late_writes(home: Path) -> None:
     """When session_end returns in time, the session's late writes are made and the store closed."""
     write_config(home, "hooks: {end_deadline_ms: 150, session_deadline_ms: 60000}\n")
     end("Number 0.", context("r0"))
-    guard.workers.drain(PATIENCE)  # on a busy machine the first run is late, too
+    host_hooks.workers.drain(PATIENCE)  # on a busy machine the first run is late, too
     with held_ledger(home, AGENT):
         end("Number 1.", context("r1"))
     plugins.manager().hook.session_end(context=context(None))
     assert stored(home) == ["Number 0.", "Number 1."]
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     assert not memory_pool._opened
     assert ask("Which number?", context("q", session_id="s2")) is not None
 
@@ -222,14 +222,14 @@ def test_session_end_waits_for_late_writes(home: Path) -> None:
 def test_too_many_late_hooks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hooks that pile up behind a lock are bounded; a prompt is still answered beside them."""
     write_config(home, "hooks: {end_deadline_ms: 10}\n")
-    monkeypatch.setattr(guard.workers, "max_jobs", 6)
+    monkeypatch.setattr(host_hooks.workers, "max_jobs", 6)
     end("Number 0.", context("r0"))
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     with held_ledger(home, AGENT):
         for number in range(20):
             end(f"Number {number}.", context(f"r{number}"))
         assert any("still at work" in error.error for error in plugins.load_errors())
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     assert ask("Which number?") is not None
 
 

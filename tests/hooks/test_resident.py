@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.locks import is_process_alive
+from memtier_plugin.core.files import is_process_alive
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.residents import find_owner
 from memtier_plugin.hooks import resident as client_module
@@ -32,7 +32,7 @@ from memtier_plugin.hooks.resident_connection import (
     fit_request,
 )
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import HookWait
+from memtier_plugin.operations.hook_calls import HookWait
 from tests.processes import (
     PATIENCE,
     ROOT,

@@ -12,7 +12,7 @@ import pytest
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.hooks import chat_commands, tools
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import HookWait, note_waits
+from memtier_plugin.operations.hook_calls import HookWait, note_waits
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from tests.cases import each_case

@@ -17,7 +17,7 @@ from memtier_plugin.hosts.doctor import check_hosts
 from memtier_plugin.hosts.project import CODING_AGENTS, EVENTS
 from memtier_plugin.hosts.yaml_settings import settings_path
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_marks import (
+from memtier_plugin.operations.hook_calls import (
     MAX_UNRECALLED_RUNS,
     MAX_UNSTORED_TURNS,
     describe_silence,

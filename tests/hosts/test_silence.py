@@ -15,7 +15,7 @@ from memtier_plugin.hosts.doctor import check_hosts
 from memtier_plugin.hosts.presence import describe_silent_hosts, last_use
 from memtier_plugin.hosts.project import INSTALLED_FILE
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import HookWait, note_waits
+from memtier_plugin.operations.hook_calls import HookWait, note_waits
 from tests.processes import run_memtier
 
 CALLED = datetime(2026, 3, 2, 9, tzinfo=UTC)

@@ -268,10 +268,10 @@ def test_a_purge_that_was_cut_off_is_completed(home: Path) -> None:
     scan = memory.purger._scan(SECRET, False)
     rewrite.save_plan(memory.store, scan.plan)
     assert any("purge" in problem for problem in memory.status()["degraded"])
-    assert SECRET not in (memory.folder / rewrite.PLAN_FILE).read_text()
+    assert SECRET not in memory.store.project_folder.purge_plan.read_text()
     assert two.purger.complete() and not two.purger.complete()
     assert holding(home, SECRET) == []
-    assert not rewrite.is_in_progress(memory.folder)
+    assert not memory.store.project_folder.purge_plan.exists()
 
 
 def test_settling_that_was_cut_off_comes_first(home: Path) -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import CapReached, EndpointError, LedgerError
 from memtier_plugin.core.events import EmbedEvent
-from memtier_plugin.core.locks import release_lock, try_acquire_lock
+from memtier_plugin.core.files import release_lock, try_acquire_lock
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import reembed
 from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.files import hold_lock
 from memtier_plugin.core.paths import make_private_folder, socket_path
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core import fault_injection
+from memtier_plugin.core import files
 from memtier_plugin.core.errors import LedgerWriteError
-from memtier_plugin.core.paths import write_private_file
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
 from memtier_plugin.storage.index.connection import Index
@@ -145,17 +145,17 @@ def test_what_can_be_told() -> None:
     for wrong in ("append x=explode", "append x:often", "append x:-1"):
         with pytest.raises(ValueError, match="TEST_MEMTIER_FAULT"):
             injection.arm(wrong)
-    assert fault_injection.injector is None
+    assert files.injector is None
 
 
 def test_nothing_told(tmp_path: Path) -> None:
     """Where nothing is to fail, an operation is itself alone, and no file is named or counted."""
-    assert fault_injection.injector is None
+    assert files.injector is None
     fd = os.open(path := tmp_path / "file", os.O_WRONLY | os.O_CREAT)
-    assert fault_injection.write_bytes("append", fd, b"bread", path) == 5
-    assert fault_injection.run_step("unlink", path, path.unlink) is None
+    assert files.write_bytes("append", fd, b"bread", path) == 5
+    assert files.run_step("unlink", path, path.unlink) is None
     os.close(fd)
-    fault_injection.pass_point("anything")
+    files.pass_point("anything")
 
     def seconds(do: Any) -> float:
         began = time.perf_counter()
@@ -164,10 +164,7 @@ def test_nothing_told(tmp_path: Path) -> None:
         return time.perf_counter() - began
 
     nothing = min(seconds(lambda: None) for _ in range(5))
-    assert (
-        min(seconds(lambda: fault_injection.pass_point("anything")) for _ in range(5))
-        < 20 * nothing
-    )
+    assert min(seconds(lambda: files.pass_point("anything")) for _ in range(5)) < 20 * nothing
 
 
 def test_inside_sqlite(home: Path) -> None:

@@ -26,7 +26,7 @@ from memtier_plugin import memory as memory_module
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.records import Fact, Source
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.server.methods import Methods
@@ -310,7 +310,7 @@ def _hook(worlds: Worlds, number: int, rng: random.Random) -> Any:
     event = {"prompt": worlds.query(rng), "messages": []}
     answer = worlds.methods[number].hook("before_prompt_build", context, event)
     # That the host took the block is written after the answer, and its id counts as of this op.
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     return answer
 
 

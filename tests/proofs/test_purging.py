@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from memtier_plugin.core.paths import ProjectFolder
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.facts.summaries.job import Summariser
-from memtier_plugin.lifecycle.purge import files
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
 from tests.faults import injection
@@ -112,7 +112,7 @@ def world(home: Path, tmp_path: Path) -> Iterator[MemTier]:
 def summarised(memory: MemTier) -> int:
     """Let the session be summed up, later; return how many summaries quote the text."""
     later = datetime.now(UTC) + timedelta(days=3)
-    Summariser(replace(memory._actor, clock=lambda: later)).run()
+    Summariser(replace(memory.actor, clock=lambda: later)).run()
     memory.catch_up()
     items = memory.knowledge.person.facts(include_superseded=True)
     return sum(item.fact.shelf != "" and SECRET in item.fact.text for item in items)
@@ -185,7 +185,7 @@ def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> Non
             assert code == -signal.SIGKILL, f"{point}:{number} ended with {code}"
             deaths += 1
             with MemTier.open(home, PROJECT, "one") as memory:
-                begun = files.is_in_progress(memory.folder)
+                begun = memory.store.project_folder.purge_plan.exists()
                 if begun:  # who comes next does not know the words
                     resumed += 1
                     assert memory.purger.complete(), f"{point}:{number}"
@@ -204,7 +204,7 @@ def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> Non
 
 def killed_from_outside(home: Path, after: float) -> bool:
     """Kill a process so long after its purge's plan is on the disk; tell whether it lived then."""
-    plan = home / "projects" / PROJECT / files.PLAN_FILE
+    plan = ProjectFolder.of(home, PROJECT).purge_plan
     with fork_python(CHILD, "purge", home, *PARTS, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None and not plan.exists():
             time.sleep(0.001)
@@ -226,7 +226,7 @@ def test_killed_from_outside(world: MemTier, home: Path, tmp_path: Path) -> None
         shutil.copy(backup, export)
         deaths += killed_from_outside(home, rng.random() * 0.4)
         with MemTier.open(home, PROJECT, "one") as memory:
-            begun = files.is_in_progress(memory.folder)
+            begun = memory.store.project_folder.purge_plan.exists()
             resumed += begun
             assert memory.purger.complete() or not begun
             assert any("pump runs on diesel" in entry.content for entry in memory.entries())

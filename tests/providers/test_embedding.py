@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.hookspecs import Embedder
-from memtier_plugin.providers.embedding.load import load_embedder
+from memtier_plugin.providers.embedding.load import load_embedder, quantise
 from memtier_plugin.providers.embedding.static import (
     SHIPPED_MODEL,
     Model2VecEmbedder,
@@ -30,7 +30,6 @@ from memtier_plugin.providers.embedding.static import (
     TokenCache,
     fingerprint_model,
 )
-from memtier_plugin.providers.embedding.vectors import quantise
 from memtier_plugin.text.languages import is_written_in
 from tests.builders import costly_examples
 from tests.cases import each_case

@@ -21,6 +21,7 @@ from memtier_plugin.providers.embedding import remote
 from memtier_plugin.providers.embedding.load import (
     UnavailableEmbedder,
     configured_embedder,
+    encode_query,
     load_embedder,
 )
 from memtier_plugin.providers.embedding.remote import (
@@ -29,7 +30,6 @@ from memtier_plugin.providers.embedding.remote import (
     PROBE_TEXT,
     EndpointEmbedder,
 )
-from memtier_plugin.providers.embedding.vectors import encode_query
 from tests.loopback import Loopback, vectors_of
 from tests.processes import PATIENCE
 

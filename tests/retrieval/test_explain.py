@@ -198,7 +198,7 @@ def test_shared_words_are_named(home: Path) -> None:
         from memtier_plugin.retrieval.explain import Explainer
         from memtier_plugin.retrieval.visibility import Viewer
 
-        explainer = Explainer(memory._actor)
+        explainer = Explainer(memory.actor)
         asker = Viewer("main", None, False, entry.timestamp)
         [row] = stored.values()
         explanation = explainer._shared_words("red foxes fly", row, asker)

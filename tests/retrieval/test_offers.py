@@ -15,7 +15,7 @@ from memtier_plugin.core.events import DeliverEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.results import PromptEvent, Recall, RunContext, Shown
-from memtier_plugin.hooks import guard
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.journal import LATE
@@ -213,5 +213,5 @@ def test_a_hook_that_gives_up(home: Path, memory: MemTier, monkeypatch: pytest.M
         plugins.manager().unregister(held)
     wait_until(lambda: purposes() == ["offer"])
     assert LINE in ask().prepend_context
-    guard.workers.drain(PATIENCE)
+    host_hooks.workers.drain(PATIENCE)
     assert purposes() == ["offer", "inject"]

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.paths import ProjectFolder
 from memtier_plugin.core.records import Entry
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.protocol import ProjectFolder
-from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.bootstrap import join
 from tests.builders import write_config
 from tests.processes import child_environment, running, start_daemon, start_python, wait_until
 from tests.shared.test_replicas import PROJECT, hits, ledgers, turns_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from memtier_plugin.core.paths import ProjectFolder
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.protocol import ProjectFolder
-from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared.bootstrap import join
 from memtier_plugin.storage.shared.postgres import server as admin
 from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import MachineGrant

@@ -18,12 +18,12 @@ from typing import Any, Final
 import pytest
 
 from memtier_papers.hmo.plugin import prioritiser_of
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.events import ForgetEvent, new_event
+from memtier_plugin.core.paths import ProjectFolder
 from memtier_plugin.core.records import Extractor
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.protocol import ProjectFolder
-from memtier_plugin.storage.shared.membership import join
+from memtier_plugin.storage.shared import store as shared_store
+from memtier_plugin.storage.shared.bootstrap import join
 from memtier_plugin.storage.shared.postgres.server import connect
 from memtier_plugin.storage.shared.protocol import LeaseLost, Unreachable
 from tests.builders import MOMENT, START, Clock, say, write_config
@@ -209,7 +209,7 @@ def test_who_stood_still_past_its_lease_writes_nothing(
                 os.kill(os.getpid(), signal.SIGSTOP)
 
         try:
-            fault_injection.pass_point = stop
+            vars(shared_store)["pass_point"] = stop
             with opened(anna) as memory:
                 JOBS["consolidation"](memory)
             os.write(writer, b"it wrote")

@@ -15,12 +15,12 @@ import pytest
 
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.formats import new_id
-from memtier_plugin.core.paths import make_project_folder
+from memtier_plugin.core.paths import ProjectFolder, make_project_folder, shared_name
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.storage.opening import open_as_of, open_store
-from memtier_plugin.storage.protocol import NewRun, ProjectFolder
-from memtier_plugin.storage.shared.membership import join, shared_name
+from memtier_plugin.storage.protocol import NewRun
+from memtier_plugin.storage.shared.bootstrap import join
 from memtier_plugin.storage.store import Store
 from tests.builders import make_fact
 from tests.shared.engines import ENGINES, Engine

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.core.errors import LedgerWriteError
-from memtier_plugin.core.locks import count_flushes
+from memtier_plugin.core.files import count_flushes
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.group_sync import Appended

@@ -27,7 +27,7 @@ from memtier_plugin.storage.index.postings import follow_plugins
 from memtier_plugin.storage.index.sqlite import APPLICATION_ID
 from memtier_plugin.storage.index.writer import IndexWriter, build_index
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import ledger_files
+from memtier_plugin.storage.ledger.jsonl import ledger_files
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.builders import make_entry, make_fact, say, user_message
 from tests.processes import fork_python

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError, UnsafePath
-from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.files import hold_lock
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl
 from tests.processes import holding, run_python

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from memtier_plugin.core import plugins
 from memtier_plugin.hosts import install
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import HookWait, note_waits
+from memtier_plugin.operations.hook_calls import HookWait, note_waits
 from memtier_plugin.telemetry.bill import read_bill
 from tests.builders import say
 from tests.web.conftest import OWN

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
+from memtier_plugin.core.files import write_private_file
+from memtier_plugin.core.paths import encode_file_name, make_home
 from memtier_plugin.core.settings.schema import (
     NO_KEYS,
     AgentRights,

@@ -28,7 +28,7 @@ from typing import (
 from urllib.parse import parse_qs, urlsplit
 
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership
+from memtier_plugin.core.files import OPEN_FLAGS, check_ownership
 from memtier_plugin.core.settings.schema import NO_KEYS, NOWHERE, Settings, Within
 from memtier_plugin.core.structs import Record
 

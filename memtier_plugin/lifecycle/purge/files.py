@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.files import pass_point, remove_private_file, write_private_file
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.lifecycle.purge.plan import (
     PlainFileEdit,
     PurgePlan,
@@ -55,7 +54,6 @@ def archive_holds(path: Path, finder: SpanFinder) -> bool:
 # The plan is in `.purging.json` from before the first change until after the last one.  The next
 # purge, or the daemon, completes a purge whose process was killed.
 
-PLAN_FILE: Final = ".purging.json"
 LOCK: Final = "purging"
 # The sources of all the others last.
 _LEDGER_ORDER: Final = ("journal", "semantic", "procedural", "episodic")
@@ -64,31 +62,24 @@ _INDEX_SECONDS: Final = 10.0  # how long others may keep reading the old index
 Progress = Callable[[str, int, int], None]
 
 
-def is_in_progress(folder: Path) -> bool:
-    """Return whether a purge of a project is in progress, or was interrupted."""
-    return (folder / PLAN_FILE).exists()
-
-
 def save_plan(store: Store, plan: PurgePlan) -> None:
     """Save a plan before its first step.
 
     Raises:
         LedgerWriteError: it cannot be saved; nothing may be done.
     """
-    fault_injection.pass_point("before purge plan")
-    write_private_file(
-        store.project_folder.path / PLAN_FILE, json.dumps(plan.to_json()), durable=True
-    )
-    fault_injection.pass_point("after purge plan")
+    pass_point("before purge plan")
+    write_private_file(store.project_folder.purge_plan, json.dumps(plan.to_json()), durable=True)
+    pass_point("after purge plan")
 
 
-def load_plan(folder: Path) -> PurgePlan | None:
+def load_plan(store: Store) -> PurgePlan | None:
     """Return the plan of an unfinished purge, or None.
 
     Raises:
         LedgerError: it cannot be read.
     """
-    path = folder / PLAN_FILE
+    path = store.project_folder.purge_plan
     try:
         return PurgePlan.from_json(parse_json_text(path.read_text("ascii")))
     except FileNotFoundError:
@@ -116,13 +107,13 @@ def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None
         edit_file(edit)
     for path in plan.files:
         remove_private_file(Path(path), "purged file")
-    fault_injection.pass_point("before purge index")
+    pass_point("before purge index")
     store.reindex(
         lambda done, all_: progress("building the index", done, all_) if progress else None
     )
-    fault_injection.pass_point("before purge cleaning")
+    pass_point("before purge cleaning")
     clean = store.scrub_index(_INDEX_SECONDS)
-    fault_injection.pass_point("after purge cleaning")
+    pass_point("after purge cleaning")
     return clean
 
 
@@ -132,7 +123,7 @@ def remove_plan(store: Store) -> None:
     Raises:
         LedgerWriteError: it stays, and is executed once more, which changes nothing.
     """
-    remove_private_file(store.project_folder.path / PLAN_FILE, "purge plan")
+    remove_private_file(store.project_folder.purge_plan, "purge plan")
 
 
 def edit_file(edit: PlainFileEdit) -> None:

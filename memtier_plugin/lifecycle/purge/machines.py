@@ -16,16 +16,16 @@ from typing import Any, Final
 from memtier_plugin.core import formats
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import PurgeEvent, PurgeReachedEvent
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import new_id, parse_json_text, to_iso
-from memtier_plugin.core.paths import PROJECT_JOURNAL, write_private_file
+from memtier_plugin.core.paths import PROJECT_JOURNAL, SHARED_FOLDER
 from memtier_plugin.core.records import JournalEvent, decode_event
 from memtier_plugin.lifecycle.purge.criteria import Criteria
 from memtier_plugin.lifecycle.purge.files import edit_file, find_in_file, untouchable
 from memtier_plugin.lifecycle.purge.scan import CopyScan, key_of_purged
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.storage.home_files import iter_other_files
-from memtier_plugin.storage.ledger.log import LedgerFile
-from memtier_plugin.storage.shared.membership import FOLDER
+from memtier_plugin.storage.ledger.jsonl import LedgerFile
 from memtier_plugin.storage.shared.protocol import Machine, Refused
 from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.store import Actor
@@ -194,7 +194,7 @@ class PurgeReach:
             if any(rewrite(line) != line for line in self._store.log.records(segment)):
                 self._store.log.rewrite(segment, rewrite)
         for file in iter_other_files(self._store):
-            if FOLDER in file.parts or untouchable(self._store, file):
+            if SHARED_FOLDER in file.parts or untouchable(self._store, file):
                 continue
             if edit := find_in_file(file, criteria.find):
                 edit_file(edit)
@@ -203,7 +203,7 @@ class PurgeReach:
 
     @property
     def _notes(self) -> Path:
-        return self._store.project_folder.path / FOLDER / _NOTES
+        return self._store.project_folder.path / SHARED_FOLDER / _NOTES
 
     def _applied(self) -> list[str]:
         try:

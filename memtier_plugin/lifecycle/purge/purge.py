@@ -24,7 +24,7 @@ from memtier_plugin.lifecycle.purge.machines import reach_of
 from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK, TextFinder
 from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner
 from memtier_plugin.lifecycle.selection import Selection, select_items
-from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
+from memtier_plugin.providers.embedding.load import RemoteEmbedder
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage import home_files
@@ -139,13 +139,13 @@ class Purger:
         Raises:
             LedgerError, IndexProblem: it is not complete; repeat it.
         """
-        if not rewrite.is_in_progress(self._store.project_folder.path):
+        if not self._store.project_folder.purge_plan.exists():
             return False
         with self._store.exclusive(rewrite.LOCK, wait):
             return self._complete(progress)
 
     def _complete(self, progress: Progress | None) -> bool:
-        plan = rewrite.load_plan(self._store.project_folder.path)
+        plan = rewrite.load_plan(self._store)
         if plan is None:
             return False
         self._hide(plan.stubs)

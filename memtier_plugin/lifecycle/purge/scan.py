@@ -29,7 +29,7 @@ from memtier_plugin.lifecycle.purge.plan import (
     word_set,
 )
 from memtier_plugin.lifecycle.selection import expand_to_dependents
-from memtier_plugin.storage.ledger.log import LedgerFile
+from memtier_plugin.storage.ledger.jsonl import LedgerFile
 from memtier_plugin.storage.store import Store
 
 _NEEDLES: Final = 64  # texts that files are searched for at the end

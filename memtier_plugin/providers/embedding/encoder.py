@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.providers.embedding.vectors import SlowEmbedder
 from memtier_plugin.text.languages import is_written_in
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class EncoderFiles:
     prompts: dict[str, str]
 
 
-class EncoderEmbedder(SlowEmbedder):
+class EncoderEmbedder:
     """Embed texts by an encoder on one thread; safe to use from many threads at once.
 
     Attributes:
@@ -92,7 +91,7 @@ class EncoderEmbedder(SlowEmbedder):
         return self._encode(texts, self.files.prompts.get("document", ""))
 
     def encode_query(self, text: str) -> Sequence[float]:
-        """Return the vector of a query; see `SlowEmbedder.encode_query`."""
+        """Return the vector of a query, as a slow embedder (`load.SlowEmbedder`) does."""
         return self._encode([text], self.files.prompts.get("query", ""))[0]
 
     def _encode(self, texts: Sequence[str], prompt: str) -> Sequence[Sequence[float]]:

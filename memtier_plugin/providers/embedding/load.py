@@ -1,14 +1,17 @@
-"""Find the embedding model that the settings name: shipped, encoder, folder, hub or endpoint."""
+"""Find the embedding model that the settings name, embed texts with it, and compare vectors."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from memtier_plugin.core.concurrency import WorkerPool
 from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
 from memtier_plugin.core.settings.schema import ENDPOINT_PREFIX, Endpoint, Settings
 from memtier_plugin.providers.embedding.static import (
@@ -19,6 +22,8 @@ from memtier_plugin.providers.embedding.static import (
 
 if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import Embedder
+
+# -- Find the model: shipped, encoder, folder, hub or endpoint
 
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -121,3 +126,96 @@ def _fetch_from_hub(name: str) -> Path:
             return Path(snapshot_download(name, allow_patterns=files))
     except Exception as error:  # the hub's client raises errors of several libraries
         raise SettingsError(f"cannot fetch the embedding model {name!r}: {error}") from error
+
+
+# -- Embed a recall's query within its deadline, by whichever kind of model is configured
+
+QUERY_TIMEOUT_SECONDS: Final = 5.0  # for the query of a recall without a deadline
+QUERY_SHARE: Final = 0.5  # of the time left; ranking by words needs the rest
+
+
+@runtime_checkable
+class RemoteEmbedder(Protocol):
+    """An embedder whose texts leave this machine, and may cost money."""
+
+    def embed_query(self, text: str, seconds: float) -> Sequence[float]:
+        """Return the vector of a query by one attempt within so many seconds.
+
+        Raises:
+            EmbeddingUnavailable: there is none.
+        """
+
+    def warm_up(self) -> None:
+        """Prepare for the first query (raises EndpointError)."""
+
+
+@runtime_checkable
+class SlowEmbedder(Protocol):
+    """An embedder that takes milliseconds for a text."""
+
+    def encode_query(self, text: str) -> Sequence[float]:
+        """Return the vector of a query, which some models tell from a stored text by a prompt."""
+
+
+def encode_query(embedder: Embedder, text: str, until: float | None) -> Sequence[float]:
+    """Return the vector of a recall's query.
+
+    Args:
+        until: the recall's deadline, on the clock of ``time.monotonic()``.
+
+    Raises:
+        EmbeddingUnavailable: there is none in time, from an endpoint or a model that is only being
+            loaded; the recall goes on by words.
+    """
+    left = QUERY_TIMEOUT_SECONDS if until is None else QUERY_SHARE * (until - time.monotonic())
+    if left <= 0 and (isinstance(embedder, RemoteEmbedder) or embedder.name not in _loaded):
+        raise EmbeddingUnavailable("no time is left for the query's vector")
+    if isinstance(embedder, RemoteEmbedder):
+        return embedder.embed_query(text, min(left, QUERY_TIMEOUT_SECONDS))
+    if until is None or embedder.name in _loaded:
+        return _encode_locally(embedder, text)
+    # Its first text loads a model, which on a busy machine outlasts a prompt's deadline.
+    future = _loaders.submit(lambda: _encode_locally(embedder, text), line=embedder.name)
+    if not wait([future], left).done:
+        raise EmbeddingUnavailable("the model is still being loaded")
+    return future.result()
+
+
+def _encode_locally(embedder: Embedder, text: str) -> Sequence[float]:
+    if isinstance(embedder, SlowEmbedder):
+        vector = embedder.encode_query(text)
+    else:
+        vector = embedder.encode([text])[0]
+    _loaded.add(embedder.name)
+    return vector
+
+
+_loaded: Final[set[str]] = set()  # the names of the models that have embedded a query
+_loaders: Final = WorkerPool("memtier-model", max_jobs=8)
+
+
+# -- Store vectors as int8, and compare them
+
+
+def quantise(vectors: Sequence[Sequence[float]]) -> list[bytes]:
+    """Return each vector as int8, its largest component at ±127.
+
+    The cosine of two such blobs is that of the vectors to about .001. A vector of zeros stays one:
+    it has no direction, and no cosine. Shapes: (n, d) floats -> n blobs of d bytes.
+    """
+    import numpy as np
+
+    rows = np.asarray(vectors, np.float32)
+    peaks = np.abs(rows).max(axis=1, keepdims=True)
+    rounded = np.rint(rows * (127 / np.where(peaks > 0, peaks, 1))).astype(np.int8)
+    return [row.tobytes() for row in rounded]
+
+
+def cosine_similarity(first: bytes, second: bytes) -> float:
+    """Return the cosine of two vectors made by `quantise`, 0 if their lengths differ."""
+    import numpy as np
+
+    if len(first) != len(second):
+        return 0.0
+    a, b = (np.frombuffer(blob, np.int8).astype(np.float64) for blob in (first, second))
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b) + 1e-32))

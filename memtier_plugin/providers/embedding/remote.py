@@ -13,7 +13,6 @@ from typing import Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError, EndpointRefused
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
 from memtier_plugin.providers.endpoint import EmbeddingReply, EndpointClient
 
 BATCH_TEXTS: Final = 32  # of one request: what small servers accept
@@ -26,8 +25,8 @@ _MIN_HALVED_CHARS: Final = 100  # a refusal of less is not about the length
 _MAX_CACHED_QUERIES: Final = 64  # as the same query comes again and again
 
 
-class EndpointEmbedder(RemoteEmbedder):
-    """Embed texts by an endpoint's model; safe to use from many threads at once."""
+class EndpointEmbedder:
+    """A `RemoteEmbedder` over an endpoint's model; safe to use from many threads at once."""
 
     def __init__(self, title: str, endpoint: Endpoint, model: str) -> None:
         self.endpoint = endpoint

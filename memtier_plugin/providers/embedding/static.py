@@ -88,7 +88,11 @@ class StaticEmbedder(ABC):
         scripts = self.scripts
         if scripts is None:
             return texts
-        return [text if is_written_in(text, scripts) else "" for text in texts]
+        latin = "Latin" in scripts  # as ASCII is
+        return [
+            text if (latin and text.isascii()) or is_written_in(text, scripts) else ""
+            for text in texts
+        ]
 
     def table(self) -> TokenTable:
         """Return the model's table, read at the first call."""

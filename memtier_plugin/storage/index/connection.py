@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import (
     ForeignFile,
     IndexProblem,
@@ -25,11 +24,18 @@ from memtier_plugin.core.errors import (
     SchemaTooNew,
     UnsafePath,
 )
+from memtier_plugin.core.files import (
+    OPEN_FLAGS,
+    check_ownership,
+    hold_lock,
+    index_vfs,
+    inode_of,
+    pass_point,
+    tighten_mode,
+)
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
 from memtier_plugin.storage.index import sqlite
-from memtier_plugin.storage.index.sqlite import APPLICATION_ID, inode_of, set_aside
+from memtier_plugin.storage.index.sqlite import APPLICATION_ID, set_aside
 
 if TYPE_CHECKING:
     import apsw
@@ -335,11 +341,11 @@ class Index:
                 set_aside(self.path)
                 connection = self.connection()
             connection.set_busy_timeout(30_000)
-            fault_injection.pass_point("before swap index")
+            pass_point("before swap index")
             with connection.backup("main", fresh, "main") as copy:
                 while not copy.done:
                     copy.step(-1)
-            fault_injection.pass_point("after swap index")
+            pass_point("after swap index")
         except (apsw.Error, OSError) as error:
             raise IndexProblem(f"cannot replace the index {self.path}: {error}") from error
 
@@ -460,8 +466,7 @@ def _open(path: Path) -> apsw.Connection:
             os.close(os.open(path, flags, 0o600))
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return _open_to_read(path)
-    faults = fault_injection.injector
-    connection = apsw.Connection(str(path), vfs=faults.index_vfs() if faults else None)
+    connection = apsw.Connection(str(path), vfs=index_vfs())
     connection.set_busy_timeout(BUSY_MS)
     return connection
 

@@ -23,8 +23,8 @@ from memtier_plugin.core.records import (
     decode_event,
     decode_fact,
 )
+from memtier_plugin.providers.embedding.load import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
-from memtier_plugin.providers.embedding.vectors import quantise
 from memtier_plugin.storage.index.postings import IndexedText, IndexSources, PluginTables, Postings
 from memtier_plugin.storage.index.records import Stored, read_states, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
@@ -480,6 +480,8 @@ def embedding_texts(item: Entry | Fact) -> tuple[str, ...]:
     if isinstance(item, Fact):
         return chunk_text(item.text, PIECE_CHARS, MAX_PIECES)
     who = item.speaker or item.role
+    if len(item.content) <= PIECE_CHARS:
+        return (f"{who}: {item.content}",)
     return tuple(f"{who}: {piece}" for piece in chunk_text(item.content, PIECE_CHARS, MAX_PIECES))
 
 

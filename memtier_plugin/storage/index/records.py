@@ -152,13 +152,15 @@ def settle_events(connection: Any, events: Sequence[JournalEvent]) -> list[Journ
     Args:
         events: may hold acknowledgements that the index has not read.
     """
-    offers = json.dumps([event.id for event in events if is_offer(event)])
+    offers = [event.id for event in events if is_offer(event)]
+    if not offers:
+        return [*events]
     rows = connection.execute(
         """SELECT data FROM touches JOIN events ON events.id = event
            WHERE item IN (SELECT value FROM json_each(?)) AND kind = 'deliver'""",
-        (offers,),
+        (json.dumps(offers),),
     )
-    read = [decode_event(data) for (data,) in rows] if offers != "[]" else []
+    read = [decode_event(data) for (data,) in rows]
     return settle_offers(events, (*read, *events))
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem
+from memtier_plugin.core.files import run_step
 
 # -- Name the SQLite that the index is kept in, and try what the index needs of it
 
@@ -67,7 +67,7 @@ def remove_index(path: Path) -> int:
     existing = [part for part in parts if part.exists()]
     for part in existing:
         try:
-            fault_injection.run_step("unlink", part, part.unlink, missing_ok=True)
+            run_step("unlink", part, part.unlink, missing_ok=True)
         except OSError as error:
             raise IndexProblem(f"cannot remove {part}: {error}") from error
     return len(existing)
@@ -97,18 +97,8 @@ def set_aside(path: Path) -> Path:
     aside = path.with_name(f"{path.name}.broken-{time.time_ns() // 1_000_000}")
     for suffix in ("", "-wal", "-shm"):
         if os.path.lexists(f"{path}{suffix}"):
-            fault_injection.run_step(
-                "rename", path, os.rename, f"{path}{suffix}", f"{aside}{suffix}"
-            )
+            run_step("rename", path, os.rename, f"{path}{suffix}", f"{aside}{suffix}")
     return aside
-
-
-def inode_of(path: Path) -> int | None:
-    """Return the inode at a path, or None if there is no file."""
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
 
 
 # -- Give a forked child a SQLite of its own

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem
+from memtier_plugin.core.files import pass_point
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.items import MAX_PIECES, PIECE_CHARS, pieces_to_embed
@@ -187,9 +187,9 @@ class VectorCoverage(RecordReader):
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
-        fault_injection.pass_point("before commit vectors")
+        pass_point("before commit vectors")
         self._db.execute("COMMIT")
-        fault_injection.pass_point("after commit vectors")
+        pass_point("after commit vectors")
 
 
 def copy_vectors(old: Index, fresh: apsw.Connection, embedder: Embedder | None) -> int:

@@ -7,15 +7,16 @@ from the start in one transaction.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.events import PromoteEvent, RestoreEvent
+from memtier_plugin.core.events import DeliverEvent, PromoteEvent, RecallEvent, RestoreEvent
+from memtier_plugin.core.files import pass_point
 from memtier_plugin.core.formats import CUT_OFF, new_id, to_iso
 from memtier_plugin.core.records import (
     Entry,
@@ -41,8 +42,13 @@ from memtier_plugin.storage.index.postings import (
 from memtier_plugin.storage.index.records import to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
-from memtier_plugin.storage.ledger.jsonl import LedgerLine, ReadMark, is_torn
-from memtier_plugin.storage.ledger.log import LedgerFile, adds_only_recalls, ledger_files
+from memtier_plugin.storage.ledger.jsonl import (
+    LedgerFile,
+    LedgerLine,
+    ReadMark,
+    is_torn,
+    ledger_files,
+)
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -259,9 +265,9 @@ class IndexWriter(IndexItems):
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
-        fault_injection.pass_point("before commit index")
+        pass_point("before commit index")
         self._db.execute("COMMIT")
-        fault_injection.pass_point("after commit index")
+        pass_point("after commit index")
 
     def _save_mark(self, file: LedgerFile, mark: ReadMark) -> int:
         rows = self._db.execute(
@@ -471,3 +477,24 @@ def set_metadata(connection: apsw.Connection, key: str, value: str | None) -> No
         connection.execute("DELETE FROM meta WHERE key = ?", (key,))
     else:
         connection.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))
+
+
+# -- Leave recalls for later: a journal with nothing else that is new
+LATER: Final = (RecallEvent.KIND, DeliverEvent.KIND)  # kinds of events that may wait for the index
+_RECALLS: Final = re.compile(
+    rb'(?:\{"schema": \d+, "id": "\w+", "timestamp": "[^"]+", "kind": "(?:%b)", [^\n]*\n){1,32}'
+    % "|".join(LATER).encode()
+)
+_MOST_BYTES: Final = 128 * 1024  # of them
+
+
+def adds_only_recalls(file: LedgerFile, mark: ReadMark | None) -> bool:
+    """Return whether a journal has nothing new since a mark but a few recalls and their deliveries.
+
+    Raises:
+        UnsafePath, LedgerError: the file cannot be read.
+    """
+    if file.ledger != "journal" or mark is None:
+        return False
+    added = ledger.read_appended(file.path, mark, _MOST_BYTES)
+    return added is not None and _RECALLS.fullmatch(added) is not None

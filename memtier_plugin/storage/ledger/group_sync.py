@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
-from memtier_plugin.core.locks import flush_to_disk, hold_lock, open_owned
-from memtier_plugin.core.paths import sync_folders
+from memtier_plugin.core.files import flush_to_disk, hold_lock, open_owned, run_step, sync_folders
 
 _TAKE_BACK_SECONDS: Final = 2.0  # to wait for the lock of a file whose sync failed
 
@@ -144,7 +142,7 @@ def sync_file(path: Path) -> None:
 
 
 def _flush(path: Path, fd: int, *, fresh: bool = False) -> None:
-    fault_injection.run_step("fsync", path, flush_to_disk, fd)
+    run_step("fsync", path, flush_to_disk, fd)
     sync_folders(path, fresh=fresh)
 
 
@@ -173,5 +171,5 @@ def take_back(path: Path, fd: int, size: int, times: tuple[int, int]) -> None:
     Raises:
         OSError: it was not truncated.
     """
-    fault_injection.run_step("truncate", path, os.ftruncate, fd, size)
+    run_step("truncate", path, os.ftruncate, fd, size)
     os.utime(fd, ns=times)  # the same size with another time counts as edited

@@ -18,9 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from memtier_plugin.core import fault_injection, formats
+from memtier_plugin.core import formats
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
-from memtier_plugin.core.locks import hold_lock, is_unlocked, open_owned, wait_for_lock
+from memtier_plugin.core.files import hold_lock, is_unlocked, open_owned, wait_for_lock, write_bytes
+from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.storage.ledger.group_sync import Appended, take_back
 
 Durability = Literal["sync", "os"]
@@ -131,7 +132,7 @@ def write_records(
         if size and os.pread(fd, 1, size - 1) != b"\n":
             data = _line_end(fd) + data  # after a crash: end the torn line, start a new one
         try:
-            written = fault_injection.write_bytes("append", fd, data, path)
+            written = write_bytes("append", fd, data, path)
             if written != len(data):
                 raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
         except OSError as error:
@@ -399,3 +400,62 @@ def _tail(fd: int, offset: int) -> str:
 def _split(data: bytes) -> list[bytes]:
     # Not splitlines: it also breaks at a carriage return, which is no end of a line here.
     return [part + b"\n" for part in data.split(b"\n")[:-1]]
+
+
+# -- List the files of a project's ledgers: one per ledger, owner and day
+
+SPOOL: Final = "-spool"  # in the name after the day; sorts before the day's own file
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFile:
+    """One ledger file: its path, ledger and owner."""
+
+    path: Path
+    name: str  # relative to the project's folder
+    ledger: str
+    owner: str | None
+
+    @property
+    def day(self) -> str:
+        """The UTC day of its records, as YYYY-MM-DD."""
+        return self.path.stem.removesuffix(SPOOL)
+
+    @property
+    def provisional(self) -> bool:
+        """Whether its records still wait for the server of a shared ledger."""
+        return self.path.stem.endswith(SPOOL)
+
+    @property
+    def spool(self) -> LedgerFile:
+        """The file of the same day with the records that wait for the server."""
+        path = spool_file(self.path)
+        name = self.name.removesuffix(self.path.name) + path.name
+        return LedgerFile(path, name, self.ledger, self.owner)
+
+    @property
+    def settled(self) -> LedgerFile:
+        """The file of the same day with the records that have their place in the log."""
+        path = self.path.with_name(f"{self.day}.jsonl")
+        name = self.name.removesuffix(self.path.name) + path.name
+        return LedgerFile(path, name, self.ledger, self.owner)
+
+
+def spool_file(path: Path) -> Path:
+    """Return the file for the records of a ledger file that wait for the server."""
+    return path if path.stem.endswith(SPOOL) else path.with_name(f"{path.stem}{SPOOL}.jsonl")
+
+
+def ledger_files(
+    folder: Path, *, newest: int | None = None, agent: str | None = None
+) -> list[LedgerFile]:
+    """Return a project's ledger files, or only the newest few of each ledger folder.
+
+    Args:
+        agent: restrict the episodic ledgers to this agent's.
+    """
+    files = []
+    for kind, owner, where in iter_ledger_folders(folder, agent):
+        paths = list_day_files(where)[-newest:] if newest else list_day_files(where)
+        files += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
+    return files

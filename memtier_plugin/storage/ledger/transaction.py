@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import (
     AcceptEvent,
@@ -23,8 +22,8 @@ from memtier_plugin.core.events import (
     RetractEvent,
     SupersedeEvent,
 )
+from memtier_plugin.core.files import pass_point, run_step, write_private_file
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import SCHEMA, Fact, JournalEvent
 from memtier_plugin.storage.ledger import jsonl
 
@@ -65,9 +64,9 @@ def commit_transaction(
             "facts": [fact.to_json() for fact in facts],
             "events": [event.to_json() for event in events],
         }
-        fault_injection.pass_point("before plan")
+        pass_point("before plan")
         write_private_file(path, jsonl.to_line(plan).decode("utf-8"), durable=durable)
-        fault_injection.pass_point("after plan")
+        pass_point("after plan")
     begun = [False]
     try:
         _apply(log, facts, events, begun)
@@ -76,7 +75,7 @@ def commit_transaction(
             _remove_file(path)  # nothing was written, so there is nothing to complete
         raise
     if parts > 1:
-        fault_injection.pass_point("before done")
+        pass_point("before done")
         _remove_file(path)
 
 
@@ -101,7 +100,7 @@ def complete_transaction(
         LedgerError: the completion failed; the file stays for the next attempt.
     """
     _apply(log, facts, events, [False])
-    fault_injection.pass_point("before done")
+    pass_point("before done")
     _remove_file(folder / TRANSACTION_FILE)
 
 
@@ -113,21 +112,21 @@ def _apply(
     for fact in facts:
         days.setdefault(fact.timestamp, []).append(fact)
     for moment, together in days.items():
-        fault_injection.pass_point("before facts")
+        pass_point("before facts")
         log.append_facts(together, moment)
         begun[0] = True
-        fault_injection.pass_point("after facts")
+        pass_point("after facts")
     for kind in sorted({event.kind for event in events}, key=kind_order):
-        fault_injection.pass_point(f"before {kind}")
+        pass_point(f"before {kind}")
         log.append_events([event for event in events if event.kind == kind], shared=True)
         begun[0] = True
-        fault_injection.pass_point(f"after {kind}")
+        pass_point(f"after {kind}")
 
 
 def _remove_file(path: Path) -> None:
     """Remove the write-ahead file; if it stays, the next writer finds nothing left to write."""
     try:
-        fault_injection.run_step("unlink", path, path.unlink, missing_ok=True)
+        run_step("unlink", path, path.unlink, missing_ok=True)
     except OSError as error:
         _log.warning("%s stays until the next writing of facts: %s", path, error)
 
@@ -161,6 +160,6 @@ def read_plan(folder: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
         return facts, [JournalEvent.from_json(record) for record in plan["events"]]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         aside = path.with_suffix(".unreadable")
-        fault_injection.run_step("rename", path, path.replace, aside)
+        run_step("rename", path, path.replace, aside)
         _log.warning("%s is not what was written (%s); moved to %s", path, error, aside)
         return None

@@ -1,4 +1,4 @@
-"""Bring a machine into a shared project by a copy of another machine's files and index.
+"""Bring a machine into a shared project by a copy of another machine's files, and out of it.
 
 A snapshot has the day files up to their marks and the index of them: nothing is read, embedded or
 indexed anew.  What waits for the server, settings, and the state of a machine are not in it.
@@ -6,6 +6,7 @@ indexed anew.  What waits for the server, settings, and the state of a machine a
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -15,18 +16,20 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError, IndexProblem, LedgerError
-from memtier_plugin.core.formats import new_id
+from memtier_plugin.core.files import hold_lock, pass_point, sync_folders, write_private_file
+from memtier_plugin.core.formats import new_id, parse_json_text
 from memtier_plugin.core.paths import (
     LEDGERS,
     PROJECT_JOURNAL,
     RESTORING,
+    SHARED_FOLDER,
+    SHARED_NOTE,
+    ProjectFolder,
     index_path,
     make_ledger_folder,
     make_private_folder,
     owner_folder_name,
-    sync_folders,
 )
 from memtier_plugin.storage.home_files import remove_abandoned_restores
 from memtier_plugin.storage.index.connection import connect, index_problem
@@ -35,7 +38,9 @@ from memtier_plugin.storage.index.sqlite import remove_index
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import IndexWriter, build_index, read_metadata
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.ledger.jsonl import spool_file
+from memtier_plugin.storage.ledger.log import FileLog
+from memtier_plugin.storage.protocol import LOCK_SECONDS
 from memtier_plugin.storage.shared.copied_files import (
     Mark,
     digest,
@@ -43,7 +48,6 @@ from memtier_plugin.storage.shared.copied_files import (
     read_mark,
     write_mark,
 )
-from memtier_plugin.storage.shared.membership import join, mark_joined
 from memtier_plugin.storage.shared.protocol import BATCH, Refused, SharedLedger, Stream, line_key
 from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.store import Store
@@ -250,7 +254,7 @@ def adopt(
         LedgerError: a file cannot be moved.
     """
     join(folder, name, joining=True)  # what was said here before waits for delivery
-    fault_injection.pass_point("after join shared")
+    pass_point("after join shared")
     for stream, mark in marks.items():
         if read_mark(folder.path, stream).offset:
             continue  # of an interrupted join, and perhaps further by now
@@ -261,7 +265,7 @@ def adopt(
             os.replace(_copied(copied, stream) / path.name, path)
             sync_folders(path, fresh=True)
         write_mark(folder.path, stream, mark)
-        fault_injection.pass_point("after adopt stream")
+        pass_point("after adopt stream")
     remove_index(index_path(folder.path))
     if (copied / INDEX).exists():
         shutil.move(copied / INDEX, index_path(folder.path))
@@ -295,3 +299,95 @@ def marks_from_json(records: Iterable[Mapping[str, Any]]) -> dict[Stream, Mark]:
             raise ValueError(f"no stream: {stream}")
         marks[stream] = mark
     return marks
+
+
+# -- Join a shared project: its folder has a note of it
+
+
+def join(folder: ProjectFolder, name: str, *, joining: bool = False) -> None:
+    """Make a project shared: its ledgers wait for delivery from now on.
+
+    No other process may write meanwhile.
+
+    Args:
+        joining: more is to come before `mark_joined`; nothing is moved if that is so already.
+
+    Raises:
+        LedgerError: a file cannot be moved.
+    """
+    if not is_joining(folder.path):
+        folder.make(SHARED_FOLDER)
+        for file in FileLog(folder.path).segments():
+            if not file.provisional:
+                file.path.rename(spool_file(file.path))
+        remove_index(index_path(folder.path))  # it has read these lines elsewhere
+    _write_marker(folder, name, joining)
+
+
+def mark_joined(folder: ProjectFolder, name: str) -> None:
+    """Note that joining is done.
+
+    Raises:
+        LedgerError: it cannot be noted.
+    """
+    _write_marker(folder, name, False)
+
+
+def is_joining(folder: Path) -> bool:
+    """Return whether joining a shared project was interrupted."""
+    try:
+        return bool(
+            parse_json_text((folder / SHARED_FOLDER / SHARED_NOTE).read_text("utf-8")).get(
+                "joining"
+            )
+        )
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _write_marker(folder: ProjectFolder, name: str, joining: bool) -> None:
+    marker = {"project": name, **({"joining": True} if joining else {})}
+    write_private_file(folder.path / SHARED_FOLDER / SHARED_NOTE, json.dumps(marker), durable=True)
+
+
+# -- Make a shared project this machine's own again, or remove it from here
+
+
+def make_own(folder: ProjectFolder) -> int:
+    """Let a project be this machine's alone; return how many waiting lines stay here.
+
+    No other process may write meanwhile.  A call that was cut off is completed by the next.
+
+    Raises:
+        LedgerError: a file cannot be written.
+    """
+    waiting = 0
+    for file in FileLog(folder.path).segments():
+        if file.provisional:
+            lines = b"".join(FileLog(folder.path).records(file))
+            waiting += lines.count(b"\n")
+            with hold_lock(file.settled.path, LOCK_SECONDS):
+                before = file.settled.path.read_bytes()
+                if not before.endswith(lines):
+                    text = (before + lines).decode("utf-8", "surrogateescape")
+                    write_private_file(file.settled.path, text, durable=True)
+            file.path.unlink()
+    _remove(folder, SHARED_FOLDER)
+    return waiting
+
+
+def remove_copy(folder: ProjectFolder) -> None:
+    """Remove all that this machine has of a project.
+
+    Raises:
+        LedgerError: something is left.
+    """
+    remove_index(index_path(folder.path))
+    _remove(folder, "")
+
+
+def _remove(folder: ProjectFolder, name: str) -> None:
+    try:
+        shutil.rmtree(folder.path / name)
+    except OSError as error:
+        raise LedgerError(f"cannot remove {folder.path / name}: {error}") from error

@@ -13,20 +13,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
-from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import (
+from memtier_plugin.core.files import (
     OPEN_FLAGS,
-    decode_file_name,
-    owner_folder_name,
+    hold_lock,
+    run_step,
     sync_folders,
+    write_bytes,
     write_private_file,
 )
+from memtier_plugin.core.formats import parse_json_text
+from memtier_plugin.core.paths import SHARED_FOLDER, decode_file_name, owner_folder_name
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import LedgerFile, spool_file
-from memtier_plugin.storage.shared.membership import FOLDER
+from memtier_plugin.storage.ledger.jsonl import LedgerFile, spool_file
 from memtier_plugin.storage.shared.protocol import (
     NewLine,
     Stream,
@@ -73,7 +72,7 @@ def write_at(path: Path, fd: int, size: int, data: bytes) -> None:
         os.ftruncate(fd, size)  # of a process that was killed in the middle of a line
         there = b""
     rest = data[len(there) :]
-    if rest and fault_injection.write_bytes("append", fd, rest, path) != len(rest):
+    if rest and write_bytes("append", fd, rest, path) != len(rest):
         raise LedgerWriteError(f"cannot append to {path}: the disk is full")
 
 
@@ -154,9 +153,9 @@ def replace_file(path: Path, lines: Iterable[bytes]) -> int:
                 for line in lines:
                     file.write(line)
                 file.flush()
-                fault_injection.run_step("fsync", path, os.fsync, fd)
+                run_step("fsync", path, os.fsync, fd)
                 size = file.tell()
-            fault_injection.run_step("rename", path, os.replace, fresh, path)
+            run_step("rename", path, os.replace, fresh, path)
             sync_folders(path, fresh=True)
     except OSError as error:
         raise LedgerWriteError(f"cannot write {path}: {error}") from error
@@ -305,7 +304,7 @@ def digest(data: bytes) -> str:
 def mark_path(folder: Path, stream: Stream) -> Path:
     """Return the file of a stream's mark."""
     owner = "" if stream.owner is None else f".{owner_folder_name(stream.owner)}"
-    return folder / FOLDER / f"{stream.ledger}{owner}.json"
+    return folder / SHARED_FOLDER / f"{stream.ledger}{owner}.json"
 
 
 def read_mark(folder: Path, stream: Stream) -> Mark:
@@ -328,7 +327,7 @@ def write_mark(folder: Path, stream: Stream, mark: Mark) -> None:
 def marked_streams(folder: Path) -> dict[Stream, Mark]:
     """Return every stream that has a mark."""
     streams = {}
-    for path in sorted((folder / FOLDER).glob("*.json")):
+    for path in sorted((folder / SHARED_FOLDER).glob("*.json")):
         ledger, _, owner = path.stem.partition(".")
         name = decode_file_name(folder / ledger, owner) if owner else None
         stream = Stream(ledger, name)

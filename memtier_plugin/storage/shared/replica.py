@@ -14,12 +14,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core import fault_injection
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import decode_file_name, make_ledger_folder
+from memtier_plugin.core.files import hold_lock, pass_point
+from memtier_plugin.core.paths import (
+    SHARED_FOLDER,
+    ProjectFolder,
+    decode_file_name,
+    make_ledger_folder,
+)
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import LedgerFile, ledger_files, spool_file
-from memtier_plugin.storage.protocol import ProjectFolder
+from memtier_plugin.storage.ledger.jsonl import LedgerFile, ledger_files, spool_file
 from memtier_plugin.storage.shared.copied_files import (
     LOCK_SECONDS,
     Damaged,
@@ -42,7 +45,6 @@ from memtier_plugin.storage.shared.copied_files import (
     write_at,
     write_mark,
 )
-from memtier_plugin.storage.shared.membership import FOLDER
 from memtier_plugin.storage.shared.protocol import (
     BATCH,
     NO_LINES,
@@ -88,7 +90,7 @@ class Replica:
         self._compared: set[Stream] = set()  # with the server's, since it was last away
         self._known: set[Stream] | None = None  # what the server had, since it was last away
         self._looked: set[Stream] = set()  # whose files were, for what somebody else changed
-        folder.make(FOLDER)
+        folder.make(SHARED_FOLDER)
 
     # -- streams and files ---------------------------------------------------------------------
 
@@ -229,7 +231,7 @@ class Replica:
 
     def _take(self, stream: Stream, mark: Mark, lines: Sequence[NewLine]) -> None:
         """Write here what the server has just appended."""
-        fault_injection.pass_point("after shared append")
+        pass_point("after shared append")
         numbered = [
             SharedLine(mark.offset + n, line.day, line.data) for n, line in enumerate(lines, 1)
         ]
@@ -455,7 +457,7 @@ class Replica:
                 return False
         except Moved:
             return False
-        fault_injection.pass_point("after shared delivery")
+        pass_point("after shared delivery")
         self._take(stream, mark, rest)
         self._ended[stream] = mark.offset + len(rest)
         synced.files[file.settled.name] = file.settled
@@ -487,7 +489,7 @@ class Replica:
                     self.ledger.purge(stream, changed, reason, epoch)
                 except Moved:  # else what another purge removed would come back
                     continue
-                fault_injection.pass_point("after shared purge")
+                pass_point("after shared purge")
                 self._pull(stream, self._head(stream), Synced())
                 break
         return len(changed)

@@ -13,13 +13,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import parse_json_text, to_iso
-from memtier_plugin.core.paths import write_private_file
+from memtier_plugin.core.paths import SHARED_FOLDER, shared_name
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import FileLog, LedgerFile
+from memtier_plugin.storage.ledger.jsonl import LedgerFile
+from memtier_plugin.storage.ledger.log import FileLog
 from memtier_plugin.storage.project_index import ProjectIndex
 from memtier_plugin.storage.shared.copied_files import Synced
-from memtier_plugin.storage.shared.membership import FOLDER, shared_name
 from memtier_plugin.storage.shared.protocol import LEASE_SECONDS, MachineGrant, SharedLedger
 from memtier_plugin.storage.shared.replica import Replica
 
@@ -200,7 +201,7 @@ class Sharing:
             self.ledger.wait(_LOOK_SECONDS)
 
     def _note(self, *, ok: float | None = None, error: str | None = None) -> None:
-        path = self._folder / FOLDER / _STATE
+        path = self._folder / SHARED_FOLDER / _STATE
         state = self._state()
         if ok is not None:
             if state.get("error") == error and ok - state.get("ok", 0.0) < 1.0:
@@ -215,7 +216,7 @@ class Sharing:
 
     def _state(self) -> dict[str, Any]:
         with suppress(OSError, ValueError):
-            return dict(parse_json_text((self._folder / FOLDER / _STATE).read_text("utf-8")))
+            return dict(parse_json_text((self._folder / SHARED_FOLDER / _STATE).read_text("utf-8")))
         return {}
 
     def shared_status(self) -> dict[str, Any]:

@@ -10,20 +10,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem, LedgerError
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import (
-    PROJECT_JOURNAL,
-    make_ledger_folder,
-)
+from memtier_plugin.core.files import hold_lock, pass_point
+from memtier_plugin.core.paths import PROJECT_JOURNAL, make_ledger_folder
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.ledger.log import LedgerFile, parse_entries, spool_file
+from memtier_plugin.storage.ledger.jsonl import LedgerFile, spool_file
+from memtier_plugin.storage.ledger.log import parse_entries
 from memtier_plugin.storage.ledger.transaction import kind_order
 from memtier_plugin.storage.protocol import LOCK_SECONDS, NewRun
 from memtier_plugin.storage.shared.copied_files import has_lines
@@ -58,10 +56,14 @@ class SharedStore(Store):
         durability = settings.ledger.durability
         self.ledger = ledger
         self.replica = Replica(self.project_folder, project, ledger, durability, self._renumber)
-        self.log: SharedLog = SharedLog(self._folder, self.replica)
         self.sharing: Sharing = Sharing(self, ledger, self.replica)
         self._leases = Leases()
         self._turns: dict[Stream, dict[str, int]] = {}  # of sessions, at the end of a delivery
+
+    @cached_property
+    def log(self) -> SharedLog:
+        """The files of the ledgers, whose lines the server has too."""
+        return SharedLog(self._folder, self.replica)
 
     # -- the index -----------------------------------------------------------------------------
 
@@ -198,9 +200,9 @@ class SharedStore(Store):
             new = NewLine(f"{record.timestamp.astimezone(UTC):%Y-%m-%d}", line_key(data), data)
             lines.setdefault(stream, []).append(new)
         if lines:
-            fault_injection.pass_point("before shared commit")
+            pass_point("before shared commit")
             self.replica.append_all(lines, self._leases.held)
-            fault_injection.pass_point("after shared commit")
+            pass_point("after shared commit")
             self.catch_up(self._days_of(lines), wait_ms=250)
             self._announce([*facts, *events], started)
 

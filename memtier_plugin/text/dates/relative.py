@@ -94,14 +94,14 @@ def find_relative_dates(
     if not _may_name_time(text, words):
         return []
     any_script = not text.isascii()
-    mentions = (
+    mentions = [
         mention
         for form in _grammar(weekdays, asked)
         if any_script or not any(map(words.isdisjoint, form.needs))
         for match in form.pattern.finditer(text)
         if (mention := form.read(match, said_on)) and not text.startswith(" of ", mention.end)
-    )  # "the last week of March"
-    return without_overlaps(text, mentions)
+    ]  # "the last week of March"
+    return without_overlaps(text, mentions) if len(mentions) > 1 else mentions
 
 
 def may_name_time(text: str) -> bool:

@@ -30,7 +30,7 @@ from memtier_plugin.core.errors import (
 )
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry, EventPayload, Fact, JournalEvent, person_audience
-from memtier_plugin.providers.embedding.vectors import encode_query, quantise
+from memtier_plugin.providers.embedding.load import encode_query, quantise
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.store import Actor

@@ -31,8 +31,8 @@ from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAns
 from memtier_plugin.answering.store_search import TURNS, StoreSearch
 from memtier_plugin.core import formats
 from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import parse_json_text
-from memtier_plugin.core.paths import write_private_file
 
 BY_MODEL: Final = "model"  # `ask.planner`: the model plans its searches itself
 BY_RULES: Final = "rules"  # the parts of the question are searched for, one by one

@@ -17,7 +17,7 @@ from memtier_papers.true_memory.settings import Gate, GateMode
 from memtier_papers.true_memory.verdicts import GateEvent, Verdict, VerdictReader
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.records import Entry
-from memtier_plugin.providers.embedding.vectors import RemoteEmbedder
+from memtier_plugin.providers.embedding.load import RemoteEmbedder
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.store import Actor
 

@@ -17,11 +17,11 @@ from click.testing import CliRunner
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.results import PromptEvent, RunContext
-from memtier_plugin.hooks import guard, host_hooks
+from memtier_plugin.hooks import host_hooks
 from memtier_plugin.hooks.hermes import Provider
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import (
+from memtier_plugin.operations.hook_calls import (
     MAX_NOTED,
     SLOWEST_DAYS,
     HookWait,
@@ -154,7 +154,7 @@ def test_a_host_in_python(home: Path) -> None:
     """A host that calls the hooks itself has its milliseconds in the hooks' own note."""
     context = RunContext(agent_id="mine.main", project="p", home=str(home))
     host_hooks.before_prompt_build(PromptEvent(prompt="Where is my bag?"), context)
-    guard.workers.drain(10)
+    host_hooks.workers.drain(10)
     mark = status(home)["hooks"]["mine.main"]["before_prompt_build"]
     assert 0 <= mark["last_ms"] == mark["slowest_ms"]
 

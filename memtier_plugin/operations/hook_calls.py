@@ -1,23 +1,31 @@
-"""Record how long hosts waited for hooks, measured on the host's side of the pipe.
+"""Record the hooks' calls: how long hosts waited for them, and when each last succeeded or failed.
 
-Only that side notices a resident that is slow, hangs or is gone. So the client of each host
-(`hooks/resident.py`, `hooks/openclaw/waits.js`) writes a small file of its own into the home, and
-`status` reads it. Uses the standard library alone: Hermes has nothing else.
+Uses the standard library alone: Hermes has nothing else.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from memtier_plugin.core.files import hold_lock, write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.paths import decode_file_name, encode_file_name, make_private_folder
+
+if TYPE_CHECKING:
+    from memtier_plugin.storage.store import Store
+
+# -- How long hosts waited, measured on the host's side of the pipe
+#
+# Only that side notices a resident that is slow, hangs or is gone.  So the client of each host
+# (`hooks/resident.py`, `hooks/openclaw/waits.js`) writes a small file of its own into the home, and
+# `status` reads it.
 
 MAX_NOTED: Final = 200  # agents and hooks in a file; the least recent go first
 SLOWEST_DAYS: Final = 30  # for which the slowest call is reported
@@ -165,3 +173,97 @@ def _read(path: Path) -> list[dict[str, Any]]:
         if isinstance(mark, dict)
         and all(isinstance(mark.get(name, ...), kinds) for name, kinds in _FIELDS.items())
     ]
+
+
+# -- When each hook last succeeded or failed, per agent
+#
+# A hook leaves one small file per agent behind, so that "loaded, healthy, nothing stored" shows.
+
+MAX_UNSTORED_TURNS: Final = 3  # recalls without a stored run; more of them are an error
+MAX_UNRECALLED_RUNS: Final = 10  # stored runs without a recall, as announcements are
+_COUNTERPART: Final = {"before_prompt_build": "agent_end", "agent_end": "before_prompt_build"}
+
+
+def note_hook(
+    store: Store, agent: str, hook: str, error: str | None, ms: int | None, now: datetime
+) -> None:
+    """Record a call of a hook for an agent: its time, and why it failed if it did."""
+    folder = store.project_folder.make("hooks")
+    path = folder / f"{encode_file_name(agent)}.json"
+    with hold_lock(folder / ".lock", 1.0):  # several hosts may serve one agent
+        marks = _load(path)
+        unused = {"last_ok": None, "last_error": None, "error": None, "runs": 0}
+        mark = marks.setdefault(hook, dict(unused))
+        mark["runs"] += 1
+        mark |= add_timing(mark, ms, now) if ms is not None else {}
+        if error is None:
+            mark |= {"last_ok": to_iso(now), "missed": 0}
+            if hook in _COUNTERPART:
+                counterpart = marks.setdefault(_COUNTERPART[hook], dict(unused))
+                counterpart["missed"] = counterpart.get("missed", 0) + 1
+                if counterpart["missed"] == 1:
+                    counterpart["since"] = to_iso(now)
+        else:
+            mark |= {"last_error": to_iso(now), "error": error[:500]}
+        write_private_file(path, json.dumps(marks, indent=1))
+
+
+def note_begun(store: Store, agent: str, hook: str) -> None:
+    """Record that a host calls a hook, which may take long and fail: so it misses none."""
+    folder = store.project_folder.make("hooks")
+    path = folder / f"{encode_file_name(agent)}.json"
+    with hold_lock(folder / ".lock", 1.0):
+        marks = _load(path)
+        if marks.get(hook, {}).get("missed"):
+            marks[hook]["missed"] = 0
+            write_private_file(path, json.dumps(marks, indent=1))
+
+
+def is_failing(mark: Mapping[str, Any]) -> bool:
+    """Return whether the last call of a hook failed."""
+    return bool(mark.get("last_error")) and mark["last_error"] > (mark.get("last_ok") or "")
+
+
+def describe_silence(store: Store, agent: str) -> str | None:
+    """Describe calls that a host's agent should make and does not, or return None."""
+    folder = store.project_folder.path / "hooks"
+    return silence_of(store, agent, _load(folder / f"{encode_file_name(agent)}.json"))
+
+
+def silence_of(store: Store, agent: str, hooks: Mapping[str, Any]) -> str | None:
+    """Describe a missing counterpart: turns that are not stored, or runs without a recall.
+
+    That nothing was stored is said only where no call of the hook has begun since, and the agent's
+    log proves it: the mark may be lost.
+    """
+
+    def missed(hook: str) -> int:
+        return int(hooks.get(hook, {}).get("missed", 0))
+
+    if (number := missed("agent_end")) >= MAX_UNSTORED_TURNS:
+        since = hooks["agent_end"].get("since")
+        begun = from_iso(since).timestamp() if since else None
+        if store.reader().entries(agent=agent, since=begun):
+            return None
+        return f"{agent}: {number} turns passed and none was stored; `memtier doctor` looks why"
+    if (number := missed("before_prompt_build")) >= MAX_UNRECALLED_RUNS:
+        return f"{agent}: {number} runs were stored without a recall; `memtier doctor` looks why"
+    return None
+
+
+def read_hook_marks(store: Store) -> dict[str, dict[str, Any]]:
+    """Return the marks of each agent and hook of a project."""
+    folder = store.project_folder.path / "hooks"
+    try:
+        names = sorted(e.name for e in os.scandir(folder) if e.name.endswith(".json"))
+    except OSError:
+        return {}
+    return {decode_file_name(folder, n.removesuffix(".json")): _load(folder / n) for n in names}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        marks = parse_json_text(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return marks if isinstance(marks, dict) else {}
