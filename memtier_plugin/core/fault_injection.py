@@ -1,8 +1,8 @@
-"""The points at which the proofs of durability let a step fail, or the process die (`make faults`).
+"""Injection points where the durability tests make a step fail or the process die (`make faults`).
 
-Every write, fsync, rename, truncation and removal that the promises rest on is an operation with a
-name, such as ``append episodic``. Points without an operation (`pass_point`) are where a process
-may die between two of them. In use nothing is injected: each costs one look at `injector`.
+Every write, fsync, rename, truncation and removal that durability depends on is a named operation,
+such as ``append episodic``. `pass_point` marks the places between two operations where a process
+may die. In production nothing is injected: each point costs one look at `injector`.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _T = TypeVar("_T")
 
 
 class Injector(Protocol):
-    """Decides what fails; see `tests/faults/injection.py` of the sources."""
+    """Decides which operations fail; implemented in `tests/faults/injection.py`."""
 
     def pass_point(self, name: str) -> None:
         """Pass a point between two operations."""
 
     def write(self, name: str, path: Path | None, put: Callable[[bytes], int], data: bytes) -> int:
-        """Write bytes by ``put``, or a half of them; return the count."""
+        """Write all or half of the bytes by ``put``; return how many were written."""
 
     def step(self, name: str, path: Path | None, do: Callable[[], _T]) -> _T:
-        """Run an operation that happens or does not."""
+        """Run an operation, or fail without running it."""
 
     def index_vfs(self) -> str:
-        """Return the name of the VFS by which SQLite writes the index."""
+        """Return the name of the VFS with which SQLite writes the index."""
 
 
 injector: Injector | None = None
 
 
 def pass_point(name: str) -> None:
-    """Mark a point between two operations, where a process may die or be slow."""
+    """Mark a point between two operations where a process may die or stall."""
     if injector is not None:
         injector.pass_point(name)
 
@@ -45,7 +45,7 @@ def write_bytes(name: str, fd: int, data: bytes, path: Path | None = None) -> in
     """Write as `os.write` does.
 
     Args:
-        path: the file that is written, which then names the operation too.
+        path: the file written, if the operation's name is to include it.
     """
     if injector is None:
         return os.write(fd, data)

@@ -1,6 +1,6 @@
-"""Advisory locks on files, and the safe opening of files that only this user may own.
+"""Advisory file locks, and safe opening of files private to this user.
 
-A lock dies with its holder. The file of a lock stays, because removing it would let two holders in.
+A lock dies with its holder. The lock file is never removed, because that would let two holders in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ except ImportError as missing:
     ) from missing
 
 _flushes = [0]
-_POLL: Final = 0.005  # seconds between two tries for a lock that another process holds
+_POLL: Final = 0.005  # seconds between attempts to get a lock that another process holds
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def hold_lock(path: Path, timeout: float) -> Iterator[int]:
                 try:
                     yield fd
                 finally:
-                    # Closing is not enough: a child forked meanwhile has the descriptor too.
+                    # Closing is not enough: a child forked meanwhile holds the descriptor too.
                     fcntl.flock(fd, fcntl.LOCK_UN)
                 return
         finally:
@@ -58,10 +58,10 @@ def hold_lock(path: Path, timeout: float) -> Iterator[int]:
 
 
 def wait_for_lock(fd: int, path: Path, deadline: float, *, shared: bool = False) -> None:
-    """Lock an open file, trying until a moment of ``time.monotonic()``.
+    """Lock an open file, retrying until a ``time.monotonic()`` deadline.
 
     Raises:
-        LedgerWriteError: another process holds the lock for all that time.
+        LedgerWriteError: another process held the lock all that time.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
@@ -85,7 +85,7 @@ def is_unlocked(fd: int) -> bool:
 
 
 def try_acquire_lock(path: Path) -> int | None:
-    """Lock a file without waiting; return what `release_lock` needs, or None if it is locked.
+    """Lock a file without waiting; return a handle for `release_lock`, or None if it is locked.
 
     Raises:
         UnsafePath: the file is a symlink, or belongs to another user.
@@ -104,19 +104,20 @@ def try_acquire_lock(path: Path) -> int | None:
 
 
 def release_lock(fd: int) -> None:
-    """Release a lock of `try_acquire_lock`."""
+    """Release a lock taken by `try_acquire_lock`."""
     os.close(fd)
 
 
 def open_owned(path: Path, flags: int) -> int:
-    """Open a plain file of this user, closed to others, and return its descriptor.
+    """Open a regular file of this user with mode 0600, and return its descriptor.
 
     Raises:
         UnsafePath: the file is a symlink, or belongs to another user.
         LedgerError: it cannot be opened; LedgerWriteError if it was to be created.
     """
     try:
-        fd = os.open(path, flags | OPEN_FLAGS | os.O_NONBLOCK, 0o600)  # a pipe would wait
+        # non-blocking, since opening a pipe would wait
+        fd = os.open(path, flags | OPEN_FLAGS | os.O_NONBLOCK, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
             check_ownership(path, path.lstat(), stat.S_IFREG)
@@ -135,20 +136,20 @@ def open_owned(path: Path, flags: int) -> int:
 
 
 def count_flushes() -> int:
-    """Return how often this process put a file on the disk."""
+    """Return how many files this process has flushed to disk."""
     return _flushes[0]
 
 
 def flush_to_disk(fd: int) -> None:
-    """Put what an open file holds on the disk, past the disk's own cache where that is separate.
+    """Flush an open file to the disk, past a separate drive cache if there is one.
 
     Raises:
         OSError: the disk failed.
     """
     _flushes[0] += 1
-    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync stops at the disk's cache
+    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync stops at the drive's cache
     if full is not None:
-        with suppress(OSError):  # not every file system has it
+        with suppress(OSError):  # not every file system supports it
             fcntl.fcntl(fd, full)
             return
     os.fsync(fd)

@@ -1,8 +1,8 @@
-"""Paths of a home, created for this user only and refused when they belong to another.
+"""Paths of a home: created private to this user, refused if they belong to another.
 
 Names of projects, agents and sessions are user input. They become file names by percent-encoding,
-upper case included, because some file systems fold case. A long name becomes its beginning and a
-hash; the folder's ``.names`` file holds its full form.
+upper case included, because some file systems fold case. A long name is cut and gets a hash; the
+folder's ``.names`` file holds its full form.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from memtier_plugin.core.errors import LedgerWriteError, SettingsError, UnsafePa
 from memtier_plugin.core.formats import parse_json_text
 
 _DEFAULT_HOME: Final = "~/.memtier"
-_LONGEST_SOCKET: Final = 103  # of a path, in bytes, on macOS; Linux has four more
+_LONGEST_SOCKET: Final = 103  # bytes of a path on macOS; Linux allows four more
 LEDGERS: Final = ("episodic", "semantic", "procedural", "journal")
 PROJECT_JOURNAL: Final = "_project"
 _SAFE: Final = "abcdefghijklmnopqrstuvwxyz0123456789._-"
 _LONGEST: Final = 120
 _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
-RESTORING: Final = ".restoring-"  # begins the name of a folder that is being unpacked
+RESTORING: Final = ".restoring-"  # prefix of a folder that is being unpacked
 HOME_MARKER: Final = ".memtier-home"
 _HOME_NAMES: Final = frozenset(
     {
@@ -40,15 +40,15 @@ _HOME_NAMES: Final = frozenset(
     }
 )
 _HOME_PREFIXES: Final = (".memtier", RESTORING, ".config.yaml.", ".tokens.json.")
-_NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # of folders, on some file systems
+_NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # raised for folders on some file systems
 _MOST_NAMES: Final = 10_000
-_synced_names: set[tuple[str, int, int]] = set()  # path, device and inode of what was synced
-_LOG_BYTES: Final = 1_000_000  # after which a log begins anew
-OF_OTHERS: Final = 0o077  # permissions
+_synced_names: set[tuple[str, int, int]] = set()  # (path, device, inode) of what was synced
+_LOG_BYTES: Final = 1_000_000  # a larger log starts afresh
+OF_OTHERS: Final = 0o077  # permission bits of other users
 OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-@lru_cache(1024)  # few projects, agents and sessions are in use, and each write asks
+@lru_cache(1024)  # every write looks one up, and few projects, agents and sessions are in use
 def encode_file_name(name: str) -> str:
     """Encode a name as a file name."""
     encoded = "".join(
@@ -64,7 +64,7 @@ def encode_file_name(name: str) -> str:
 
 
 def owner_folder_name(owner: str) -> str:
-    """Return the name of an agent's folder, or of the project's own journal."""
+    """Return the folder name of an agent, or of the project's own journal."""
     return owner if owner == PROJECT_JOURNAL else encode_file_name(owner)
 
 
@@ -86,14 +86,14 @@ def list_projects(home: Path) -> list[str]:
 
 
 def register_long_name(parent: Path, encoded: str, name: str) -> None:
-    """Write the full form of a hashed name into ``.names``.
+    """Write the full form of a hashed name to ``.names``.
 
     Raises:
         LedgerWriteError: it cannot be written.
     """
     if "~" not in encoded or decode_file_name(parent, encoded) == name:
         return
-    # A newline first: whatever a crash left of an earlier line stands alone.
+    # A leading newline ends whatever a crash left of an earlier line.
     line = f"\n{json.dumps({'file': encoded, 'name': name})}\n".encode("ascii")
     try:
         fd = os.open(parent / ".names", os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600)
@@ -108,11 +108,11 @@ def register_long_name(parent: Path, encoded: str, name: str) -> None:
 
 
 def resolve_home(home: str | Path | None = None, env: Mapping[str, str] | None = None) -> Path:
-    """Return the home to use: the one given, else ``MEMTIER_HOME``, else ``~/.memtier``."""
+    """Return the home: the argument, else ``MEMTIER_HOME``, else ``~/.memtier``."""
     chosen = home or (os.environ if env is None else env).get("MEMTIER_HOME") or _DEFAULT_HOME
     try:
         path = Path(chosen).expanduser().absolute()
-        if b"\0" in str(path).encode():  # SQLite names its files in UTF-8
+        if b"\0" in str(path).encode():  # SQLite takes file names as UTF-8
             raise ValueError("it holds a NUL")
         return path
     except (RuntimeError, ValueError) as error:
@@ -120,12 +120,12 @@ def resolve_home(home: str | Path | None = None, env: Mapping[str, str] | None =
 
 
 def make_home(home: Path) -> Path:
-    """Create the home, or take one that is ours; what others made is refused untouched.
+    """Create the home, or adopt one that is ours; a foreign folder is refused untouched.
 
-    A home is known by its marker; one of an earlier version by what it holds.
+    A home is recognised by its marker, one of an earlier version by its contents.
 
     Raises:
-        UnsafePath: it holds something else, is a symlink, not a folder, or belongs to somebody.
+        UnsafePath: it holds something else, is a symlink, not a folder, or another user's.
         LedgerWriteError: it cannot be made.
     """
     marker = home / HOME_MARKER
@@ -138,7 +138,7 @@ def make_home(home: Path) -> Path:
             "choose an empty folder, or one that does not exist, as the home"
         )
     make_private_folder(home)
-    with suppress(OSError):  # a disk that nobody may write
+    with suppress(OSError):  # a read-only disk
         fd = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
         try:
             os.write(fd, b"This folder is a home of MemTier.\n")
@@ -152,7 +152,7 @@ def _is_ours(home: Path) -> bool:
     try:
         names = os.listdir(home)
     except OSError:
-        return True  # whoever opens it next says what is wrong
+        return True  # whatever opens it next reports the problem
     if all(name in _HOME_NAMES or name.startswith(_HOME_PREFIXES) for name in names):
         return True
     projects = home / "projects"
@@ -165,8 +165,7 @@ def make_private_folder(home: Path, *names: str) -> Path:
     """Create a folder under the home (mode 0700), checking each of its parents.
 
     Raises:
-        UnsafePath: a step is a symlink, not a folder, or belongs to somebody else; or the home is
-            not ours.
+        UnsafePath: a step is a symlink, not a folder, or another user's; or the home is not ours.
         LedgerWriteError: it cannot be made.
     """
     if names and (names[0] in _HOME_NAMES or names[0].startswith(RESTORING)):
@@ -181,7 +180,7 @@ def make_private_folder(home: Path, *names: str) -> Path:
 
 
 def _make_folder(folder: Path, *, parents: bool = False) -> int:
-    """Create a folder unless it is there, and check it; return its mode.
+    """Create a folder if it is missing, and check it; return its mode.
 
     Raises:
         UnsafePath, LedgerWriteError: as `make_private_folder`.
@@ -202,10 +201,10 @@ def _make_folder(folder: Path, *, parents: bool = False) -> int:
 
 
 def tighten_mode(path: Path | int, mode: int) -> bool:
-    """Remove the permissions of other users; tell whether there were any."""
+    """Remove the permissions of other users; return whether there were any."""
     loose = stat.S_IMODE(mode) & OF_OTHERS
     if loose:
-        with suppress(OSError):  # a disk that nobody may write
+        with suppress(OSError):  # a read-only disk
             os.chmod(path, stat.S_IMODE(mode) & ~OF_OTHERS)
     return bool(loose)
 
@@ -214,7 +213,7 @@ def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
     """Refuse a path of another kind, or of another user.
 
     Raises:
-        UnsafePath: with what stands there instead.
+        UnsafePath: says what is there instead.
     """
     if stat.S_ISLNK(status.st_mode):
         raise UnsafePath(f"{path} is a symlink; MemTier keeps its data in real files only")
@@ -225,10 +224,10 @@ def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
 
 
 def owned_folder_exists(folder: Path) -> bool:
-    """Return whether a folder is there.
+    """Return whether a folder exists.
 
     Raises:
-        UnsafePath: a symlink or a file is, or it belongs to somebody else.
+        UnsafePath: the path is a symlink or a file, or belongs to another user.
     """
     try:
         status = folder.lstat()
@@ -281,10 +280,10 @@ def iter_ledger_folders(
     """Yield (ledger, owner, folder) for every ledger folder of a project, in a fixed order.
 
     Args:
-        agent: of the episodic ledgers only this agent's; the others' are not looked at.
+        agent: skip the episodic ledgers of all other agents.
 
     Raises:
-        UnsafePath: one of them is a symlink, or belongs to somebody else.
+        UnsafePath: one of them is a symlink, or belongs to another user.
     """
     for ledger in LEDGERS:
         top = folder / ledger
@@ -301,7 +300,7 @@ def iter_ledger_folders(
 
 
 def index_path(folder: Path) -> Path:
-    """Return where the project's index lives: beside the ledgers unless they are on a network.
+    """Return the path of a project's index: beside the ledgers unless they are on a network.
 
     SQLite's locks and its shared memory do not work across a network file system.
     """
@@ -313,11 +312,11 @@ def index_path(folder: Path) -> Path:
 
 
 def socket_path(home: Path) -> Path:
-    """Return where the server of a home listens: in the home.
+    """Return the path of the home's server socket: in the home if possible.
 
-    No variable of the environment counts: agents start hooks with all of theirs, and servers of
-    tools with hardly any, and both must find the one server.  Where a socket in the home would have
-    too long a path, or several machines would see it, it is in ``/tmp``.
+    It depends on no environment variable: agents pass their whole environment to hooks and hardly
+    any of it to MCP servers, and both must find the same server.  If the path would be too long, or
+    the home is on a network file system, the socket is in ``/tmp``.
     """
     path = home / "run" / "memtier.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET and not is_on_network(home):
@@ -357,12 +356,12 @@ def is_on_network(folder: Path, mounts_file: Path = Path("/proc/self/mounts")) -
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse paths other than plain files, links to them, and links to nothing.
+    """Refuse paths other than regular files, links to them, and dangling links.
 
-    Root could put a file in the place of /dev/null, and a pipe is read for ever.
+    As root we could replace /dev/null by a file, and reading a pipe never ends.
 
     Raises:
-        LedgerWriteError: a device, a pipe, a socket or a folder is there.
+        LedgerWriteError: the path is a device, a pipe, a socket or a folder.
     """
     with suppress(OSError):
         if not stat.S_ISREG(path.stat().st_mode):
@@ -403,7 +402,7 @@ def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
 
 
 def open_process_log(home: Path, name: str) -> int:
-    """Open a log of a home for a process to write to, and return its descriptor.
+    """Open a log file in a home for a process's output, and return its descriptor.
 
     Raises:
         UnsafePath, LedgerWriteError: as `make_private_folder`.
@@ -416,13 +415,13 @@ def open_process_log(home: Path, name: str) -> int:
 
 
 def remove_private_file(path: Path, label: str = "") -> None:
-    """Remove a file, if it is there.
+    """Remove a file if it exists.
 
     Args:
-        label: its name in `fault_injection`, where the file's own says nothing.
+        label: its name in `fault_injection`, if the file's own name says too little.
 
     Raises:
-        LedgerWriteError: it stays, as what `check_replaceable` refuses does.
+        LedgerWriteError: it cannot be removed, or `check_replaceable` refuses it.
     """
     check_replaceable(path)
     name, named_by = (f"unlink {label}", None) if label else ("unlink", path)
@@ -433,12 +432,12 @@ def remove_private_file(path: Path, label: str = "") -> None:
 
 
 def sync_folders(path: Path, *, fresh: bool = False) -> None:
-    """Make the name of a file survive a power cut, and the names of the folders above it.
+    """Make the directory entries of a file and of the folders above it survive a power cut.
 
-    Each is synced once in the life of a process: whoever made it may have died before.
+    Each folder is synced once per process: whoever created it may have died before syncing it.
 
     Args:
-        fresh: the file was made just now, perhaps with the inode of one that was there before.
+        fresh: the file was just created, perhaps with the inode of a removed one.
 
     Raises:
         OSError: the disk failed.
@@ -455,10 +454,10 @@ def sync_folders(path: Path, *, fresh: bool = False) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Sync the folder that a file or folder stands in, and the full forms of long names in it."""
+    """Sync the folder that contains a path, and the ``.names`` file in it."""
     operation: str = "fsync folder of"
     named_by: Path | None = path
-    if path.is_dir():  # whose name may be anybody's, above the home
+    if path.is_dir():  # a file name above the home is not ours to judge
         operation, named_by = "fsync upper folder", None
     for folder in (path.parent / ".names", path.parent):
         try:
