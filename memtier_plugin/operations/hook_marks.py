@@ -1,6 +1,7 @@
-"""Keep, per agent, when each hook last succeeded or failed.
+"""Record, per agent, when each hook last succeeded or failed.
 
-A hook leaves one small file per agent behind, so that "loaded, healthy, nothing stored" shows.
+A hook writes one small file per agent, which reveals a host that is "loaded, healthy, nothing
+stored".
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from memtier_plugin.core.paths import (
 from memtier_plugin.operations import hook_latency
 from memtier_plugin.storage.store import Store
 
-MAX_UNSTORED_TURNS: Final = 3  # recalls without a stored run; more of them are an error
-MAX_UNRECALLED_RUNS: Final = 10  # stored runs without a recall, as announcements are
+MAX_UNSTORED_TURNS: Final = 3  # recalls without a stored run; more are an error
+MAX_UNRECALLED_RUNS: Final = 10  # stored runs without a recall, which announcements may cause
 _COUNTERPART: Final = {"before_prompt_build": "agent_end", "agent_end": "before_prompt_build"}
 
 
 def note_hook(
     store: Store, agent: str, hook: str, error: str | None, ms: int | None, now: datetime
 ) -> None:
-    """Record a call of a hook for an agent: its time, and why it failed if it did."""
+    """Record an agent's hook call: its time, and the error if it failed."""
     folder = store.project_folder.make("hooks")
     path = folder / f"{encode_file_name(agent)}.json"
     with hold_lock(folder / ".lock", 1.0):  # several hosts may serve one agent
@@ -52,7 +53,7 @@ def note_hook(
 
 
 def note_begun(store: Store, agent: str, hook: str) -> None:
-    """Record that a host calls a hook, which may take long and fail: so it misses none."""
+    """Record that a hook call began, as it may run long or fail: the host is not silent."""
     folder = store.project_folder.make("hooks")
     path = folder / f"{encode_file_name(agent)}.json"
     with hold_lock(folder / ".lock", 1.0):
@@ -68,7 +69,7 @@ def is_failing(mark: Mapping[str, Any]) -> bool:
 
 
 def describe_silence(store: Store, agent: str) -> str | None:
-    """Describe calls that a host's agent should make and does not, or return None."""
+    """Describe calls that an agent's host should make but does not; else None."""
     folder = store.project_folder.path / "hooks"
     return silence_of(store, agent, _load(folder / f"{encode_file_name(agent)}.json"))
 
@@ -76,8 +77,8 @@ def describe_silence(store: Store, agent: str) -> str | None:
 def silence_of(store: Store, agent: str, hooks: Mapping[str, Any]) -> str | None:
     """Describe a missing counterpart: turns that are not stored, or runs without a recall.
 
-    That nothing was stored is said only where no call of the hook has begun since, and the agent's
-    log proves it: the mark may be lost.
+    Missing runs are reported only if no call of the hook has begun since, and the agent's log
+    confirms it, as the mark may be lost.
     """
 
     def missed(hook: str) -> int:
