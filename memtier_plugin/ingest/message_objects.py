@@ -1,11 +1,11 @@
-"""Read the messages of agent frameworks by their shape, as messages of OpenAI's chat format.
+"""Convert agent frameworks' messages, by their shape, to OpenAI's chat format.
 
-None of the frameworks is imported, and what one dumped as JSON reads as its objects do. Known are
-openai's own (chat messages, items of the Responses API), OpenAI Agents, LangChain, pydantic-ai,
-Google ADK, LlamaIndex, AutoGen and AG2; CrewAI's are OpenAI's chat messages.
+No framework is imported, and JSON dumps are read like objects. Supported are openai's own (chat
+messages, items of the Responses API), OpenAI Agents, LangChain, pydantic-ai, Google ADK,
+LlamaIndex, AutoGen and AG2; CrewAI's are OpenAI's chat messages.
 
-Most of them say "success" of every result that nobody called an error: so only errors are taken at
-their word, and other results are judged by what they say.
+Most frameworks mark every result as a success unless an error was reported: so only errors are
+trusted, and other results are judged by their content.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 Fields = Mapping[str, Any]
 
-# Items of the Responses API and parts of pydantic-ai that nobody said and that no tool returned.
+# Items of the Responses API and parts of pydantic-ai that are neither speech nor a tool's result.
 _NO_WORDS: Final = frozenset(
     {
         *("reasoning", "item_reference", "compaction", "compaction_trigger", "additional_tools"),
@@ -38,17 +38,17 @@ _LANGCHAIN: Final = {
 }
 _INPUTS: Final = ("arguments", "input", "code", "action", "operation", "queries")  # of a call
 _RESULTS: Final = ("error", "output", "outputs", "results")  # of a call that the server ran itself
-_AG2: Final = frozenset({"parts", "results", "tool_calls"})  # of its events with words
+_AG2: Final = frozenset({"parts", "results", "tool_calls"})  # fields of its events with text
 _AUTOGEN: Final = frozenset({"SystemMessage", "FunctionExecutionResultMessage"})  # nobody's
 _NAMES_OF_USERS: Final = frozenset({"user", "user_proxy", "human"})  # AutoGen's
-_DEEPEST: Final = 12  # levels of a message that are looked into
+_DEEPEST: Final = 12  # levels of a message that are searched
 _FAILED: Final = frozenset({"error", "failed", "retried", "interrupted", "denied", "incomplete"})
 
 
 def chat_messages(message: object) -> Iterator[Any]:
-    """Yield what a message says, does and got back, each as a chat message.
+    """Yield the text, calls and results in a message, each as a chat message.
 
-    What has none of the known shapes is yielded as it is.
+    A message of unknown shape is yielded unchanged.
     """
     given = _plain(message)
     if not isinstance(given, Mapping):
@@ -80,11 +80,11 @@ def chat_messages(message: object) -> Iterator[Any]:
     elif kind in _AUTOGEN or (isinstance(kind, str) and "source" in given):
         yield from _of_autogen(given, str(kind))
     elif isinstance(message, Mapping) or not _is_ag2_event(message):
-        yield given  # events that say nothing are of AG2's machinery
+        yield given  # AG2's internal events without text
 
 
 def _plain(value: Any, deep: int = _DEEPEST) -> Any:
-    """Return an object as the mapping that it dumps as; lists and mappings with what they hold."""
+    """Return an object as the mapping that it dumps to; lists and mappings recursively."""
     if isinstance(value, Enum):
         return value.value
     if deep == 0 or value is None or isinstance(value, str | bytes | int | float | type):
@@ -97,7 +97,8 @@ def _plain(value: Any, deep: int = _DEEPEST) -> Any:
         return _plain(value.model_dump(warnings=False), deep)
     if _is_ag2_event(value):
         return _plain(value.to_dict(), deep)
-    if is_dataclass(value) and not hasattr(value, "__struct_fields__"):  # of which ours are
+    # Our own records are not dumped
+    if is_dataclass(value) and not hasattr(value, "__struct_fields__"):
         return {name.name: _plain(getattr(value, name.name), deep - 1) for name in fields(value)}
     return value
 
@@ -107,7 +108,7 @@ def _is_ag2_event(value: object) -> bool:
 
 
 def _of_chat(given: Fields, message: object) -> Iterator[Fields]:
-    """Yield a message that has a role: OpenAI's, LlamaIndex' or AG2's."""
+    """Yield a message with a role: OpenAI's, LlamaIndex' or AG2's."""
     if isinstance(given.get("tool_responses"), list):  # AG2: several results in one message
         yield from (
             _result(each.get("tool_call_id"), each.get("content"))
@@ -143,7 +144,7 @@ def _of_chat(given: Fields, message: object) -> Iterator[Fields]:
     )
     if calls and not given.get("tool_calls"):  # Anthropic
         given = {**given, "tool_calls": calls}
-    if not isinstance(message, Mapping):  # of an object every field is there, and none mistyped
+    if not isinstance(message, Mapping):  # an object has every field, correctly typed
         keys = ("role", "content", "name", "tool_calls", "tool_call_id")
         given = {key: given[key] for key in keys if given.get(key) is not None}
     yield given
@@ -161,7 +162,7 @@ def _of_langchain(given: Fields) -> Fields:
 
 
 def _of_responses(given: Fields, kind: str) -> Iterator[Fields]:
-    """Yield a call of the Responses API, or its result; of what the server ran itself, both."""
+    """Yield a call of the Responses API, or its result; both for one that the server ran itself."""
     call_id = given.get("call_id") or given.get("id")
     failure = _failure(given.get("status"))
     if kind.endswith("_output"):
@@ -183,7 +184,7 @@ def _of_responses(given: Fields, kind: str) -> Iterator[Fields]:
 
 
 def _of_pydantic_ai(given: Fields) -> Iterator[Fields]:
-    """Yield a request, which holds several messages, or a response, which is one and its calls."""
+    """Yield a request, which contains several messages, or a response with its calls."""
     texts, calls, results = [], [], []
     when = given.get("timestamp")
     for part in given["parts"]:
@@ -213,7 +214,7 @@ def _of_pydantic_ai(given: Fields) -> Iterator[Fields]:
 
 
 def _typed(part: Any) -> Any:
-    """Return a part of pydantic-ai's user content with its kind where OpenAI's have it."""
+    """Return a part of pydantic-ai's user content with its type where OpenAI has it."""
     if not isinstance(part, Mapping):
         return part
     kind = str(part.get("kind") or "text").removesuffix("-url")
@@ -221,7 +222,7 @@ def _typed(part: Any) -> Any:
 
 
 def _of_gemini(content: Fields, event: Fields | None) -> Iterator[Fields]:
-    """Yield a Content of Google's SDK, or that of an event of ADK."""
+    """Yield a Content of Google's SDK, or of an ADK event."""
     texts, calls = [], []
     for part in content["parts"]:
         if call := part.get("function_call"):
@@ -252,7 +253,7 @@ def _of_gemini(content: Fields, event: Fields | None) -> Iterator[Fields]:
 
 
 def _of_ag2(given: Fields) -> Iterator[Fields]:
-    """Yield an event of AG2: a request, a response with its calls, or the results of calls."""
+    """Yield an AG2 event: a request, a response with its calls, or the results of calls."""
     for result in given.get("results") or ():
         parts = (result["result"].get("data") or result["result"]).get("parts") or ()
         failure = _failure("error" if result.get("error") else None)
@@ -268,7 +269,7 @@ def _of_ag2(given: Fields) -> Iterator[Fields]:
 
 
 def _of_autogen(given: Fields, kind: str) -> Iterator[Fields]:
-    """Yield a message of AutoGen, between its agents or of a model's context."""
+    """Yield a message of AutoGen, between its agents or in a model's context."""
     content, source = given.get("content"), given.get("source")
     items = content if isinstance(content, list) else []
     if items and all(isinstance(item, Mapping) and "call_id" in item for item in items):
@@ -278,7 +279,7 @@ def _of_autogen(given: Fields, kind: str) -> Iterator[Fields]:
     elif items and all(isinstance(item, Mapping) and "arguments" in item for item in items):
         yield _calls(items)
     elif kind.endswith("Event"):
-        return  # of the machinery: thoughts, pieces of a stream, who speaks next
+        return  # internal: thoughts, stream chunks, speaker selection
     elif kind == "SystemMessage":
         yield {"role": "system", "content": content}
     else:
@@ -302,7 +303,7 @@ def _failure(status: object) -> dict[str, bool]:
 
 
 def _as_text(content: Any) -> Any:
-    """Return a tool's result as text or parts; what is neither, as JSON."""
+    """Return a tool's result as text or parts; anything else as JSON."""
     if content is None or isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
