@@ -1,4 +1,4 @@
-"""`memtier forget`, `unforget` and `purge`: hide lines, bring them back, or erase them."""
+"""`memtier forget`, `unforget` and `purge`: hide lines, restore them, or erase them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Check this installation: what is installed, and that it writes, recalls, locks and serves.
+"""Check this installation: its packages, and that it writes, recalls, locks and serves.
 
-`memtier doctor` is about a project and its hosts; this is about the program alone.  It works in a
+`memtier doctor` checks a project and its hosts; this checks the program alone.  It works in a
 temporary home, so that no project is touched.
 """
 
@@ -31,9 +31,9 @@ from memtier_plugin.storage.index.sqlite import describe_engine
 PROJECT: Final = "self-check"
 LINE: Final = "The lighthouse keeper's boat is called Pelican."
 QUESTION: Final = "What is the lighthouse keeper's boat called?"
-IMPORT_SECONDS: Final = 120.0  # torch takes many on a busy machine
+IMPORT_SECONDS: Final = 120.0  # importing torch on a busy machine is slow
 _AGAIN: Final = "install memtier again"
-_NOT_USED: Final = frozenset({"dev", "train"})  # extras of a checkout, not of a user
+_NOT_USED: Final = frozenset({"dev", "train"})  # extras for development, not for users
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)[^;]*(?:;.*extra *== *[\"']([\w-]+)[\"'])?")
 _TRY_LOCK: Final = """
 import sys
@@ -44,7 +44,7 @@ sys.exit(0 if locks.try_acquire_lock(Path(sys.argv[1])) is None else 3)
 
 
 def check_installation() -> list[HealthFinding]:
-    """Run every check, in order; each finding of trouble has its remedy."""
+    """Run every check in order; each problem found has a remedy."""
     findings = [
         HealthFinding(
             "ok",
@@ -67,10 +67,10 @@ def check_installation() -> list[HealthFinding]:
 def _tried(
     check: Callable[[], Iterator[HealthFinding]], name: str, remedy: str
 ) -> list[HealthFinding]:
-    """Return a check's findings; whatever it raises is one."""
+    """Return a check's findings; an exception becomes a finding."""
     try:
         return [*check()]
-    except Exception as error:  # whatever a broken installation raises
+    except Exception as error:  # a broken installation may raise anything
         message = f"{name}: {type(error).__name__}: {error}"
         return [HealthFinding("error", message, sys.executable, remedy)]
 
@@ -81,7 +81,7 @@ def _check_engine() -> Iterator[HealthFinding]:
 
 
 def _check_packages() -> Iterator[HealthFinding]:
-    """Yield whether the required packages, and those of each extra, are there and importable."""
+    """Yield whether the required packages and those of each extra are importable."""
     try:
         requirements = metadata.requires("memtier") or []
     except metadata.PackageNotFoundError:
@@ -110,7 +110,7 @@ def _check_packages() -> Iterator[HealthFinding]:
 
 
 def group_requirements(requirements: Sequence[str]) -> dict[str, list[str]]:
-    """Return the packages that requirements name by their extra, '' for those always needed."""
+    """Return the packages that requirements name, by extra; '' for those always required."""
     by_extra: dict[str, list[str]] = {"": []}
     for requirement in requirements:
         if (match := _REQUIREMENT.match(requirement)) and match[2] not in _NOT_USED:
@@ -132,7 +132,7 @@ def _key(package: str) -> str:
 
 
 def _import_all(modules: Sequence[str]) -> str:
-    """Import modules in a process of their own, which may crash; return what went wrong."""
+    """Import modules in a separate process, as they may crash; return what went wrong."""
     done = _run_python(
         "import importlib, sys; [*map(importlib.import_module, sys.argv[1:])]", *modules
     )
@@ -161,7 +161,7 @@ def _check_memory(home: Path) -> Iterator[HealthFinding]:
 
 
 def _check_resident(home: Path) -> Iterator[HealthFinding]:
-    """Let a server recall the line, start a resident as hosts do, and end it."""
+    """Let a server recall the line; then start a resident as hosts do, and stop it."""
     run = [*launch_command(), "--home", str(home), "--project", PROJECT]
     with converse([*run, "serve", "--no-socket"]) as ask:
         answer = _result(ask("recall", {"query": QUESTION, "project": PROJECT, "agent": "main"}))

@@ -38,10 +38,10 @@ from memtier_plugin.storage.home_files import (
     register_export,
 )
 
-# -- Write files of a project into one verified archive, and read it again
+# -- Write files of a project into one verified archive, and read it back
 #
 # An archive is a tar of the files below one folder, then ``manifest.json`` with the size and
-# SHA-256 of each.  Files that the kind of archive cannot contain are refused before unpacking.
+# SHA-256 of each.  Files that the kind of archive cannot contain are rejected before unpacking.
 
 Progress = Callable[[int, int], None]
 
@@ -58,8 +58,8 @@ class ArchiveKind:
 
     Attributes:
         title: its name in messages and in the register of exports.
-        top: the folder in the archive that all files are below.
-        belongs: tells whether a file may be in it, by the steps of its path below ``top``.
+        top: the folder in the archive that contains all files.
+        belongs: returns whether a file may be in it, by the parts of its path below ``top``.
     """
 
     format: str
@@ -71,15 +71,15 @@ class ArchiveKind:
 
     @property
     def compressed(self) -> bool:
-        """Whether the archive is packed by gzip."""
+        """Whether the archive is gzipped."""
         return self.suffix.endswith(".gz")
 
 
 def refuse_taken(dest: Path) -> None:
-    """Refuse to overwrite; only for a plain file does the message suggest removing it.
+    """Refuse to overwrite; the message suggests removing it only if it is a regular file.
 
     Raises:
-        BackupError: something stands there.
+        BackupError: the path exists.
     """
     if os.path.lexists(dest):
         plain = dest.is_file() and not dest.is_symlink()
@@ -101,14 +101,14 @@ def write_archive(
 ) -> Path:
     """Write a new archive of a project's files, and return its path.
 
-    Parts and archive are registered before they can be seen: a purge knows of them, also where
-    this process was killed.
+    Parts and archive are registered before they are visible, so that a purge knows them even if
+    this process is killed.
 
     Args:
         folder: the project's.
         freeze: returns the files; called again if one of them was rewritten meanwhile.
-        describe: what the manifest says besides.
-        progress: called with (bytes done, bytes in all).
+        describe: further content of the manifest.
+        progress: called with the bytes done and the total.
 
     Raises:
         BackupError: the file exists or cannot be written; nothing is left behind.
@@ -155,7 +155,7 @@ def _publish(partial: Path, dest: Path, title: str) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Write a new file (mode 0600) that is on the disk at the end."""
+    """Write a new file (mode 0600), flushed to disk at the end."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
     with os.fdopen(fd, "wb") as file:
         yield file
@@ -213,7 +213,7 @@ def _tar_info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
 
 
 class _HashingReader(io.RawIOBase):
-    """The first bytes of a file, hashed while they are read."""
+    """A file's leading bytes, hashed as they are read."""
 
     def __init__(self, file: IO[bytes], frozen: FrozenFile) -> None:
         self._file, self._part, self._left = file, frozen, frozen.size
@@ -252,7 +252,7 @@ def _open_source(frozen: FrozenFile) -> _HashingReader:
 def read_archive(
     kind: ArchiveKind, archive: Path, into: Path | None, progress: Progress
 ) -> Mapping[str, Any]:
-    """Check an archive against its manifest, unpack it into ``into`` if given; return the manifest.
+    """Verify an archive by its manifest, unpack it into ``into`` if given; return the manifest.
 
     Raises:
         BackupError: it is of another kind, or part of it is damaged, missing or unsafe.
@@ -306,14 +306,14 @@ def _unpacking(raw: IO[bytes], compressed: bool) -> Iterator[IO[bytes] | gzip.Gz
 
 
 def _safe_name(kind: ArchiveKind, archive: Path, member: tarfile.TarInfo) -> str:
-    """Return a member's name below the top; refuse anything that no archive of its kind has."""
+    """Return a member's name below the top; reject anything that its kind cannot contain."""
     if not member.isreg():
         raise BackupError(f"{archive}: {member.name!r} is no plain file; links are refused")
     if member.name == _MANIFEST:
         return _MANIFEST
     parts = PurePosixPath(member.name).parts
     plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
-    # The same rules as for writing: no file is unpacked anywhere else.
+    # The same rules as for writing: no file is unpacked elsewhere.
     if (
         parts[:1] != (kind.top,)
         or not plain
@@ -368,10 +368,10 @@ def _parse_manifest(
 
 # -- Back up a project into one verified file while others write, and restore it
 #
-# The writers' locks fix what is copied: the complete lines of each ledger at that moment.  Agents'
-# journals are read first, then what they refer to, and the project's journal last, so that no
-# reference dangles and no forgetting is missed.  The copying itself holds no lock.  The index,
-# which can be rebuilt, and the state of this machine are left out.
+# The writers' locks determine what is copied: the complete lines of each ledger at that moment.
+# Agents' journals are read first, then what they refer to, and the project's journal last, so that
+# no reference dangles and no forgetting is missed.  The copying itself holds no lock.  The index,
+# which can be rebuilt, and this machine's own state are left out.
 
 
 def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:
@@ -402,7 +402,7 @@ def restore_backup(
     """Unpack a verified archive as a new project; return its name and folder.
 
     Args:
-        project: its name here [its former name].
+        project: its new name; by default its former name.
 
     Raises:
         BackupError: the project exists, or the archive is damaged; nothing was overwritten.
