@@ -1,4 +1,4 @@
-"""`memtier uplift`: what showing a line changes, by the runs that went without it."""
+"""`memtier uplift`: the effect of showing a line, by runs without it."""
 
 from __future__ import annotations
 
