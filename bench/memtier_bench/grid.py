@@ -1,10 +1,10 @@
-"""`memtier bench table tm-6` and `tm-7`: embedders by rerankers, in kind (True Memory, section 7).
+"""`memtier bench table tm-6` and `tm-7`: embedders by rerankers (True Memory, section 7).
 
-The paper's grid has 56 cells, of 7 embedders and 8 rerankers.  Here there are as many as this
-machine has: the shipped embedder, none and the configured one, without a reranker and with the
+The paper's grid has 56 cells, of 7 embedders and 8 rerankers.  This one has the cells available on
+this machine: the shipped embedder, none and the configured one, without a reranker and with the
 configured one (`rerank.model`), in the profile `rrf`.  With a reader the score is the share of
-right answers, and its model makes up answers for one more cell (`ask.hypothetical`); without one
-it is recall@10.
+right answers, and its model makes up answers for one more cell (`ask.hypothetical`); without one it
+is recall@10.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Cell:
 
 
 def list_cells(reader: bool) -> Iterator[Cell]:
-    """Yield the cells that this machine has.
+    """Yield the cells available on this machine.
 
     Args:
         reader: whether there is a model that makes up answers.

@@ -49,7 +49,7 @@ class _AskedQuestion:
         return tuple(source.entry for hit in shown for source in hit.sources), text
 
     def is_right(self, weights: Weights, reader: Reader | None) -> bool:
-        """Tell whether these weights get a question answered, or its evidence injected."""
+        """Return whether these weights get a question answered, or its evidence injected."""
         entries, text = self.block(weights)
         if reader:
             return reader.answer(self.question, text, self.recall.id).soft_em

@@ -9,7 +9,7 @@ from memtier_bench.tables import Report, ReportTable, Section
 
 
 def shared_view(report: Report) -> list[Section]:
-    """Return a table for each part that was measured."""
+    """Return a table for each measured part."""
     head = f"{report['server']} · MemTier {report['version']} · {report['cores']} cores, "
     sections: list[Section] = [f"{head}load {report['load']:.1f} at the end"]
     if part := report.get("machines"):
@@ -125,5 +125,5 @@ def _catch_up(rows: list[Mapping[str, Any]]) -> ReportTable:
 
 
 def _figure(value: float | None) -> str:
-    """Return a figure to three digits, and a dash where it could not be measured."""
+    """Return a figure to three digits, and a dash if it could not be measured."""
     return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,9 +1,9 @@
-"""`memtier bench silence`: when a memory speaks, and when it keeps silent.
+"""`memtier bench silence`: when a memory speaks, and when it stays silent.
 
 Three kinds of prompts are asked in each conversation's store: its own questions, which the store
-answers; foreign ones, the questions about another conversation with the names of its speakers
-exchanged for the store's; and generic prompts, which need no memory.  Each is asked with every
-value of `retrieval.floor`, which gives an operating curve.
+answers; foreign ones, the questions about another conversation with its speakers' names replaced by
+the store's; and generic prompts, which need no memory.  Each is asked with every value of
+`retrieval.floor`, which gives an operating curve.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ OFF: Final = "off"  # the floor that every other is compared with
 AS_CONFIGURED: Final = "as configured"
 
 _FLOOR: Final = ("retrieval", "floor")
-_GENERIC_STORES: Final = 10  # stores in which each generic prompt is asked, at most
+_GENERIC_STORES: Final = 10  # the most stores in which each generic prompt is asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceOutcome:
-    """What one prompt got with one floor; ``group`` is a category, or language and kind."""
+    """The result of one prompt with one floor; ``group`` is a category, or language and kind."""
 
     id: str
     kind: str
@@ -70,12 +70,12 @@ class SilenceOutcome:
 
     @property
     def answered(self) -> bool:
-        """Whether a line that answers it stands in the block."""
+        """Whether the block contains a line that answers it."""
         return bool(self.gold & self.injected)
 
 
 def floors() -> tuple[str, ...]:
-    """Return the values of `retrieval.floor`; none where there is no such setting."""
+    """Return the values of `retrieval.floor`; none if there is no such setting."""
     key = all_keys().get(_FLOOR)
     return get_args(key.kind) if key else ()
 

@@ -1,9 +1,9 @@
 """Reproduce HMO's ablations on a conversation data set: tiers, strategies and the drift gate.
 
-A conversation is recorded session by session, each at its own time and with the job of priorities
-after it, as for a live agent; of a large store the older sessions come at once.  It is measured in
-a store of its own, with all others in one, or in stores of given sizes.  The accuracy of the
-published tables needs a reader, and is left out.
+A conversation is recorded session by session, each at its own time and followed by the priority
+job, as for a live agent; in a large store the older sessions are recorded at once.  It is measured
+in a store of its own, together with all others, or in stores of given sizes.  The accuracy of the
+published tables needs a reader, and is omitted.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ TABLES: Final[Mapping[str, str]] = {
     "hmo-drift": "rescoring at every change of the persona, or past the drift gate",
 }
 _CUT: Final = 5
-_LIVE: Final = 200  # the last sessions, recorded one by one; those before come at once
+_LIVE: Final = 200  # final sessions recorded one by one; earlier ones are recorded at once
 _NO_CACHE: Final = {"priority.cache": 0, "priority.sessions": 0}
 _FLAT: Final = "flat"
 _TIERED: Final = "tiers"
-# Of each table: an arm's name, how priorities are made, and how it searches; the last is the base.
+# For each table, each arm's name, prioritisation and search; the last is the base.
 _Arm = tuple[str, Mapping[str, Any], str]
 _ARMS: Final[Mapping[str, Sequence[_Arm]]] = {
     "hmo-3": (
@@ -66,7 +66,7 @@ _GATES: Final = ("always", "gate")
 
 @dataclass(slots=True)
 class _Clock:
-    """The time of the conversation that is recorded."""
+    """The time of the conversation being recorded."""
 
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -116,7 +116,7 @@ def run_hmo_table(
     stores = {"a conversation a store": loaded, "all in one store": _together(loaded)}
     if entries:
         stores = {f"{size:,} entries": _of_size(loaded, size) for size in entries}
-    # Without tier 1 there would be a second store of each size to record.
+    # Without tier 1, a second store of each size would have to be recorded.
     arms = [arm for arm in _ARMS.get(table, ()) if not (entries and arm[1])]
     parts = []
     for name, store in stores.items():
@@ -138,7 +138,7 @@ def run_hmo_table(
 
 
 def _together(loaded: Dataset) -> Dataset:
-    """Return a data set with all conversations as one, in the order of their times."""
+    """Return a data set with all conversations merged, in chronological order."""
     sessions = [
         replace(
             session,
@@ -159,7 +159,7 @@ def _together(loaded: Dataset) -> Dataset:
 
 
 def _of_size(loaded: Dataset, size: int) -> Dataset:
-    """Return a data set of one conversation of so many lines, and what is asked about it.
+    """Return a data set of one conversation with this many lines, and the questions about it.
 
     Raises:
         Unsupported: no question's evidence is among so few lines.
@@ -177,7 +177,7 @@ def _time_of(session: Session) -> datetime:
 def _record(
     run: BenchRun, home: Path, conversation: Conversation, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[MemTier, RecordedConversation, int, int]]:
-    """Record a conversation; yield after each session, with what was rescored, and how often."""
+    """Record a conversation; after each session, yield the rescored entries and how often."""
     clock, recorded = _Clock(), RecordedConversation()
     settings = {"priority.enabled": True, "consolidation.probes": 0, **overrides}
     with MemTier.open(home, conversation.id, settings=settings, clock=clock) as memory:
@@ -271,7 +271,7 @@ def _figures(asked: Sequence[_Asked], base: Sequence[_Asked]) -> dict[str, Any]:
 
 
 def _measure_gate(run: BenchRun) -> dict[str, Any]:
-    """Compare tiers, after each session, with those of rescoring at every change."""
+    """Compare tiers, after each session, with those from rescoring at every change."""
     run.recordings = 2
     rescored = dict.fromkeys(_GATES, 0)
     times = dict.fromkeys(_GATES, 0)
