@@ -213,13 +213,15 @@ def ablate(loaded: Dataset, plan: AblationPlan, progress: Progress | None = None
     run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress, learn=learn)
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         arms = plan.arms(Path(folder))
-        for asked in _ask(run, Path(folder), arms, plan):
+        for finished in _ask(run, Path(folder), arms, plan):
             if plan.keep is not None:
-                plan.keep(_report(run, plan, arms, asked))
+                plan.keep(_report(run, plan, arms, finished))
     return _report(run, plan, arms, len(loaded.conversations))
 
 
-def _report(run: BenchRun, plan: AblationPlan, arms: Sequence[Arm], asked: int) -> dict[str, Any]:
+def _report(
+    run: BenchRun, plan: AblationPlan, arms: Sequence[Arm], finished: int
+) -> dict[str, Any]:
     loaded = run.loaded
     return {
         "kind": "ablation",
@@ -228,7 +230,7 @@ def _report(run: BenchRun, plan: AblationPlan, arms: Sequence[Arm], asked: int) 
         "facts_stored": run.facts_stored // run.recordings,
         "questions": sum(bool(outcome.gold) for outcome in arms[0].outcomes),
         "quiet": len(arms[0].quiet),
-        "conversations": [asked, len(loaded.conversations)],
+        "conversations": [finished, len(loaded.conversations)],
         "skipped": loaded.skipped,
         "unresolved": loaded.unresolved,
         "reader": plan.reader.model if plan.reader else None,

@@ -142,12 +142,12 @@ def _differences(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[st
     return differences
 
 
-def _join(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _join(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the report of the only part, or of all."""
-    if len(parts) == 1:
-        return parts[0]
+    if len(reports) == 1:
+        return reports[0]
     version = memtier_plugin.__version__
-    return {"kind": "ablations", "dataset": "ablation", "parts": [*parts], "version": version}
+    return {"kind": "ablations", "dataset": "ablation", "parts": [*reports], "version": version}
 
 
 def _naming(progress: Progress | None, name: str) -> Progress | None:

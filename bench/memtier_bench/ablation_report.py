@@ -27,7 +27,7 @@ def ablation_view(report: Report) -> list[Section]:
     """Return for each profile a table of its variants, and one of the intervals."""
     if report["dataset"] == "judgement":
         return [section for p in report["profiles"] for section in _judged(p, report["questions"])]
-    asked, conversations = report["conversations"]
+    finished, conversations = report["conversations"]
     head = " · ".join(
         (
             report["dataset"],
@@ -35,7 +35,7 @@ def ablation_view(report: Report) -> list[Section]:
             f"facts {report['facts']} ({report['facts_stored']})",
             f"{report['questions']} questions",
             *([f"{report['quiet']} prompts that need no memory"] if report["quiet"] else []),
-            *([f"{asked} of {conversations} conversations"] if asked < conversations else []),
+            *([f"{finished} of {conversations} conversations"] if finished < conversations else []),
         )
     )
     count = sum(len(profile["rows"]) for profile in report["profiles"])

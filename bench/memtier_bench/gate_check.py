@@ -63,27 +63,27 @@ def run_gate_check(
         [*run.ask(memory, conversation, recorded)]
         memory.catch_up()
         names = [*WeightLearner(memory.actor).start]
-        asked = []
+        examples = []
         for question in conversation.questions:
             hits = memory.recall(question.text, at=question.at).hits
             gold = {turn: number for number, turn in enumerate(sorted(question.gold))}
             turns = [recorded.turns([hit]) for hit in hits]
-            brought = tuple(tuple(gold[t] for t in own if t in gold) for own in turns)
-            asked.append(Example(conversation.id, signals_of(hits, names), brought, len(gold)))
-        return _check(memory, asked, draws, tell) | {"entries": memory.status()["entries"]}
+            brought = tuple(tuple(gold[t] for t in hit_turns if t in gold) for hit_turns in turns)
+            examples.append(Example(conversation.id, signals_of(hits, names), brought, len(gold)))
+        return _check(memory, examples, draws, tell) | {"entries": memory.status()["entries"]}
     raise AssertionError("a data set has a conversation")
 
 
-def _check(memory: MemTier, asked: list[Example], draws: int, tell: Progress) -> dict[str, Any]:
+def _check(memory: MemTier, examples: list[Example], draws: int, tell: Progress) -> dict[str, Any]:
     at, started = memory.actor.clock(), time.perf_counter()
     questions = memory.regression.questions(at)
     before = measure(memory.actor, questions, at)
     seconds = 2 * (time.perf_counter() - started)  # a check asks each question twice
     start = np.array([*WeightLearner(memory.actor).start.values()])
-    usual = _recall(asked, start)
+    usual = _recall(examples, start)
     report: dict[str, Any] = {
         "kind": "gate_check",
-        "dataset": asked[0].group,
+        "dataset": examples[0].group,
         "questions": len(questions),
         "history": sum(question.evidence != "probe" for question in questions),
         "seconds": round(seconds, 2),
@@ -91,14 +91,14 @@ def _check(memory: MemTier, asked: list[Example], draws: int, tell: Progress) ->
         "recall": round(usual, 4),
         "version": memtier_plugin.__version__,
     }
-    for kind, drawn in (("bad", _bad(asked, start, usual)), ("harmless", _harmless(start))):
+    for kind, drawn in (("bad", _bad(examples, start, usual)), ("harmless", _harmless(start))):
         rows = []
         for weights in islice(drawn, draws):
             values = dict(zip(WeightLearner(memory.actor).start, weights.tolist(), strict=True))
             settings = with_weights(memory.settings, values)
             after = measure(memory.actor, questions, at, settings)
             verdict = memory.regression.report("", questions, before, after).verdict
-            change = _recall(asked, weights) - usual
+            change = _recall(examples, weights) - usual
             rows.append({**verdict.to_json(), "recall_change": round(change, 4)})
             tell(f"{kind} weights", len(rows), draws)
         report[kind] = {
@@ -109,11 +109,11 @@ def _check(memory: MemTier, asked: list[Example], draws: int, tell: Progress) ->
     return report
 
 
-def _recall(asked: list[Example], weights: np.ndarray) -> float:
-    return float(np.mean([example.recall(weights, _DEPTH) for example in asked]))
+def _recall(examples: list[Example], weights: np.ndarray) -> float:
+    return float(np.mean([example.recall(weights, _DEPTH) for example in examples]))
 
 
-def _bad(asked: list[Example], start: np.ndarray, usual: float) -> Iterator[np.ndarray]:
+def _bad(examples: list[Example], start: np.ndarray, usual: float) -> Iterator[np.ndarray]:
     """Yield weights that lose recall: some set to 0, others enlarged, or all permuted."""
     chance = np.random.default_rng(_SEED)
     for number in range(_MOST_DRAWN * 20):
@@ -123,7 +123,7 @@ def _bad(asked: list[Example], start: np.ndarray, usual: float) -> Iterator[np.n
         weights[chance.random(len(weights)) < 0.5] = 0.0
         weights[chance.random(len(weights)) < 0.2] *= 10.0
         weights = np.minimum(weights, 100.0)
-        if _recall(asked, weights) < usual - HARM:
+        if _recall(examples, weights) < usual - HARM:
             yield weights
 
 

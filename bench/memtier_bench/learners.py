@@ -51,7 +51,9 @@ def run_learners(
         names = problem_of(profile, Settings(), ()).names
         sets = [[*collect_examples(each, names, SCALES[scale], tell, sample)] for each in loaded]
         if len(loaded) > 1:
-            sets = [_grouped(asked, each.name) for asked, each in zip(sets, loaded, strict=True)]
+            sets = [
+                _grouped(examples, each.name) for examples, each in zip(sets, loaded, strict=True)
+            ]
         problem = problem_of(profile, Settings(), sets)
         outcomes = [train(problem, learner, tell) for learner in LEARNERS]
         profiles[scale] = {
@@ -69,5 +71,5 @@ def run_learners(
     }
 
 
-def _grouped(asked: Sequence[Example], name: str) -> list[Example]:
-    return [replace(example, group=name) for example in asked]
+def _grouped(examples: Sequence[Example], name: str) -> list[Example]:
+    return [replace(example, group=name) for example in examples]

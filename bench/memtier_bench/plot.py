@@ -147,10 +147,10 @@ def _draw_differences(axes: Axes, rows: DifferenceRows) -> None:
     """Draw differences with intervals, from top to bottom; significant ones in colour."""
     for index, (_, row) in enumerate(rows):
         if row is not None:
-            reach = _error_bars([row["difference"]], [row["low"]], [row["high"]])
+            error_bars = _error_bars([row["difference"]], [row["low"]], [row["high"]])
             color = _REAL if row["real"] else _PLAIN
             axes.errorbar(
-                [row["difference"]], [index], xerr=reach, fmt="o", ms=4, capsize=2, color=color
+                [row["difference"]], [index], xerr=error_bars, fmt="o", ms=4, capsize=2, color=color
             )
     axes.axvline(0, color="black", lw=0.8)
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
@@ -257,8 +257,8 @@ def _draw_silence(report: Report, figure: Figure) -> None:
     axes.legend(fontsize="small")
 
 
-def _lost_share(own: Report, relative: bool) -> float:
-    return float(own["loss"] if relative else 1 - own["answered"])
+def _lost_share(figures: Report, relative: bool) -> float:
+    return float(figures["loss"] if relative else 1 - figures["answered"])
 
 
 def _draw_judgement(report: Report, figure: Figure) -> None:

@@ -156,10 +156,10 @@ def _ask_all(
     settings: dict[str, Any] = {}
     for memory, conversation, recorded in run.recorded_conversations(overrides):
         settings = flatten_settings(memory.settings)
-        for epoch, asked in enumerate(replays):
+        for epoch, cases in enumerate(replays):
             findings = []
             for case in _ask_arms(memory, conversation, recorded):
-                asked.append(case)
+                cases.append(case)
                 findings.append(case.findings)
                 run.count_asked()
             if epoch < epochs - 1:
@@ -199,8 +199,8 @@ def _ask_each(
         arms: dict[str, ArmResult] = {}
         for name, depth in _DEPTHS.items():
             started = time.perf_counter()
-            asked = unlinked if name == _UNLINKED else memory
-            recall = asked.recall(question.text, at=question.at, depth=depth)
+            queried = unlinked if name == _UNLINKED else memory
+            recall = queried.recall(question.text, at=question.at, depth=depth)
             seconds = time.perf_counter() - started
             recalls[name] = recall
             arms[name] = _arm_result(question, recorded, recall.injected, recall.tokens, seconds)

@@ -199,9 +199,9 @@ def _measure_tenants(
                 chance.randrange(min(HOT, tenants)) for _ in range(turns)
             ],
         }
-        for name, whose in phases.items():
-            calls = _Calls(name, len(whose), progress)
-            work = partial(_talk, calls, [*enumerate(whose)], name)
+        for name, turns_of_phase in phases.items():
+            calls = _Calls(name, len(turns_of_phase), progress)
+            work = partial(_talk, calls, [*enumerate(turns_of_phase)], name)
             begun = time.monotonic()
             with ThreadPoolExecutor(clients) as pool:
                 for done in [pool.submit(work, memory) for memory in memories]:
@@ -269,10 +269,11 @@ def _talk(
     """Run turns for the listed tenants until none is left; no recall may show another's data."""
     while (number := calls.next()) is not None:
         count, tenant = turns[number]
-        own = memory.of(f"tenant-{tenant}")
+        tenant_memory = memory.of(f"tenant-{tenant}")
         query = f"Where does the crane of tenant {tenant} stand?"
         recalled = calls.measure(
-            "recall", partial(own.recall, query, seconds=_RECALL_SECONDS, purpose="inject")
+            "recall",
+            partial(tenant_memory.recall, query, seconds=_RECALL_SECONDS, purpose="inject"),
         )
         for hit in recalled["hits"] if recalled else ():
             calls.foreign += f" {tenant} " not in hit["text"]
@@ -280,7 +281,9 @@ def _talk(
             {"role": "user", "content": f"The crane of tenant {tenant} stands at pier {count}."},
             {"role": "assistant", "content": f"Noted for tenant {tenant} : pier {count}."},
         ]
-        ended = partial(own.end_run, turn, session_id=f"s{count % 3}", run_id=f"{phase}-{count}")
+        ended = partial(
+            tenant_memory.end_run, turn, session_id=f"s{count % 3}", run_id=f"{phase}-{count}"
+        )
         calls.measure("end_run", ended)
 
 
@@ -413,9 +416,9 @@ class _Watch:
         lost = doubled = 0
         for project in self.projects:
             words = Counter(word for of, word in self.acknowledged if of == project)
-            own = memory.of(project)
+            project_memory = memory.of(project)
             for word in words:
-                hits = own.recall(word, k=8, seconds=30.0)["hits"]
+                hits = project_memory.recall(word, k=8, seconds=30.0)["hits"]
                 times = sum(word in hit["text"].split() for hit in hits)
                 lost, doubled = lost + (not times), doubled + (times > 1)
         return lost, doubled
@@ -429,12 +432,16 @@ def _keep_talking(
         number = 0
         while time.monotonic() < watch.until:
             project = watch.projects[(client + number) % len(watch.projects)]
-            own, word = memory.of(project), f"w{client}x{number}"
+            project_memory, word = memory.of(project), f"w{client}x{number}"
             watch.note(
-                "recall", project, partial(own.recall, "Which word?", seconds=_RECALL_SECONDS)
+                "recall",
+                project,
+                partial(project_memory.recall, "Which word?", seconds=_RECALL_SECONDS),
             )
             turn = [{"role": "user", "content": f"The word is {word} now"}]
-            ended = partial(own.end_run, turn, session_id=f"s{client}", run_id=f"{client}-{number}")
+            ended = partial(
+                project_memory.end_run, turn, session_id=f"s{client}", run_id=f"{client}-{number}"
+            )
             if watch.note("end_run", project, ended):
                 watch.acknowledged.append((project, word))
             number += 1

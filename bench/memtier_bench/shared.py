@@ -203,20 +203,20 @@ class _Bench:
         return machines
 
     def all_at_once(
-        self, what: str, lines: int, works: Sequence[Callable[[], dict[str, Any]]]
+        self, label: str, lines: int, works: Sequence[Callable[[], dict[str, Any]]]
     ) -> list[dict[str, Any]]:
         """Run tasks in parallel; report how many lines the server has received."""
         before = self.scratch.count_lines()
         with ThreadPoolExecutor(len(works)) as pool:
             futures = [pool.submit(work) for work in works]
             while wait(futures, timeout=1.0).not_done:
-                self.tell(what, min(lines, self.scratch.count_lines() - before), lines)
+                self.tell(label, min(lines, self.scratch.count_lines() - before), lines)
         return [future.result() for future in futures]
 
-    def rest(self, what: str, seconds: float) -> None:
+    def rest(self, label: str, seconds: float) -> None:
         """Leave the server idle for some seconds."""
         for passed in range(round(seconds)):
-            self.tell(what, passed, round(seconds))
+            self.tell(label, passed, round(seconds))
             time.sleep(1.0)
 
     @contextmanager

@@ -116,11 +116,11 @@ def _catch_up(rows: list[Mapping[str, Any]]) -> ReportTable:
             took = [row[f"snapshot_{name}"] for name in figures]
             size = f"its file, {row['snapshot_bytes'] / 1e6:,.0f} MB"
             table.add_row(size, "", f"{took[0]:.1f}", f"{took[1]:.1f}", f"{took[2]:,}", *[""] * 3)
-            for what, different, among in (
+            for label, different, among in (
                 ("files", row["files_different"], row["files"]),
                 ("recalls", row["recalls_different"], row["queries"]),
             ):
-                table.add_row(f"{what} that differ, {different} of {among}", *[""] * 7)
+                table.add_row(f"{label} that differ, {different} of {among}", *[""] * 7)
     return table
 
 

@@ -171,8 +171,8 @@ class _SilenceRun:
         every = max(1, -(-len(stores) // _GENERIC_STORES))
         for number, conversation in enumerate(stores):
             prompts = self.prompts[number % every :: every]
-            asked = list_prompts(conversation, foreign[id(conversation)], prompts, prefix)
-            outcomes += self.ask(conversation, asked, f"{loaded.name}, {number + 1}")
+            to_ask = list_prompts(conversation, foreign[id(conversation)], prompts, prefix)
+            outcomes += self.ask(conversation, to_ask, f"{loaded.name}, {number + 1}")
         return outcomes
 
     def measure_size(self, loaded: Sequence[Dataset], size: int) -> dict[str, Any]:
@@ -181,16 +181,16 @@ class _SilenceRun:
         kept = conversations[:-1] or conversations
         store, made_up = build_store(kept, size)
         foreign = exchange_names(conversations[-1], store) if len(conversations) > 1 else []
-        asked = list_prompts(store, foreign, self.prompts)
-        outcomes = self.ask(store, asked, f"{size:,} lines")
+        to_ask = list_prompts(store, foreign, self.prompts)
+        outcomes = self.ask(store, to_ask, f"{size:,} lines")
         return {"lines": size, "made_up": made_up, "floors": summarise_prompts(outcomes, self.arms)}
 
     def ask(
-        self, conversation: Conversation, asked: Sequence[Prompt], name: str
+        self, conversation: Conversation, prompts: Sequence[Prompt], name: str
     ) -> Iterator[SilenceOutcome]:
         """Record a conversation, and ask each prompt with every floor."""
-        by_question = {id(prompt.question): prompt for prompt in asked}
-        conversation = replace(conversation, questions=tuple(p.question for p in asked))
+        by_question = {id(prompt.question): prompt for prompt in prompts}
+        conversation = replace(conversation, questions=tuple(p.question for p in prompts))
         run = BenchRun(
             loaded=Dataset(name=name, conversations=(conversation,), skipped=0, unresolved=0),
             facts="none",
@@ -260,12 +260,12 @@ def _summarise_arm(
 ) -> dict[str, Any]:
     by_kind = {kind: [o for o in outcomes if o.kind == kind] for kind in KINDS}
     figures: dict[str, Any] = {kind: _speech(rows) for kind, rows in by_kind.items()}
-    own, generic = by_kind["own"], by_kind["generic"]
-    if own:
-        shares = [recall_at(tuple(o.injected), o.gold, len(o.injected)) for o in own]
-        lost = [reference[o.id] and not o.answered for o in own] if reference else []
+    own_prompts, generic = by_kind["own"], by_kind["generic"]
+    if own_prompts:
+        shares = [recall_at(tuple(o.injected), o.gold, len(o.injected)) for o in own_prompts]
+        lost = [reference[o.id] and not o.answered for o in own_prompts] if reference else []
         figures["own"] |= {
-            "answered": _share(o.answered for o in own),
+            "answered": _share(o.answered for o in own_prompts),
             "injected_recall": round(fmean(shares), 4),
             "loss": _share(lost) if lost else None,
         }
@@ -296,18 +296,18 @@ def _share(values: Iterable[bool]) -> float:
 
 def _figures(outcome: SilenceOutcome) -> dict[str, Any]:
     """Return the figures of one prompt with one floor."""
-    own = outcome.kind == "own"
+    is_own = outcome.kind == "own"
     return {
         "id": f"{outcome.floor}: {outcome.id}",
         "category": f"{outcome.kind}, {outcome.floor}",
         "silent": float(not outcome.lines),
         "tokens": outcome.tokens,
         "lines": outcome.lines,
-        "answered": float(outcome.answered) if own else None,
+        "answered": float(outcome.answered) if is_own else None,
     }
 
 
 def _fingerprint(outcomes: Iterable[SilenceOutcome]) -> str:
     """Return a hash that identifies the prompts and their evidence, with any floor."""
-    asked = {(o.id, *sorted(o.gold)) for o in outcomes}
-    return sha256(json.dumps(sorted(asked)).encode()).hexdigest()[:16]
+    prompts = {(o.id, *sorted(o.gold)) for o in outcomes}
+    return sha256(json.dumps(sorted(prompts)).encode()).hexdigest()[:16]

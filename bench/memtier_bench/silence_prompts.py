@@ -73,7 +73,7 @@ def list_prompts(
     asked_at = [question.at for question in conversation.questions if question.at]
     at = max(asked_at, default=None) or newest_date(conversation.sessions)
     start = f"{prefix}{conversation.id}"
-    own = [
+    own_prompts = [
         Prompt(id=f"{start}/own/{q.id}", kind="own", group=(q.category,), question=q)
         for q in conversation.questions
     ]
@@ -97,7 +97,7 @@ def list_prompts(
         )
         for p in generic
     ]
-    return [*own, *others, *needless]
+    return [*own_prompts, *others, *needless]
 
 
 def foreign_questions(loaded: Sequence[Dataset]) -> dict[int, list[DatasetQuestion]]:
@@ -120,15 +120,16 @@ def foreign_questions(loaded: Sequence[Dataset]) -> dict[int, list[DatasetQuesti
     return foreign
 
 
-def exchange_names(asked: Conversation, store: Conversation) -> list[DatasetQuestion]:
+def exchange_names(conversation: Conversation, store: Conversation) -> list[DatasetQuestion]:
     """Return a conversation's questions with its speakers' names replaced by the store's."""
-    theirs, ours = _speakers(asked), _speakers(store)
+    theirs, ours = _speakers(conversation), _speakers(store)
     if not theirs or not ours:
-        return list(asked.questions)
+        return list(conversation.questions)
     names = {name: ours[number % len(ours)] for number, name in enumerate(theirs)}
     pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
     return [
-        replace(q, text=pattern.sub(lambda match: names[match[0]], q.text)) for q in asked.questions
+        replace(q, text=pattern.sub(lambda match: names[match[0]], q.text))
+        for q in conversation.questions
     ]
 
 

@@ -212,7 +212,9 @@ def _measure_arms(run: BenchRun, arms: Sequence[_Arm]) -> dict[str, Any]:
                         settings = {**made, "retrieval.search": search, "priority.enabled": True}
                         outcomes[name] += _ask(run, homes[key], conversation, recorded, settings)
     base = outcomes[arms[-1][0]]
-    return {"arms": [{"name": name, **_figures(asked, base)} for name, asked in outcomes.items()]}
+    return {
+        "arms": [{"name": name, **_figures(results, base)} for name, results in outcomes.items()]
+    }
 
 
 def _ask(
@@ -242,27 +244,27 @@ def _ask(
             run.count_asked()
 
 
-def _figures(asked: Sequence[_Asked], base: Sequence[_Asked]) -> dict[str, Any]:
+def _figures(results: Sequence[_Asked], base: Sequence[_Asked]) -> dict[str, Any]:
     """Return the means of an arm, its tiers, and its difference from the base."""
-    difference = paired_difference([a.all_gold for a in asked], [b.all_gold for b in base])
+    difference = paired_difference([a.all_gold for a in results], [b.all_gold for b in base])
     tiers = {}
     for tier in TIERS:
-        steps = [step for a in asked for step in a.steps if step.name == tier]
-        ended = [a for a in asked if a.steps and a.steps[-1].name == tier]
+        steps = [step for a in results for step in a.steps if step.name == tier]
+        ended = [a for a in results if a.steps and a.steps[-1].name == tier]
         if steps:
             tiers[tier] = {
-                "answered": len(ended) / len(asked),
+                "answered": len(ended) / len(results),
                 "rec_all@5": fmean(a.all_gold for a in ended) if ended else None,
                 "read": fmean(step.read for step in steps),
                 "p50_ms": percentile([step.ms for step in steps], 0.5),
             }
     return {
-        "rec_all@5": fmean(a.all_gold for a in asked),
+        "rec_all@5": fmean(a.all_gold for a in results),
         "difference": [difference.mean, difference.low, difference.high],
-        "recall@5": fmean(a.recall for a in asked),
-        "ndcg@5": fmean(a.ndcg for a in asked),
-        "p50_ms": percentile([a.ms for a in asked], 0.5),
-        "read": fmean(a.read for a in asked),
+        "recall@5": fmean(a.recall for a in results),
+        "ndcg@5": fmean(a.ndcg for a in results),
+        "p50_ms": percentile([a.ms for a in results], 0.5),
+        "read": fmean(a.read for a in results),
         "tiers": tiers,
     }
 

@@ -62,7 +62,9 @@ def collect_examples(
             yield Example(
                 f"{loaded.name} {conversation.id}",
                 signals_of(hits, names),
-                tuple(tuple(gold[turn] for turn in own if turn in gold) for own in turns),
+                tuple(
+                    tuple(gold[turn] for turn in hit_turns if turn in gold) for hit_turns in turns
+                ),
                 len(gold),
             )
             run.count_asked()

@@ -128,15 +128,15 @@ class StoreSearch:
         request = RecallRequest(sender=self.viewer.sender, at=self.viewer.at, depth=depth)
         return self.recaller.recall(query, request, expands=False).hits
 
-    def _shelved(self, reader: Reader, shelf: str, query: str) -> list[Hit]:
+    def _shelved(self, reader: Reader, kind: str, query: str) -> list[Hit]:
         """Return a query's best matches among facts of a kind, or the newest without a query."""
         viewer, tokenizer = self.viewer, self.store.tokenizer
-        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=shelf)
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=kind)
         if query:
             terms = weigh_terms(query, tokenizer)
             scores = reader.match_words(scopes, terms, _POSTINGS).scores()
         else:
-            rows = reader.overviews.shelf_rows(shelf, scopes, _LIMIT)
+            rows = reader.overviews.shelf_rows(kind, scopes, _LIMIT)
             scores = {row: 1.0 / rank for rank, row in enumerate(rows, 1)}
         current = {candidate.row: candidate.id for candidate in reader.candidates(scores)}
         order = sorted(current, key=lambda row: (-scores[row], current[row]))[:_LIMIT]

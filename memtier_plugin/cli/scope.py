@@ -364,10 +364,10 @@ def example_of(command: click.Command, words: str) -> str:
         return f"memtier {words} {example}"
     from memtier_plugin.cli.commands import find_commands
 
-    given = {
+    examples = {
         name: each for spec in find_commands().values() for name, each in spec.examples.items()
     }
-    return f"memtier {words} {given.get(words, '')}".rstrip()
+    return f"memtier {words} {examples.get(words, '')}".rstrip()
 
 
 def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:

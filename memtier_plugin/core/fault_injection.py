@@ -53,9 +53,9 @@ def write_bytes(name: str, fd: int, data: bytes, path: Path | None = None) -> in
 
 
 def run_step(
-    name: str, path: Path | None, do: Callable[_P, _T], *given: _P.args, **more: _P.kwargs
+    name: str, path: Path | None, do: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
     """Run an atomic file operation (fsync, rename, unlink)."""
     if injector is None:
-        return do(*given, **more)
-    return injector.step(name, path, lambda: do(*given, **more))
+        return do(*args, **kwargs)
+    return injector.step(name, path, lambda: do(*args, **kwargs))

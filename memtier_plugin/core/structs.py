@@ -473,8 +473,8 @@ def _check(name: str, value: object, kind: Any, *, strict: bool = True) -> Any:
         typed = msgspec.convert(value, kind, builtin_types=NO_TEXT, strict=strict)
         if not isinstance(value, type(typed)) and is_dataclass(typed):
             # msgspec would build one from any object if all fields have defaults.
-            expected, given = type(typed).__name__, type(value).__name__
-            raise MessageError(f"{name}: expected {expected}, got {given}")
+            expected, actual = type(typed).__name__, type(value).__name__
+            raise MessageError(f"{name}: expected {expected}, got {actual}")
         if isinstance(value, datetime):
             in_utc(value)
         return typed

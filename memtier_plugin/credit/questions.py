@@ -141,11 +141,11 @@ def _questions_of_recalls(
         if recall.purpose != "inject" or not recall.query.strip():
             continue
         for evidence, items in (("credited", credited.get(event.id, ())), ("confirmed", accepted)):
-            if wanted := shown & {*items}:
+            if answering := shown & {*items}:
                 yield Question(
                     event.id,
                     recall.query[:_QUERY_CHARS],
-                    frozenset(wanted),
+                    frozenset(answering),
                     event.agent_id,
                     recall.sender,
                     "credited" if evidence == "credited" else "confirmed",

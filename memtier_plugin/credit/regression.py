@@ -44,7 +44,7 @@ def keep_answerable(reader: Reader, questions: Iterable[Question]) -> list[Quest
 
     A fact's source entries answer what the fact answers.
     """
-    kept = []
+    answerable = []
     for question in questions:
         wanted = set[str]()
         for stored in reader.items(question.wanted).values():
@@ -54,8 +54,8 @@ def keep_answerable(reader: Reader, questions: Iterable[Question]) -> list[Quest
             if isinstance(stored.item, Fact):
                 wanted |= {source.entry for source in stored.item.sources}
         if wanted:
-            kept.append(replace(question, wanted=frozenset(wanted)))
-    return kept
+            answerable.append(replace(question, wanted=frozenset(wanted)))
+    return answerable
 
 
 def measure(
@@ -160,8 +160,8 @@ class Baseline:
 
     def with_outcomes(self, version: str, outcomes: Outcomes) -> Mapping[str, Outcomes]:
         """Return the outcomes with those of a version added as the newest."""
-        rest = {name: kept for name, kept in self.versions.items() if name != version}
-        return dict([*rest.items(), (version, outcomes)][-_KEPT:])
+        others = {name: earlier for name, earlier in self.versions.items() if name != version}
+        return dict([*others.items(), (version, outcomes)][-_KEPT:])
 
     @property
     def warning(self) -> str | None:

@@ -109,8 +109,10 @@ def subject_for(subject: str, person: str) -> str:
         return subject
     if subject == USER:
         return name
-    own = f"the {USER}"
-    return f"{name}{subject.removeprefix(own)}" if _owns(own, subject) else subject
+    user_subject = f"the {USER}"
+    return (
+        f"{name}{subject.removeprefix(user_subject)}" if _owns(user_subject, subject) else subject
+    )
 
 
 def _of_team(subject: str) -> str:

@@ -189,14 +189,14 @@ def _rivals(
 
 def _conflicts(reader: Reader, store: Store, viewer: Asker | None) -> Iterable[ReviewItem]:
     """Yield the newest of each set of current facts that contradict each other."""
-    asked: set[str] = set()
+    seen: set[str] = set()
     contested = reader.contested_facts(normalise(*store.settings.facts.single_valued))
     current = views.view_facts(reader, contested, viewer)
     for view in sorted(current, key=lambda view: holds_since(view.fact), reverse=True):
-        if view.fact.id in asked:
+        if view.fact.id in seen:
             continue
         against = find_contradicting(reader, store, view.fact, viewer)
-        asked.update(other.fact.id for other in against)
+        seen.update(other.fact.id for other in against)
         if against:
             shown = views.show_fact(reader, view.fact.id, viewer)
             yield ReviewItem("conflict", view.fact.id, shown, against)

@@ -181,13 +181,15 @@ class FactService:
             ),
             request,
         )
-        own = plan(query, viewer, request)
-        private = [hit for hit in own.hits if isinstance(hit.item, Fact) and hit.item.private_to]
+        private_plan = plan(query, viewer, request)
+        private = [
+            hit for hit in private_plan.hits if isinstance(hit.item, Fact) and hit.item.private_to
+        ]
         both = [*(hit for hit in shared.hits if isinstance(hit.item, Fact)), *private]
         both.sort(key=lambda hit: (-hit.score, hit.id))
         asker = self._viewer
         hits = tuple(_redact_hit(hit, asker) for hit in both[:limit])
-        why = dict.fromkeys([*shared.degradations, *own.degradations])
+        why = dict.fromkeys([*shared.degradations, *private_plan.degradations])
         vectors = shared.result.vectors
         label = "hybrid" if vectors else "lexical" if hits else "empty"
         return FactSearchResult(f"degraded: {', '.join(why)}" if why else label, hits)

@@ -435,8 +435,8 @@ def _changes_of_event(
         if item not in visible or (event.kind == PromoteEvent.KIND and runs[item] == event.run_id):
             continue  # an entry; or an entry's promotion to a fact of the same run
         run = event.run_id or undone
-        what = EVENT_CHANGES[event.kind]
-        yield FactChange(what, event.timestamp, item, visible[item], by, event.agent_id, run, why)
+        change = EVENT_CHANGES[event.kind]
+        yield FactChange(change, event.timestamp, item, visible[item], by, event.agent_id, run, why)
 
 
 def _items(event: JournalEvent) -> list[str]:

@@ -50,9 +50,9 @@ def hosts_project(home: Path) -> str | None:
 
 def launch_command() -> list[str]:
     """Return the command that runs this `memtier` from any working directory."""
-    beside = Path(sys.executable).with_name("memtier")
-    if beside.is_file() and os.access(beside, os.X_OK):
-        return [str(beside)]
+    program = Path(sys.executable).with_name("memtier")
+    if program.is_file() and os.access(program, os.X_OK):
+        return [str(program)]
     return [sys.executable, "-m", "memtier_plugin"]
 
 

@@ -99,8 +99,8 @@ def _check_packages() -> Iterator[HealthFinding]:
         elif missing:
             yield HealthFinding("error", f"missing: {', '.join(missing)}", sys.prefix, _AGAIN)
         else:
-            wanted = [module for package in packages for module in modules[_key(package)]]
-            problem = _import_all(wanted)
+            importable = [module for package in packages for module in modules[_key(package)]]
+            problem = _import_all(importable)
             message = f"{name}: {problem or ', '.join(packages)}"
             yield HealthFinding(
                 "error" if problem else "ok", message, sys.prefix, problem and _AGAIN
@@ -142,10 +142,10 @@ def _import_all(modules: Sequence[str]) -> str:
 def _check_locks(folder: Path) -> Iterator[HealthFinding]:
     path = folder / "lock"
     with hold_lock(path, 1.0):
-        held = _run_python(_TRY_LOCK, path)
+        blocked = _run_python(_TRY_LOCK, path)
     free = _run_python(_TRY_LOCK, path)
-    if (held.returncode, free.returncode) != (0, 3):
-        raise MemTierError(f"they do not hold: {(held.stderr + free.stderr).strip()[-300:]}")
+    if (blocked.returncode, free.returncode) != (0, 3):
+        raise MemTierError(f"they do not hold: {(blocked.stderr + free.stderr).strip()[-300:]}")
     yield HealthFinding("ok", "a lock of this process is seen by another, and its end")
 
 

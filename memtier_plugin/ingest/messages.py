@@ -113,19 +113,21 @@ def parse_messages(messages: Iterable[object]) -> tuple[Message, ...]:
         try:
             if isinstance(message, Message):
                 check_fields(message)
-                given = [message]
+                parsed_parts = [message]
             else:
-                given = [m for chat in chat_messages(message) for m in _split_parts(chat, names)]
+                parsed_parts = [
+                    m for chat in chat_messages(message) for m in _split_parts(chat, names)
+                ]
                 _warn_of_unknown_keys(message)
         except _NONSENSE as error:
             raise MessageError(f"message {position}: {error}") from error
         except RecursionError as error:
             raise MessageError(f"message {position}: it is nested too deeply") from error
-        for parsed_message in given:
+        for parsed_message in parsed_parts:
             names.update(
                 {call.call_id: call.name for call in parsed_message.tool_calls if call.call_id}
             )
-        parsed += given
+        parsed += parsed_parts
     return tuple(parsed)
 
 

@@ -45,9 +45,12 @@ class Recorder:
                 (self._masked(run), with_origins(messages, local)) for run, messages in runs
             )
         ]
-        held = HeldLines(self._actor)
+        held_lines = HeldLines(self._actor)
         entries = self._write(
-            [self._new(run, messages, held.positions(run, messages)) for run, messages in runs]
+            [
+                self._new(run, messages, held_lines.positions(run, messages))
+                for run, messages in runs
+            ]
         )
         for run, messages in runs if entries else ():
             if run.private:
@@ -179,8 +182,8 @@ class Recorder:
         """Return how many messages of these sessions are not stored yet, without writing."""
         new: set[str] = set()
         for runs in self._batches(sessions):
-            given = [self._new(self._masked(run), messages) for run, messages in runs]
-            new |= self._store.undelivered_keys(self._agent, given)
+            new_runs = [self._new(self._masked(run), messages) for run, messages in runs]
+            new |= self._store.undelivered_keys(self._agent, new_runs)
         return len(new)
 
     def _batches(
@@ -209,7 +212,9 @@ class Recorder:
         """Return a message as it would be written."""
         return self._prepared(message)[0]
 
-    def _new(self, run: Run, messages: Sequence[Message], held: Collection[int] = ()) -> NewRun:
+    def _new(
+        self, run: Run, messages: Sequence[Message], held_positions: Collection[int] = ()
+    ) -> NewRun:
         most = self._store.settings.limits.run_messages
         prepared = [
             (position, *self._prepared(message))
@@ -229,7 +234,7 @@ class Recorder:
             tainted={
                 delivery.key(position, message)
                 for position, message, _ in prepared
-                if position in held
+                if position in held_positions
             },
         )
 

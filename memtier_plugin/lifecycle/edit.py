@@ -369,8 +369,8 @@ class _UndoPlanner:
                 for event in self._reader.events(item=item)
                 if event.kind == SupersedeEvent.KIND
             ]
-            own = [fact_id for fact_id in by if fact_id in self._facts]
-            fact = self._facts[own[-1]].item if own else None
+            of_run = [fact_id for fact_id in by if fact_id in self._facts]
+            fact = self._facts[of_run[-1]].item if of_run else None
             if isinstance(fact, Fact):
                 pairs.append((item, fact))
         return pairs

@@ -140,11 +140,14 @@ def _in_order(
 
 
 def _describe_run(event: JournalEvent) -> dict[str, Any]:
-    payload, what = payload_of(event), {"what": _RUNS[event.kind], "at": to_iso(event.timestamp)}
+    payload, description = (
+        payload_of(event),
+        {"what": _RUNS[event.kind], "at": to_iso(event.timestamp)},
+    )
     if isinstance(payload, PurgeEvent):
-        return {**what, "run": payload.receipt["purge"]}
+        return {**description, "run": payload.receipt["purge"]}
     undone = payload.run if isinstance(payload, RevertEvent | UndoEvent) else None
-    return {**what, "run": undone or event.run_id, "by": event.agent_id}
+    return {**description, "run": undone or event.run_id, "by": event.agent_id}
 
 
 # -- The history of a project: recall as of a time, differences between two times, undoing runs

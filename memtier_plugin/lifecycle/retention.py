@@ -85,8 +85,8 @@ def apply_retention(actor: Actor, knowledge: FactService) -> RetentionResult:
     if not (policy.days or policy.entries or policy.mb):
         return RetentionResult()
     # If another process holds it, that one does the work
-    with store.try_exclusive("retention") as held:
-        ids, left = find_expired(store, policy, actor.clock()) if held else ([], [])
+    with store.try_exclusive("retention") as exclusive:
+        ids, left = find_expired(store, policy, actor.clock()) if exclusive else ([], [])
         for start in range(0, len(ids), _BATCH):
             forgotten = knowledge.person.forget(ids=ids[start : start + _BATCH])
             entries += forgotten.ids

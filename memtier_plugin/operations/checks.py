@@ -318,13 +318,13 @@ def _socket(home: Path) -> Iterator[Repair]:
     path = socket_path(home)
     if not path.is_socket():
         return
-    held = locks.try_acquire_lock(path.with_suffix(".lock"))
-    if held is None:
+    lock = locks.try_acquire_lock(path.with_suffix(".lock"))
+    if lock is None:
         return  # the server is alive
     try:
         path.unlink(missing_ok=True)
     finally:
-        locks.release_lock(held)
+        locks.release_lock(lock)
     yield Repair("removed the socket of a server that no longer runs", str(path))
 
 

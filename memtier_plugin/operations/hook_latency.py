@@ -135,7 +135,7 @@ def _add_wait(
     )
     if not wait.answered:
         mark |= {"failed": mark["failed"] + 1, "last_failed": to_iso(now)}
-    return [*(kept for kept in marks if kept not in before), mark][-MAX_NOTED:]
+    return [*(earlier for earlier in marks if earlier not in before), mark][-MAX_NOTED:]
 
 
 _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {

@@ -89,9 +89,9 @@ def note_start_request(folder: Path, now: datetime | None) -> None:
     Raises:
         LedgerWriteError: the project's folder cannot be written.
     """
-    asked = to_iso(now) if now else None
+    requested = to_iso(now) if now else None
     if now or read_background(folder).requested:
-        _change(folder, lambda content: {**content, "asked": asked})
+        _change(folder, lambda content: {**content, "asked": requested})
 
 
 def note_job(
@@ -164,10 +164,10 @@ def _load(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         content = None
     content = content if isinstance(content, dict) else {}
-    jobs, asked = content.get("jobs"), content.get("asked")
+    jobs, requested = content.get("jobs"), content.get("asked")
     return {
         "jobs": jobs if isinstance(jobs, dict) else {},
-        "asked": asked if isinstance(asked, str) else None,
+        "asked": requested if isinstance(requested, str) else None,
     }
 
 

@@ -144,8 +144,8 @@ class Reembedder:
         embedder = _embedder(self._store)
         if embedder is None:
             return EmbeddingReport()
-        with self._store.try_exclusive("embed") as held, self._store.session():
-            if not held:
+        with self._store.try_exclusive("embed") as exclusive, self._store.session():
+            if not exclusive:
                 raise LedgerError(f"another process embeds the project {self._store.project!r} now")
             self._store.catch_up_all()
             self._store.set_busy_timeout(LOCK_MS)

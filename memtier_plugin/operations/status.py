@@ -174,8 +174,8 @@ def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
     for event in events:
         recall = RecallEvent.of(event)
         if recall.purpose in INJECTING:
-            kept = turns.setdefault(event.agent_id, [])
-            kept += [recall] if recall.purpose == "inject" else []
+            injected_recalls = turns.setdefault(event.agent_id, [])
+            injected_recalls += [recall] if recall.purpose == "inject" else []
             late[event.agent_id] += recall.purpose == "offer"
     return {
         agent: {

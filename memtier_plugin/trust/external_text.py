@@ -321,7 +321,7 @@ def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequen
     same figures and the same negations; a question states nothing.
     """
     stated = [_said(sentence, words) for source in others for sentence in _sentences(source)]
-    claims = [_said(sentence, words) for sentence in _sentences(text, asked=True)]
+    claims = [_said(sentence, words) for sentence in _sentences(text, with_questions=True)]
     return any(sentence[0] for sentence in claims) and all(
         any(
             sentence[0] <= source[0] and sentence[1] <= source[1] and sentence[2] == source[2]
@@ -359,11 +359,11 @@ def _meaning(text: str) -> frozenset[str]:
     return frozenset(plain_words(text)) - (function_words(detect_language(text)) - _DENIALS)
 
 
-def _sentences(text: str, *, asked: bool = False) -> Iterable[str]:
+def _sentences(text: str, *, with_questions: bool = False) -> Iterable[str]:
     return (
         sentence
         for sentence in _END.split(text)
-        if sentence.strip() and (asked or not _ASKED.search(sentence))
+        if sentence.strip() and (with_questions or not _ASKED.search(sentence))
     )
 
 

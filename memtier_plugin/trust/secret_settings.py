@@ -141,8 +141,8 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
     if _NUMBER.match(value) and (not password or name["name"].lower() == "pass"):
         return False  # a count, a share or a date
     if not op:
-        given = bool(name["flag"]) and not NAMED_REFERENCE.match(value)  # --password VALUE
-        return given or is_drawn(value, hexadecimal=False)
+        is_argument = bool(name["flag"]) and not NAMED_REFERENCE.match(value)  # --password VALUE
+        return is_argument or is_drawn(value, hexadecimal=False)
     if op.lower().endswith(_VERBS):
         prose = is_stated(value, password=password, quoted=quoted, ends=ends)
         return prose and (quoted or not NAMED_REFERENCE.match(value))
@@ -159,8 +159,8 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
         if _NAMED.search(value):
             return False
         environment = name["name"].isupper() and "=" in op
-        given = password and (alone or bool(name["flag"]))  # a line of its own, or an option
-        return environment or given or (len(value) >= 20 and not value.islower())
+        is_argument = password and (alone or bool(name["flag"]))  # a line of its own, or an option
+        return environment or is_argument or (len(value) >= 20 and not value.islower())
     return len(value) >= (4 if alone or op == "=" else 6) and (digit or password)
 
 

@@ -120,11 +120,11 @@ def find_changes(lines: Sequence[EditLine], before: str, after: str) -> list[Cha
                 problems.append(f"line {item.number}: {problem}")
     if problems:
         raise MessageError("; ".join(problems[:_MOST_PROBLEMS]))
-    kept = {item.short for item in items}
+    remaining = {item.short for item in items}
     gone = [
         Change("forget", full[short], by_id[full[short]].text, "", item.number)
         for short, item in was.items()
-        if short not in kept
+        if short not in remaining
     ]
     return [*gone, *changes]
 

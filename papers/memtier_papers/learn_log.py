@@ -84,8 +84,8 @@ class LearnLog:
         Raises:
             LedgerError: another process is learning.
         """
-        with self._store.try_exclusive("learn") as held:
-            if not held:
+        with self._store.try_exclusive("learn") as exclusive:
+            if not exclusive:
                 raise LedgerError(
                     f"another process learns from the project {self._store.project!r} now"
                 )

@@ -419,10 +419,10 @@ def missing_package(path: KeyPath, value: Any = None) -> str | None:
     """Return the missing package that defines a key, or that accepts this value of a known key."""
     names = {".".join(path[:depth]) for depth in range(1, len(path) + 1)}
     known = {".".join(key[:depth]) for key in all_keys() for depth in range(1, len(key) + 1)}
-    wanted = {name for name in names if name not in known}
+    unknown = {name for name in names if name not in known}
     if isinstance(value, str):
-        wanted.add(f"{'.'.join(path)}: {value}")
-    return next((package for package, keys in _ELSEWHERE.items() if wanted & keys), None)
+        unknown.add(f"{'.'.join(path)}: {value}")
+    return next((package for package, keys in _ELSEWHERE.items() if unknown & keys), None)
 
 
 def key_pattern(path: KeyPath) -> KeyPath:

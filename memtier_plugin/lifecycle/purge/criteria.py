@@ -75,9 +75,15 @@ class Criteria:
         conditions: Mapping[str, Any] | None,
     ) -> Criteria:
         """Make the criteria of a purge; ``conditions`` are its selection's, by name."""
-        given = conditions or {}
-        named = {CONDITIONS[k]: digest(salt, v) for k, v in given.items() if k in CONDITIONS and v}
-        times = {k: v.timestamp() for k, v in given.items() if k in ("since", "until") and v}
+        conditions_by_name = conditions or {}
+        named = {
+            CONDITIONS[k]: digest(salt, v)
+            for k, v in conditions_by_name.items()
+            if k in CONDITIONS and v
+        }
+        times = {
+            k: v.timestamp() for k, v in conditions_by_name.items() if k in ("since", "until") and v
+        }
         flat = {text for given_text in texts if len(text := _flatten(given_text)[0]) > _PREFIX}
         return cls(
             purge=purge,
@@ -150,13 +156,15 @@ class Criteria:
         if not self.texts:
             return ()
         flat, starts = _flatten(value)
-        wanted: dict[int, list[tuple[int, str]]] = {}
+        sizes_by_checksum: dict[int, list[tuple[int, str]]] = {}
         for size, checksum, hashed in self.texts:
             if size <= len(flat):
-                wanted.setdefault(checksum, []).append((size, hashed))
+                sizes_by_checksum.setdefault(checksum, []).append((size, hashed))
         spans = []
-        for at in range(len(flat) - _PREFIX if wanted else 0):
-            for size, hashed in wanted.get(_checksum(self.salt, flat[at : at + _PREFIX]), ()):
+        for at in range(len(flat) - _PREFIX if sizes_by_checksum else 0):
+            for size, hashed in sizes_by_checksum.get(
+                _checksum(self.salt, flat[at : at + _PREFIX]), ()
+            ):
                 text = flat[at : at + size]
                 if len(text) == size and digest(self.salt, text) == hashed:
                     spans.append((starts[at], starts[at + size]))

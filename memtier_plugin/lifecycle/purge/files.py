@@ -258,12 +258,12 @@ def _scan_export(
     """
     if export.kind == exports.PART:
         if export.exists and str(export.path) not in scan.deletions:
-            what = "a backup that is being written"
-            scan.left.append({"path": str(export.path), "why": what})
+            treatment = "a backup that is being written"
+            scan.left.append({"path": str(export.path), "why": treatment})
         return
     if not export.exists:
-        what = "moved away or deleted: not looked at"
-        scan.exports.append({"path": str(export.path), "what": what})
+        treatment = "moved away or deleted: not looked at"
+        scan.exports.append({"path": str(export.path), "what": treatment})
         return
     editable = export.kind in _EDITABLE_EXPORTS
     edit = find_in_file(export.path, in_files) if editable else None
@@ -271,14 +271,14 @@ def _scan_export(
         return  # it does not contain the text
     if export.kind == "backup" and searchable and not archive_holds(export.path, in_files):
         return
-    what = "left"
+    treatment = "left"
     if delete and export.unchanged:
         scan.deletions.append(str(export.path))
-        what = "deleted"
+        treatment = "deleted"
     elif edit and export.unchanged:
         scan.edits.append(edit)
-        what = "rewritten"
-    scan.exports.append({"path": str(export.path), "kind": export.kind, "what": what})
+        treatment = "rewritten"
+    scan.exports.append({"path": str(export.path), "kind": export.kind, "what": treatment})
 
 
 def untouchable(store: Store, path: Path) -> str:

@@ -53,7 +53,7 @@ class PurgeReach:
         text = target if isinstance(target, str) else None
         chosen = None if isinstance(target, str) or target.query else target
         names = ("agent", "sender", "session", "run", "since", "until")
-        given = {name: getattr(chosen, name) for name in names} if chosen else {}
+        conditions = {name: getattr(chosen, name) for name in names} if chosen else {}
         criteria = Criteria.make(
             plan.id,
             self._actor.clock(),
@@ -61,7 +61,7 @@ class PurgeReach:
             items=plan.stubs,
             runs=scan.runs,
             texts=[text] if text else scan.needles,
-            conditions=given if any(given.values()) else None,
+            conditions=conditions if any(conditions.values()) else None,
         )
         others = [m for m in ledger.machines() if m.name != here and m.seen]
         return {
@@ -273,7 +273,7 @@ def require_reach(actor: Actor) -> PurgeReach:
     Raises:
         LedgerError: the project is not shared.
     """
-    reach = reach_of(actor)
-    if reach is None:
+    purge_reach = reach_of(actor)
+    if purge_reach is None:
         raise LedgerError("this project is not shared from this machine: `memtier shared join`")
-    return reach
+    return purge_reach

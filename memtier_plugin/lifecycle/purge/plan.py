@@ -230,8 +230,8 @@ def _pad(record: Mapping[str, Any], length: int, *, sealed: bool) -> bytes:
     return data.ljust(length - 1) + b"\n"
 
 
-def _spans(given: Iterable[Sequence[int]]) -> Spans:
-    return [(int(start), int(end)) for start, end in given]
+def _spans(pairs: Iterable[Sequence[int]]) -> Spans:
+    return [(int(start), int(end)) for start, end in pairs]
 
 
 # -- finding a text ---------------------------------------------------------------------------

@@ -175,8 +175,8 @@ class Purger:
         self, target: Selection | str, delete_exports: bool, progress: Progress | None
     ) -> Receipt:
         first = scan = self._scan(target, delete_exports)
-        reach, clean = reach_of(self._actor), True
-        shared = reach.describe(target, first) if reach else None
+        machines, clean = reach_of(self._actor), True
+        shared = machines.describe(target, first) if machines else None
         for _ in range(_ROUNDS):
             if not scan.plan:
                 break
@@ -184,7 +184,7 @@ class Purger:
             self._hide(scan.plan.stubs)
             clean = rewrite.execute_plan(self._store, scan.plan, progress)
             self._register_exports(scan.copies)
-            if clean and not reach:
+            if clean and not machines:
                 rewrite.remove_plan(self._store)
             if not isinstance(target, str):
                 break  # stubs stay stubs: only a text may be written again meanwhile
@@ -194,18 +194,18 @@ class Purger:
         now, beyond = self._actor.clock(), _list_unreachable(first, self._shared)
         receipt = Receipt(first.plan.id, now, True, first.copies, after, where, clean, beyond)
         purged = self._journal(PurgeEvent(receipt=_without_words(receipt), shared=shared))
-        if reach:
+        if machines:
             if clean:
                 rewrite.remove_plan(self._store)
-            receipt = replace(receipt, pending=tuple(reach.pending(purged)))
+            receipt = replace(receipt, pending=tuple(machines.pending(purged)))
         return receipt
 
     def _journal(self, payload: PurgeEvent) -> JournalEvent:
         """Journal that a purge is done; other machines then apply it when they follow."""
         event = self._actor.event(payload)
         self._store.append_events([event], shared=True)
-        if reach := reach_of(self._actor):
-            reach.confirm([payload.receipt["purge"]])
+        if machines := reach_of(self._actor):
+            machines.confirm([payload.receipt["purge"]])
         return event
 
     def _hide(self, items: Collection[str]) -> None:

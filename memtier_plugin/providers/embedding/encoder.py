@@ -140,9 +140,9 @@ class _Session:
 
         clean = text.encode("utf-8", "ignore").decode()  # the tokenizer rejects lone surrogates
         ids = np.array([self._tokenizer.encode(clean).ids], np.int64)
-        given = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-        given["token_type_ids"] = np.zeros_like(ids)
-        inputs = {name: values for name, values in given.items() if name in self._inputs}
+        tensors = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        tensors["token_type_ids"] = np.zeros_like(ids)
+        inputs = {name: values for name, values in tensors.items() if name in self._inputs}
         output: NDArray[np.float32] = self._session.run(None, inputs)[0]
         if output.ndim == 3:  # (1, tokens, d)
             output = output[:, 0] if cls else output.mean(axis=1)
@@ -253,9 +253,9 @@ def _read_folder(folder: Path) -> EncoderFiles | None:
         return None  # the graph built here averages
     prompts = _read_json(folder / "config_sentence_transformers.json").get("prompts") or {}
     document = prompts.get("document", prompts.get("passage"))
-    given = {"query": prompts.get("query"), "document": document}
+    prefixes = {"query": prompts.get("query"), "document": document}
     return EncoderFiles(
-        folder, model, dimensions, cls, {name: str(text) for name, text in given.items() if text}
+        folder, model, dimensions, cls, {name: str(text) for name, text in prefixes.items() if text}
     )
 
 

@@ -172,25 +172,25 @@ def read_dates(
     said_on: date,
     tense_of: Callable[[DateMention], Tense | None],
     *,
-    asked: bool = False,
+    is_question: bool = False,
 ) -> list[Dated]:
     """Return the dates of a text in order, each with the days that it means.
 
     Args:
         tense_of: whether a date without a year, or a weekday, is past or future.
-        asked: whether the text is a question; see `find_relative_dates`.
+        is_question: whether the text is a question; see `find_relative_dates`.
     """
     if not may_name_time(text):
         return []
-    relative = find_relative_dates(text, said_on, weekdays=True, asked=asked)
+    relative = find_relative_dates(text, said_on, weekdays=True, is_question=is_question)
     joined: list[DateMention] = []
     for mention in without_overlaps(text, [*find_stated_dates(text), *relative]):
         if joined and (both := _join(text, joined[-1], mention)):
             joined[-1] = both
         else:
             joined.append(mention)
-    dates = [_within(text, Dated(m, resolve(m, said_on, tense_of(m))), asked) for m in joined]
-    if asked:
+    dates = [_within(text, Dated(m, resolve(m, said_on, tense_of(m))), is_question) for m in joined]
+    if is_question:
         taken = [(dated.mention.start, dated.mention.end) for dated in dates]
         dates += (
             dated
@@ -237,16 +237,16 @@ def _join(text: str, first: DateMention, last: DateMention) -> DateMention | Non
             return DateMention(start, end, span=_day_in(span, first.weekday) or span)
     elif not _GAP.fullmatch(text, first.end, last.start):
         return None
-    for own, other in ((first, last), (last, first)):
-        if own.weekday is not None and other.day:
-            return replace(other, start=start, end=end)
-        if other.span is None:
+    for partial_date, complement in ((first, last), (last, first)):
+        if partial_date.weekday is not None and complement.day:
+            return replace(complement, start=start, end=end)
+        if complement.span is None:
             continue
-        days = (other.span[1] - other.span[0]).days + 1
-        if own.weekday is not None and days == 7:
-            return DateMention(start, end, span=_day_in(other.span, own.weekday))
-        if own.month and own.year is None and days >= _YEAR_DAYS:
-            return replace(own, start=start, end=end, year=other.span[0].year)
+        days = (complement.span[1] - complement.span[0]).days + 1
+        if partial_date.weekday is not None and days == 7:
+            return DateMention(start, end, span=_day_in(complement.span, partial_date.weekday))
+        if partial_date.month and partial_date.year is None and days >= _YEAR_DAYS:
+            return replace(partial_date, start=start, end=end, year=complement.span[0].year)
     return None
 
 
@@ -288,10 +288,10 @@ def _beside() -> _Beside:
     counts = {word: n for lex in spaced for word, n in lex.numbers.items() if n <= 12}
     counts |= {word: 1 for lex in spaced for word in lex.articles} | {"the": 1}
     part, unit = rf"(?P<p>{any_of(parts)})", rf"(?P<u>{any_of(units)})"
-    what = rf"(?:{part}|(?P<o>{any_of(nth)})[\s-]?{unit})"
+    part_or_nth = rf"(?:{part}|(?P<o>{any_of(nth)})[\s-]?{unit})"
     return _Beside(
-        regex.compile(rf"(?i)\b{what}{GAP}?\Z"),
-        regex.compile(rf"(?i)的?{what}"),
+        regex.compile(rf"(?i)\b{part_or_nth}{GAP}?\Z"),
+        regex.compile(rf"(?i)的?{part_or_nth}"),
         regex.compile(rf"(?i)\b(?P<n>\d{{1,3}}|{any_of(counts)}) {unit} (?P<d>before|after) \Z"),
         regex.compile(rf"(?i)\b{part} (?:of the|des|del|de l['’]|du) ?{unit}\b|(?P<u>年|月){part}"),
         units,
@@ -301,22 +301,22 @@ def _beside() -> _Beside:
     )
 
 
-def _within(text: str, dated: Dated, asked: bool) -> Dated:
+def _within(text: str, dated: Dated, is_question: bool) -> Dated:
     """Return a date, narrowed or shifted by the words next to it."""
     mention, period, words = dated.mention, dated.period, _beside()
     if period is None:
         return dated
     start, end = mention.start, mention.end
-    reach = max(0, start - _REACH)
-    before = text[reach:start]
-    if asked and (match := words.offset.search(before)):
+    window_start = max(0, start - _REACH)
+    before = text[window_start:start]
+    if is_question and (match := words.offset.search(before)):
         count = int(match["n"]) if match["n"].isdigit() else words.counts[match["n"].lower()]
         unit = words.units[match["u"].lower()]
         sign = -1 if match["d"].lower() == "before" else 1
         day = shift_day(period[0], unit, sign * count)
-        return Dated(replace(mention, start=reach + match.start()), period_of(unit, day))
+        return Dated(replace(mention, start=window_start + match.start()), period_of(unit, day))
     if match := words.before.search(before):
-        start = reach + match.start()
+        start = window_start + match.start()
     elif match := words.after.match(text, end):
         end = match.end()
     if match and (narrow := _narrowed(match, period)):

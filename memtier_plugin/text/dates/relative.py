@@ -81,14 +81,14 @@ class _Words(NamedTuple):
 
 
 def find_relative_dates(
-    text: str, said_on: date, *, weekdays: bool = False, asked: bool = False
+    text: str, said_on: date, *, weekdays: bool = False, is_question: bool = False
 ) -> list[DateMention]:
     """Return the dates that a text names relative to the day of its utterance, in order.
 
     Args:
         weekdays: include bare weekdays; their readings are the last one and the next.
-        asked: include phrases that are definite only in a question: "at the weekend", "in spring",
-            "on the 10th", "the last three weeks".
+        is_question: include phrases that are definite only in a question: "at the weekend",
+            "in spring", "on the 10th", "the last three weeks".
     """
     words = _words_in(text)
     if not _may_name_time(text, words):
@@ -96,7 +96,7 @@ def find_relative_dates(
     any_script = not text.isascii()
     mentions = (
         mention
-        for form in _grammar(weekdays, asked)
+        for form in _grammar(weekdays, is_question)
         if any_script or not any(map(words.isdisjoint, form.needs))
         for match in form.pattern.finditer(text)
         if (mention := form.read(match, said_on)) and not text.startswith(" of ", mention.end)
@@ -153,7 +153,7 @@ def season_words() -> frozenset[str]:
 
 
 @cache
-def _grammar(weekdays: bool, asked: bool) -> Sequence[_Form]:
+def _grammar(weekdays: bool, is_question: bool) -> Sequence[_Form]:
     """Return the phrase patterns, the most precise first, built on first use."""
     every = lexicons()
     spaced = [lex for lex in every if not lex.unspaced and lex.units]
@@ -162,9 +162,9 @@ def _grammar(weekdays: bool, asked: bool) -> Sequence[_Form]:
     for languages, bound, gap in ((spaced, r"\b", GAP), (unspaced, "", r"\s?的?")):
         words = _words(languages)
         forms.append(_counted(languages, words, bound))
-        if asked:
+        if is_question:
             forms += _asked(words, bound, gap)
-        forms.append(_stepped(words, bound, gap, weekdays, asked))
+        forms.append(_stepped(words, bound, gap, weekdays, is_question))
     return forms
 
 
@@ -234,7 +234,7 @@ def _at(unit: str, offset: int) -> _Reader:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, asked: bool) -> _Form:
+def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, is_question: bool) -> _Form:
     """Return the form of "last week", "la semana pasada", "last Friday", and of bare names."""
     step, after = any_of(words.steps), any_of(words.steps_after)
     name = any_of([*words.units, *words.weekdays])
@@ -251,7 +251,7 @@ def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, asked: bool) -
         if weekday is not None and weekdays:
             days = _last_and_next(today, (weekday - today.weekday()) % 7)
             return DateMention(start, match.end("w"), weekday=weekday, readings=days)
-        if not asked or weekday is not None:
+        if not is_question or weekday is not None:
             return None
         certain = match["y"] or not bound or _ON.search(match.string, max(0, start - _REACH), start)
         return _bare(match, words.units[word], today) if certain else None
@@ -262,7 +262,7 @@ def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, asked: bool) -
         rf"(?P<y>(?:19|20)\d\d)))?{bound}"
     )
     needs = [_longest_words([*words.units, *words.weekdays])]
-    if not (weekdays or asked):
+    if not (weekdays or is_question):
         needs.append(_longest_words([*words.steps, *words.steps_after]))
     return _Form(_compiled(pattern), read, needs)
 

@@ -81,7 +81,7 @@ def best_nearness(spans: Sequence[TimeSpan], moment: datetime) -> float:
 
 def _spans(query: str, now: datetime) -> Iterator[TimeSpan]:
     today = now.date()
-    dates = read_dates(query, today, lambda mention: "past", asked=True)
+    dates = read_dates(query, today, lambda mention: "past", is_question=True)
 
     def days(mention: DateMention) -> Period | None:
         return resolve(mention, today, "past")
@@ -114,12 +114,12 @@ def _periods(dated: Dated, today: date) -> list[Period]:
 
 def _find_opening(query: str, mention: DateMention) -> tuple[int, Literal["since", "before", ""]]:
     """Return the start of a date with the word that opens its span, and that word's meaning."""
-    reach = max(0, mention.start - _REACH)
-    before = query[reach : mention.start]
+    window_start = max(0, mention.start - _REACH)
+    before = query[window_start : mention.start]
     if match := _SINCE.search(before):
-        return reach + match.start(), "since"
+        return window_start + match.start(), "since"
     if match := _BEFORE.search(before):
-        return reach + match.start(), "before"
+        return window_start + match.start(), "before"
     if _SINCE_AFTER.match(query, mention.end):
         return mention.start, "since"
     return mention.start, "before" if _BEFORE_AFTER.match(query, mention.end) else ""

@@ -30,9 +30,9 @@ def rate_by_rules(entry: Entry, relations: Collection[str] = ()) -> int:
     Args:
         relations: the relations of facts that rest on it.
     """
-    own = entry.role == entry.origin == "user"
+    by_user = entry.role == entry.origin == "user"
     text = entry.content[:MAX_CHARS]
-    if not LIMIT_RELATIONS.isdisjoint(relations) or (own and is_standing_instruction(text)):
+    if not LIMIT_RELATIONS.isdisjoint(relations) or (by_user and is_standing_instruction(text)):
         return STANDING
     if not PREFERENCE_RELATIONS.isdisjoint(relations):
         return PREFERENCE

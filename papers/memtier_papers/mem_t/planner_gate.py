@@ -77,7 +77,7 @@ def _measure(
     questions: Sequence[Question],
     at: datetime,
     make: _MakePolicy,
-    what: str,
+    label: str,
     progress: Progress,
 ) -> list[float]:
     """Return 1 for each question whose searches show an answer, else 0."""
@@ -89,5 +89,5 @@ def _measure(
             search = _QuietSearch(actor.store, recaller, viewer)
             retrieve(make(search), search, question.query, at)
         values.append(float(not question.wanted.isdisjoint(search.shown)))
-        progress(what, number, len(questions))
+        progress(label, number, len(questions))
     return values

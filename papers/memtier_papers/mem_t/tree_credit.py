@@ -134,9 +134,9 @@ def select_operations(
     kinds: dict[str, list[tuple[float, Operation]]] = {}
     for kind, score, operation in scored:
         kinds.setdefault(kind, []).append((score, operation))
-    kept = {}
+    selected = {}
     for kind, rows in kinds.items():
         rows.sort(key=lambda row: -row[0])
         half = rows[: math.ceil(KEPT_SHARE * len(rows))]
-        kept[kind] = [row for row in half if row[0] > 0 or not positive]
-    return kept
+        selected[kind] = [row for row in half if row[0] > 0 or not positive]
+    return selected

@@ -49,9 +49,9 @@ class Causes:
         Raises:
             LedgerError, IndexProblem: it was not written.
         """
-        wanted: dict[str, Uplift] = {}
+        uplifts: dict[str, Uplift] = {}
         if self._store.settings.of(CauseSettings).weigh:
-            wanted = {line.id: line.uplift for line in self.uplift().lines}
+            uplifts = {line.id: line.uplift for line in self.uplift().lines}
         else:
             self._store.catch_up_all()
         with self._store.session() as reader:
@@ -60,10 +60,12 @@ class Causes:
                 payload = UpliftEvent.of(event)
                 bounds |= dict.fromkeys(payload.items, payload)
         events = []
-        for item in wanted.keys() | bounds.keys():
-            bound = _bound(item, wanted.get(item))
+        for item in uplifts.keys() | bounds.keys():
+            bound = _bound(item, uplifts.get(item))
             before = bounds.get(item, UpliftEvent(items=(item,)))
-            expired = self._store.settings.of(CauseSettings).weigh and _is_unknown(wanted.get(item))
+            expired = self._store.settings.of(CauseSettings).weigh and _is_unknown(
+                uplifts.get(item)
+            )
             if not expired and (bound.low, bound.high) != (before.low, before.high):
                 events.append(bound)
         if events:

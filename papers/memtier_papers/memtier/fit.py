@@ -75,7 +75,7 @@ def fit(
     Args:
         pull: the penalty on the distance from the start.
     """
-    packed = [_pack(asked) for asked in sets if asked]
+    packed = [_pack(questions) for questions in sets if questions]
     weights = start.copy() * TEMPERATURE
     first, second = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(1, STEPS + 1):
@@ -94,12 +94,12 @@ def fit(
     return weights
 
 
-def _pack(asked: Sequence[Ranked]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    longest = max(len(question.signals) for question in asked)
-    width = asked[0].signals.shape[1]
-    signals = np.zeros((len(asked), longest, width), np.float32)
-    target, there = np.zeros((len(asked), longest)), np.zeros((len(asked), longest), bool)
-    for row, question in enumerate(asked):
+def _pack(questions: Sequence[Ranked]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    longest = max(len(question.signals) for question in questions)
+    width = questions[0].signals.shape[1]
+    signals = np.zeros((len(questions), longest, width), np.float32)
+    target, there = np.zeros((len(questions), longest)), np.zeros((len(questions), longest), bool)
+    for row, question in enumerate(questions):
         n = len(question.signals)
         signals[row, :n], target[row, :n], there[row, :n] = question.signals, question.target, True
     return signals, target, there

@@ -45,8 +45,8 @@ class ScoredText:
         Raises:
             ValueError: a token has no log-probability, or an invalid one.
         """
-        wanted, echoed = _ascii(text), _ascii("".join(tokens))
-        before = echoed.find(wanted)
+        original, echoed = _ascii(text), _ascii("".join(tokens))
+        before = echoed.find(original)
         if not tokens or not 0 <= before <= _MAX_START:
             return None
         if len(tokens) != len(logprobs):
@@ -55,7 +55,7 @@ class ScoredText:
             raise ValueError("a log-probability that is no number")
         lengths = [len(_ascii(token)) for token in tokens]
         starts = [start - before for start in [0, *accumulate(lengths)][: len(tokens)]]
-        inside = sum(start < len(wanted) for start in starts)  # the rest is what it generated
+        inside = sum(start < len(original) for start in starts)  # the rest is what it generated
         return cls(starts[:inside], logprobs[:inside], read or inside)
 
     def after(self, beginning: str, most: int) -> list[float]:

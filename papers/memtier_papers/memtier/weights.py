@@ -51,7 +51,7 @@ class Problem:
     @property
     def examples(self) -> list[Example]:
         """All questions."""
-        return [example for asked in self.sets for example in asked]
+        return [example for questions in self.sets for example in questions]
 
     @property
     def groups(self) -> list[str]:
@@ -60,7 +60,7 @@ class Problem:
 
     def without(self, group: str) -> tuple[tuple[Example, ...], ...]:
         """Return the sets without a group's questions."""
-        return tuple(tuple(e for e in asked if e.group != group) for asked in self.sets)
+        return tuple(tuple(e for e in questions if e.group != group) for questions in self.sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ def held_out(trained: Trained) -> dict[str, list[float]]:
     """Return the gain on each held-out group, with the bounds of its interval."""
     gains = {}
     for group in dict.fromkeys(group for group, _ in trained.changes):
-        own = [change for name, change in trained.changes if name == group]
-        gain = paired_difference(own, [0.0] * len(own))
+        changes = [change for name, change in trained.changes if name == group]
+        gain = paired_difference(changes, [0.0] * len(changes))
         gains[group] = [round(value, 4) for value in (gain.mean, gain.low, gain.high)]
     return gains
 
@@ -177,10 +177,12 @@ def _learn(
     Args:
         traps: receives the reasons for a failure.
     """
-    examples = [example for asked in sets for example in asked]
+    examples = [example for questions in sets for example in questions]
     free = problem.free & ~find_constant(examples)
     if learner == "fit":
-        answered = [[example for example in asked if example.target.any()] for asked in sets]
+        answered = [
+            [example for example in questions if example.target.any()] for questions in sets
+        ]
         weights = fit(answered, problem.start, free, _PULL)
         return np.asarray(weights / TEMPERATURE)
     rewards, actions, total = [], [], problem.start.sum()

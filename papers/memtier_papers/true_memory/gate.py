@@ -86,20 +86,20 @@ def salience(text: str) -> float:
     return 0.5 if len(words) >= 5 else 0.25
 
 
-def prediction_error(cross: Sequence[float], own: Sequence[float], cosine: float) -> float:
+def prediction_error(cross: Sequence[float], paired: Sequence[float], cosine: float) -> float:
     """Return how far a line turns the vector of its nearest line, 0 to 1.
 
     Args:
-        cross: the unit vector of "line [SEP] nearest", in the shape of ``own``.
-        own: that of "nearest [SEP] nearest".
+        cross: the unit vector of "line [SEP] nearest", in the shape of ``paired``.
+        paired: that of "nearest [SEP] nearest".
         cosine: of the line to its nearest one; an unrelated line predicts nothing, so 0.
     """
     if cosine < _SAME_TOPIC:
         return 0.0
-    lengths = math.sqrt(math.fsum(a * a for a in cross) * math.fsum(b * b for b in own))
+    lengths = math.sqrt(math.fsum(a * a for a in cross) * math.fsum(b * b for b in paired))
     if not lengths:
         return 0.0
-    dot = math.fsum(a * b for a, b in zip(cross, own, strict=True))
+    dot = math.fsum(a * b for a, b in zip(cross, paired, strict=True))
     return max(0.0, min(1.0, 1.0 - dot / lengths))
 
 

@@ -117,8 +117,8 @@ class Gatekeeper:
         line, cosine = near[0]
         first, text = line.content[: gate.PAIR_CHARS], entry.content[: gate.PAIR_CHARS]
         pairs = [f"{text}{gate.SEPARATOR}{first}", f"{first}{gate.SEPARATOR}{first}"]
-        cross, own = ([*map(float, vector)] for vector in embedder.encode(pairs))
-        return novelty, salience, gate.prediction_error(cross, own, cosine)
+        cross, paired = ([*map(float, vector)] for vector in embedder.encode(pairs))
+        return novelty, salience, gate.prediction_error(cross, paired, cosine)
 
     @property
     def _embedder(self) -> Embedder | None:

@@ -54,7 +54,7 @@ def note_namesakes(hits: Sequence[Hit]) -> list[Hit]:
         name, sender = people.get(hit.id, ("", ""))
         count = max((words[word] for word in name.split()), default=0)
         if count > 1:
-            whose = f": of {sender or 'the user'}" if names[name] > 1 else ""
-            hit = hit.with_note(f"one of {count} of that name{whose}")
+            owner = f": of {sender or 'the user'}" if names[name] > 1 else ""
+            hit = hit.with_note(f"one of {count} of that name{owner}")
         marked.append(hit)
     return marked

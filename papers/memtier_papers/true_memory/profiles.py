@@ -250,14 +250,14 @@ class PeopleReader:
         sources = self._reader.overviews.remaining_sources(fact.id for fact in facts)
         attributes = fact_attributes(facts, sources)[:_FACTS]
         lines = self._lines(group)
-        own = own_sentences(selection.find_sentences(lines))
+        sentences = own_sentences(selection.find_sentences(lines))
         tokenize = self._store.tokenizer.words
-        words = {word for sentence in own for word in tokenize(sentence.quote)}
+        words = {word for sentence in sentences for word in tokenize(sentence.quote)}
         rarity = self._reader.overviews.word_rarity(group.agent, group.sender, words)
         room = MAX_TOKENS - selection.HEADING_TOKENS
         stated = format_profile(group.name or USER, attributes, ())
         room -= count_tokens(stated)
-        quoted = selection.select_sentences(own, tokenize, rarity, room)
+        quoted = selection.select_sentences(sentences, tokenize, rarity, room)
         if not attributes and not quoted:
             return None
         shown = {attribute.value for attribute in attributes}

@@ -91,13 +91,13 @@ class CrossEncoder:
         session, tokenizer = self._loaded
         pair = [part.encode("utf-8", "ignore").decode() for part in (query, text)]
         tokens = tokenizer.encode(*pair)
-        given = {
+        tensors = {
             "input_ids": tokens.ids,
             "attention_mask": tokens.attention_mask,
             "token_type_ids": tokens.type_ids,
         }
         names = {value.name for value in session.get_inputs()}
-        inputs = {k: np.array([v], np.int64) for k, v in given.items() if k in names}
+        inputs = {k: np.array([v], np.int64) for k, v in tensors.items() if k in names}
         output: NDArray[np.float32] = session.run(None, inputs)[0].reshape(-1)
         # One logit, or the two of the classes "irrelevant" and "relevant".
         return float(output[0] if output.size == 1 else output[-1] - output[0])
