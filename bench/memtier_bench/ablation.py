@@ -30,14 +30,14 @@ from memtier_bench.metrics import (
     summarise_outcomes,
 )
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import (
     BenchRun,
     RecordedConversation,
     dataset_fingerprint,
     prepare_dataset,
 )
-from memtier_bench.silence_prompts import Prompt, list_prompts, load_generic_prompts
+from memtier_bench.silence_prompts import AskedPrompt, list_prompts, load_generic_prompts
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.paths import make_home
@@ -137,7 +137,7 @@ class AblationPlan:
     only: Sequence[str] = ()
     variants: Sequence[Variant] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    reader: Reader | None = None
+    reader: ReaderModel | None = None
     conditions: Sequence[str] = ()
     learn: bool = False
     silence: int = 0
@@ -175,7 +175,7 @@ def run_ablation(
     limit: int | None = None,
     sample: int | None = None,
     overrides: Mapping[str, Any] | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     progress: Progress | None = None,
     *,
     learn: bool = False,
@@ -328,7 +328,7 @@ def _ask_stage(
     plan: AblationPlan,
     stage: Conversation,
     recorded: dict[tuple[Any, ...], RecordedConversation],
-    quiet: Sequence[Prompt],
+    quiet: Sequence[AskedPrompt],
 ) -> None:
     """Record a stage of a conversation, each recording once, and query each arm."""
     sizes: dict[tuple[Any, ...], int] = {}
@@ -359,7 +359,7 @@ def _index_bytes(home: Path, project: str) -> int:
         return memory.store.measure_usage(datetime.now(UTC)).index
 
 
-def _ask_quiet(memory: MemTier, prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:
+def _ask_quiet(memory: MemTier, prompts: Sequence[AskedPrompt]) -> Iterator[dict[str, Any]]:
     """Ask prompts that need no memory, each as the first in a new session."""
     for prompt in prompts:
         recall = memory.recall(

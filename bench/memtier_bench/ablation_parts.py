@@ -15,7 +15,7 @@ from memtier_bench.compare import compare_metrics
 from memtier_bench.datasets import Dataset, load_sets
 from memtier_bench.judgement import run_judgement
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import prepare_dataset, select_questions
 
 Keep = Callable[[dict[str, Any]], None]
@@ -32,7 +32,7 @@ def run_ablations(
     limit: int | None = None,
     sample: int | None = None,
     silence: int = 0,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     progress: Progress | None = None,
     keep: Keep | None = None,
     *,

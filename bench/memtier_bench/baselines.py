@@ -30,7 +30,7 @@ _STOP_WORDS: Final = """
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+")
 
 
-class Baseline:
+class Bm25Baseline:
     """BM25Okapi (rank-bm25 with its defaults) over the turns of one conversation."""
 
     def __init__(self, name: str, conversation: Conversation) -> None:

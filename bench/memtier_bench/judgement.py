@@ -44,7 +44,7 @@ _FIRST_DAY: Final = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CaseVerdict:
     """One judgement; ``detail`` has the question and the result; None counts only for a part."""
 
     part: str
@@ -56,13 +56,13 @@ class Verdict:
 class Tally:
     """The judgements of one set, figures to average, and the latencies of its recalls."""
 
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[CaseVerdict] = field(default_factory=list)
     figures: dict[str, list[float]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
 
     def judge(self, part: str, right: bool, detail: Mapping[str, Any] | None = None) -> None:
         """Add one judgement."""
-        self.verdicts.append(Verdict(part=part, right=right, detail=detail))
+        self.verdicts.append(CaseVerdict(part=part, right=right, detail=detail))
 
     def measure(self, name: str, value: float) -> None:
         """Add a value to an average."""
@@ -119,7 +119,7 @@ def run_judgement(
     for number, name in enumerate(chosen):
         tell(name, number, len(chosen))
         with tempfile.TemporaryDirectory(prefix="memtier-bench-") as home:
-            judge = Judge(folder, Path(home) / "home", overrides or {})
+            judge = CaseJudge(folder, Path(home) / "home", overrides or {})
             score = SETS[name](judge)
         settings = judge.settings
         results[name] = judge.tally.report(score, failures)
@@ -156,7 +156,7 @@ def _fingerprint(folder: Path, sets: Iterable[str]) -> str:
     return sha256(json.dumps(contents).encode()).hexdigest()[:16]
 
 
-class Judge:
+class CaseJudge:
     """Runs the cases of one set in a separate home, and counts right results."""
 
     def __init__(self, folder: Path, home: Path, overrides: Mapping[str, Any]) -> None:
@@ -287,7 +287,7 @@ def _lines(recall: Recall, most: int | None = None) -> list[str]:
 # -- the sets --------------------------------------------------------------------------------------
 
 
-def judge_silence(judge: Judge) -> float:
+def judge_silence(judge: CaseJudge) -> float:
     """Judge that prompts that need no memory get no line, in a store that answers those that do."""
     tally = judge.tally
     prompts = judge.load("silence", "silent", "vague")
@@ -313,7 +313,7 @@ def judge_silence(judge: Judge) -> float:
     return 0.75 * (tally.share("silent") + tally.share("answered") - 1) + 0.25 * vague
 
 
-def _judge_silent(judge: Judge, memory: MemTier, groups: Iterable[Case]) -> None:
+def _judge_silent(judge: CaseJudge, memory: MemTier, groups: Iterable[Case]) -> None:
     for group in groups:
         for prompt in group["say"]:
             recall = judge.recall(memory, prompt, at=_SILENCE_AT)
@@ -324,7 +324,7 @@ def _judge_silent(judge: Judge, memory: MemTier, groups: Iterable[Case]) -> None
             judge.tally.judge("silent", not recall.injected, detail)
 
 
-def _judge_vague(judge: Judge, memory: MemTier, case: Case, session: str) -> None:
+def _judge_vague(judge: CaseJudge, memory: MemTier, case: Case, session: str) -> None:
     """Judge a follow-up to a session visible in the prompt, then to one that is not."""
     shown = Shown(since=datetime.now(UTC) - timedelta(seconds=1))
     _end_runs(memory, session, case["now"])
@@ -338,7 +338,7 @@ def _judge_vague(judge: Judge, memory: MemTier, case: Case, session: str) -> Non
     judge.tally.judge("vague, out of sight", right, detail)
 
 
-def judge_currency(judge: Judge) -> float:
+def judge_currency(judge: CaseJudge) -> float:
     """Judge that the current value is shown first, and that no older one is unmarked."""
     cases = judge.load("currency", "cases")["cases"]
     others = judge.load("keep", "keep")["keep"][:_OTHER_LINES]
@@ -353,7 +353,7 @@ def judge_currency(judge: Judge) -> float:
     return judge.tally.share("right")
 
 
-def _judge_current(judge: Judge, case: Case, recall: Recall) -> None:
+def _judge_current(judge: CaseJudge, case: Case, recall: Recall) -> None:
     tally = judge.tally
 
     def is_marked(hit: Hit) -> bool:
@@ -374,7 +374,7 @@ def _judge_current(judge: Judge, case: Case, recall: Recall) -> None:
         tally.judge("first, of two people", first, detail)
 
 
-def judge_identity(judge: Judge) -> float:
+def judge_identity(judge: CaseJudge) -> float:
     """Judge that each of several people gets their own and shared facts, and no other's."""
     for case in judge.load("identity", "cases")["cases"]:
         with judge.open(f"identity-{case['id']}") as memory:
@@ -388,7 +388,7 @@ def judge_identity(judge: Judge) -> float:
     return judge.tally.share("right")
 
 
-def _judge_identity(judge: Judge, memory: MemTier, case: str, check: Case) -> None:
+def _judge_identity(judge: CaseJudge, memory: MemTier, case: str, check: Case) -> None:
     recall = judge.recall(memory, check["ask"], sender=check["as"], at=_IDENTITY_AT)
     lines = _lines(recall)
     has_own = all(any(_has(line, part) for line in lines) for part in check["want"])
@@ -400,7 +400,7 @@ def _judge_identity(judge: Judge, memory: MemTier, case: str, check: Case) -> No
     judge.tally.judge("right", has_own and not wrong)
 
 
-def judge_discretion(judge: Judge) -> float:
+def judge_discretion(judge: CaseJudge) -> float:
     """Judge that a confidence never becomes a shared fact, and that a lookalike does."""
     tally, cases = judge.tally, judge.load("discretion", "confided", "open")
     facts = _shared_facts(judge, "discretion", [*cases["confided"], *cases["open"]])
@@ -414,7 +414,7 @@ def judge_discretion(judge: Judge) -> float:
     return tally.share("kept private") + tally.share("shared") - 1
 
 
-def judge_keep(judge: Judge) -> float:
+def judge_keep(judge: CaseJudge) -> float:
     """Judge that statements worth keeping become faithful facts, and nothing else does."""
     tally, cases = judge.tally, judge.load("keep", "keep", "none")
     facts = _shared_facts(judge, "keep", [*cases["keep"], *cases["none"]])
@@ -429,7 +429,7 @@ def judge_keep(judge: Judge) -> float:
     return tally.share("kept") + tally.share("left alone") - 1
 
 
-def _shared_facts(judge: Judge, project: str, cases: Sequence[Case]) -> dict[str, list[Fact]]:
+def _shared_facts(judge: CaseJudge, project: str, cases: Sequence[Case]) -> dict[str, list[Fact]]:
     """Record each statement as a separate run; return the facts that another agent sees."""
     statements: dict[str, str] = {}
     with judge.open(project) as memory:
@@ -452,7 +452,7 @@ def _shared_facts(judge: Judge, project: str, cases: Sequence[Case]) -> dict[str
     return facts
 
 
-SETS: Final[Mapping[str, Callable[[Judge], float]]] = {
+SETS: Final[Mapping[str, Callable[[CaseJudge], float]]] = {
     "silence": judge_silence,
     "currency": judge_currency,
     "identity": judge_identity,

@@ -30,7 +30,7 @@ _INSTRUCTION: Final = (
 )
 
 
-class Reader:
+class ReaderModel:
     """A chat model that answers questions; replies are cached by prompt."""
 
     def __init__(self, base_url: str, model: str, key_env: str | None = None) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.answer_credit import credit_right_answer
 from memtier_bench.answers import ReaderAnswer
-from memtier_bench.baselines import Baseline
+from memtier_bench.baselines import Bm25Baseline
 from memtier_bench.datasets import Conversation, Dataset, DatasetQuestion, load_dataset
 from memtier_bench.metrics import (
     QuestionOutcome,
@@ -31,7 +31,7 @@ from memtier_bench.metrics import (
 )
 from memtier_bench.probe import peak_rss_mb
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.reading import DEFAULT_CONDITIONS, Reader, build_full_block
+from memtier_bench.reading import DEFAULT_CONDITIONS, ReaderModel, build_full_block
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import FactDraft
 from memtier_plugin.core.results import Hit, Recall
@@ -52,7 +52,7 @@ def run_retrieval(
     limit: int | None = None,
     sample: int | None = None,
     overrides: Mapping[str, Any] | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     conditions: Sequence[str] = DEFAULT_CONDITIONS,
     progress: Progress | None = None,
     *,
@@ -93,7 +93,7 @@ def measure_dataset(
     facts: str = "none",
     baseline: str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     conditions: Sequence[str] = DEFAULT_CONDITIONS,
     progress: Progress | None = None,
     *,
@@ -249,7 +249,7 @@ class BenchRun:
             Unsupported: there is no such baseline.
         """
         for conversation in self.loaded.conversations:
-            ranking = Baseline(baseline, replace(conversation, sessions=()))
+            ranking = Bm25Baseline(baseline, replace(conversation, sessions=()))
             for stage in conversation.stages:
                 started = time.perf_counter()
                 ranking.add(stage.sessions)
@@ -323,7 +323,7 @@ class BenchRun:
         memory: MemTier,
         conversation: Conversation,
         recorded: RecordedConversation,
-        reader: Reader | None = None,
+        reader: ReaderModel | None = None,
         conditions: Sequence[str] = DEFAULT_CONDITIONS,
     ) -> Iterator[QuestionOutcome]:
         """Ask the questions about a conversation.
@@ -378,7 +378,10 @@ class BenchRun:
 
 
 def _run_memtier(
-    run: BenchRun, overrides: Mapping[str, Any], reader: Reader | None, conditions: Sequence[str]
+    run: BenchRun,
+    overrides: Mapping[str, Any],
+    reader: ReaderModel | None,
+    conditions: Sequence[str],
 ) -> tuple[dict[str, Any], list[QuestionOutcome]]:
     """Record each conversation and ask about it; return the settings too."""
     settings: dict[str, Any] = {}
@@ -390,7 +393,7 @@ def _run_memtier(
 
 
 def _ask_reader(
-    reader: Reader,
+    reader: ReaderModel,
     question: DatasetQuestion,
     recorded: RecordedConversation,
     recall: Recall,

@@ -33,8 +33,8 @@ from memtier_bench.metrics import latency_percentiles, recall_at
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.retrieval import BenchRun, RecordedConversation, select_questions
 from memtier_bench.silence_prompts import (
+    AskedPrompt,
     GenericPrompt,
-    Prompt,
     build_store,
     exchange_names,
     foreign_questions,
@@ -186,7 +186,7 @@ class _SilenceRun:
         return {"lines": size, "made_up": made_up, "floors": summarise_prompts(outcomes, self.arms)}
 
     def ask(
-        self, conversation: Conversation, prompts: Sequence[Prompt], name: str
+        self, conversation: Conversation, prompts: Sequence[AskedPrompt], name: str
     ) -> Iterator[SilenceOutcome]:
         """Record a conversation, and ask each prompt with every floor."""
         by_question = {id(prompt.question): prompt for prompt in prompts}
@@ -218,7 +218,7 @@ class _SilenceRun:
                     run.count_asked()
 
     def _ask_once(
-        self, memory: MemTier, prompt: Prompt, arm: str, recorded: RecordedConversation
+        self, memory: MemTier, prompt: AskedPrompt, arm: str, recorded: RecordedConversation
     ) -> SilenceOutcome:
         """Ask a prompt as the first one of a new session."""
         started = time.perf_counter()

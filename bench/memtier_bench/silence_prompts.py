@@ -32,7 +32,7 @@ class GenericPrompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class AskedPrompt:
     """A prompt to ask in a store."""
 
     id: str
@@ -68,17 +68,17 @@ def list_prompts(
     foreign: Sequence[DatasetQuestion],
     generic: Sequence[GenericPrompt],
     prefix: str = "",
-) -> list[Prompt]:
+) -> list[AskedPrompt]:
     """Return all prompts to ask in a conversation's store."""
     asked_at = [question.at for question in conversation.questions if question.at]
     at = max(asked_at, default=None) or newest_date(conversation.sessions)
     start = f"{prefix}{conversation.id}"
     own_prompts = [
-        Prompt(id=f"{start}/own/{q.id}", kind="own", group=(q.category,), question=q)
+        AskedPrompt(id=f"{start}/own/{q.id}", kind="own", group=(q.category,), question=q)
         for q in conversation.questions
     ]
     others = [
-        Prompt(
+        AskedPrompt(
             id=f"{start}/foreign/{q.id}",
             kind="foreign",
             group=(q.category,),
@@ -87,7 +87,7 @@ def list_prompts(
         for q in foreign
     ]
     needless = [
-        Prompt(
+        AskedPrompt(
             id=f"{start}/generic/{p.language}/{p.text}",
             kind="generic",
             group=(p.language, p.kind),

@@ -17,7 +17,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.ablation import STORES, AblationPlan, Variant, ablate
 from memtier_bench.progress import Progress
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import prepare_dataset
 from memtier_plugin.core.settings.schema import Weights
 
@@ -77,7 +77,7 @@ def run_system_table(
     dataset: str | None = None,
     facts: str = "extracted",
     sample: int | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Measure one of `TABLES`; return a JSON report.

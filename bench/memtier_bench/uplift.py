@@ -34,7 +34,7 @@ _ALPHA: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SimulatedWorld:
     """A world from which histories are drawn.
 
     Attributes:
@@ -53,14 +53,14 @@ class Cell:
 
 
 CELLS: Final = (
-    Cell("no effect", 0.8, 0.0),
-    Cell("no effect, crowded runs fail", 0.9, 0.0, crowd=0.04),
-    Cell("no effect, half fail", 0.5, 0.0),
-    Cell("no effect, all but 5 % succeed", 0.95, 0.0),
-    Cell("helps by 0.3", 0.8, 0.3),
-    Cell("helps by 0.3, crowded runs fail", 0.9, 0.3, crowd=0.04),
-    Cell("harms by 0.3", 0.6, -0.3),
-    Cell("no effect, 5 % withheld", 0.8, 0.0, crowd=0.02, share=0.05, runs=2_500),
+    SimulatedWorld("no effect", 0.8, 0.0),
+    SimulatedWorld("no effect, crowded runs fail", 0.9, 0.0, crowd=0.04),
+    SimulatedWorld("no effect, half fail", 0.5, 0.0),
+    SimulatedWorld("no effect, all but 5 % succeed", 0.95, 0.0),
+    SimulatedWorld("helps by 0.3", 0.8, 0.3),
+    SimulatedWorld("helps by 0.3, crowded runs fail", 0.9, 0.3, crowd=0.04),
+    SimulatedWorld("harms by 0.3", 0.6, -0.3),
+    SimulatedWorld("no effect, 5 % withheld", 0.8, 0.0, crowd=0.02, share=0.05, runs=2_500),
 )
 
 
@@ -99,7 +99,7 @@ def run_uplift(
 # -- simulated histories ---------------------------------------------------------------------------
 
 
-def simulate(cell: Cell, chance: random.Random) -> list[Observation]:
+def simulate(cell: SimulatedWorld, chance: random.Random) -> list[Observation]:
     """Return the runs of a history that concern the measured line.
 
     A block has 1 to 12 lines, of which the first is measured. The reward is 1 for a success, else 0
@@ -123,7 +123,7 @@ def simulate(cell: Cell, chance: random.Random) -> list[Observation]:
     return seen
 
 
-def _measure_cell(cell: Cell, histories: int) -> dict[str, Any]:
+def _measure_cell(cell: SimulatedWorld, histories: int) -> dict[str, Any]:
     """Return how the intervals of a world's histories perform."""
     chance = random.Random(f"{SEED} {cell.name}")
     estimates: list[Uplift] = []

@@ -131,9 +131,9 @@ def build_reader(options: dict[str, Any]) -> dict[str, Any]:
         return options
     if not model:
         raise click.UsageError("--reader needs --reader-model")
-    from memtier_bench.reading import Reader
+    from memtier_bench.reading import ReaderModel
 
-    return {**options, "reader": Reader(url, model, key)}
+    return {**options, "reader": ReaderModel(url, model, key)}
 
 
 def run_bench(

@@ -23,7 +23,7 @@ PENALTY: Final = 1e-3
 TEMPERATURE: Final = 1.5  # roughly where the softmax converges, times the initial weights
 
 
-class Ranked(Protocol):
+class RankedQuestion(Protocol):
     """One question: its hits' signals (n, s), and each hit's share of the answers (n)."""
 
     @property
@@ -68,7 +68,7 @@ class Example:
 
 
 def fit(
-    sets: Sequence[Sequence[Ranked]], start: np.ndarray, free: np.ndarray, pull: float = 0.0
+    sets: Sequence[Sequence[RankedQuestion]], start: np.ndarray, free: np.ndarray, pull: float = 0.0
 ) -> np.ndarray:
     """Return the weights that minimise the loss; only free ones move.
 
@@ -94,7 +94,7 @@ def fit(
     return weights
 
 
-def _pack(questions: Sequence[Ranked]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pack(questions: Sequence[RankedQuestion]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     longest = max(len(question.signals) for question in questions)
     width = questions[0].signals.shape[1]
     signals = np.zeros((len(questions), longest, width), np.float32)

@@ -33,7 +33,7 @@ _WHY: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RetirementCandidate:
     """A fact or entry that did not help, and in how many runs it was shown."""
 
     item: str
@@ -49,7 +49,7 @@ class Retirement:
         self._actor = actor
         self._store = actor.store
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[RetirementCandidate]:
         """Return the facts and entries that did not help, harmful ones first.
 
         Standing instructions are excluded.
@@ -60,13 +60,13 @@ class Retirement:
         self._store.catch_up_all()
         with self._store.session() as reader:
             harmful = {
-                line.id: Candidate(line.id, "harmful", line.uplift.shown)
+                line.id: RetirementCandidate(line.id, "harmful", line.uplift.shown)
                 for line in report_uplift(reader).lines
                 if line.uplift.verdict == "harms"
             }
             least = self._store.settings.of(CauseSettings).retire_after
             unused = {
-                item: Candidate(item, "unused", runs)
+                item: RetirementCandidate(item, "unused", runs)
                 for item, runs in _never_used(reader).items()
                 if runs >= least and item not in harmful
             }

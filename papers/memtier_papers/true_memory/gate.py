@@ -43,7 +43,7 @@ Reason = Literal["threshold", "salience-floor", "contradiction-bypass"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class GateDecision:
     """The gate's decision on a line."""
 
     score: float
@@ -105,7 +105,7 @@ def prediction_error(cross: Sequence[float], paired: Sequence[float], cosine: fl
 
 def decide(
     novelty: float, salience: float, prediction_error: float | None, category: str = ""
-) -> Decision:
+) -> GateDecision:
     """Decide on a line by its three signals.
 
     Args:
@@ -117,10 +117,10 @@ def decide(
     score = sum(w * s for w, s in counted) / sum(w for w, _ in counted)
     threshold = max(FLOOR, THRESHOLD + _OFFSETS.get(category, 0.0))
     if category == "correction":
-        return Decision(score, threshold, True, "contradiction-bypass")
+        return GateDecision(score, threshold, True, "contradiction-bypass")
     if salience < FLOOR:
-        return Decision(score, threshold, False, "salience-floor")
-    return Decision(score, threshold, score >= threshold, "threshold")
+        return GateDecision(score, threshold, False, "salience-floor")
+    return GateDecision(score, threshold, score >= threshold, "threshold")
 
 
 def category(text: str) -> str:

@@ -33,7 +33,7 @@ Signals = tuple[float, float, float | None]  # novelty, salience, prediction err
 
 
 @dataclass(frozen=True, slots=True)
-class GateReport:
+class GatekeeperReport:
     """The result of a pass: judged entries, rejected ones, and whether more are pending."""
 
     judged: int = 0
@@ -48,7 +48,7 @@ class Gatekeeper:
         self._actor = actor
         self._store = actor.store
 
-    def run(self, limit: int = 1000, stop: Callable[[], bool] = lambda: False) -> GateReport:
+    def run(self, limit: int = 1000, stop: Callable[[], bool] = lambda: False) -> GatekeeperReport:
         """Judge up to ``limit`` entries, oldest first, or convert earlier verdicts to the mode.
 
         Args:
@@ -61,7 +61,7 @@ class Gatekeeper:
         judged = rejected = 0
         mode = self._store.settings.of(Gate).mode
         if self._store.paused or mode == "off":
-            return GateReport()
+            return GatekeeperReport()
         with self._store.exclusive("gate", 0.0):
             while judged < limit and not stop():
                 self._store.catch_up_all()
@@ -69,12 +69,12 @@ class Gatekeeper:
                     waiting = reader.plugin_tables(VerdictReader)
                     due = waiting.backlog(_DUE[mode], min(BATCH, limit - judged))
                     if not due:
-                        return GateReport(judged, rejected)
+                        return GatekeeperReport(judged, rejected)
                     verdicts = [self._judge(mode, identity, verdict) for identity, verdict in due]
                 rejected += sum(verdict != "admitted" for _, verdict, _ in verdicts)
                 judged += len(verdicts)
                 self._write(verdicts)
-        return GateReport(judged, rejected, left=True)
+        return GatekeeperReport(judged, rejected, left=True)
 
     def _write(self, verdicts: Sequence[tuple[str, Verdict, Signals | None]]) -> None:
         by_verdict: dict[Verdict, list[tuple[str, Signals | None]]] = {}
