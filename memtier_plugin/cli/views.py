@@ -203,7 +203,7 @@ class LengthOfTime(click.FloatRange):
     ) -> float:
         """Return a finite number in the range."""
         number = float(super().convert(value, param, ctx))
-        return number if isfinite(number) else self.fail(f"{value} is no number", param, ctx)
+        return number if isfinite(number) else self.fail(f"{value} is not a number", param, ctx)
 
 
 def parse_optional_time(text: str | None) -> datetime | None:

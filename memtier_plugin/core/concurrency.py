@@ -148,7 +148,7 @@ class WorkerPool:
                 key: last for key, last in self._last_of_queue.items() if not last.done()
             }
             if len(self._pending) >= self.max_jobs:
-                raise TooManyJobs(f"{self.max_jobs} jobs of {self.name} are still at work")
+                raise TooManyJobs(f"{self.max_jobs} jobs of {self.name} are still running")
             before = self._last_of_queue.get(line)
             self._pending.add(future)
             if line is not None:
@@ -212,7 +212,7 @@ def require() -> None:
         Exhausted: the request is over.
     """
     if _allowance.until is not None and time.thread_time() > _allowance.until:
-        raise Exhausted("the request took too much processor time: send less text at a time")
+        raise Exhausted("the request took too much CPU time: send less text at a time")
     if _allowance.is_wanted is not None and not _allowance.is_wanted():
         raise Exhausted("nobody waits for the answer any more")
 

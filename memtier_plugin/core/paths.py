@@ -116,7 +116,7 @@ def resolve_home(home: str | Path | None = None, env: Mapping[str, str] | None =
             raise ValueError("it holds a NUL")
         return path
     except (RuntimeError, ValueError) as error:
-        raise SettingsError(f"the home {str(chosen)!r} names no folder: {error}") from None
+        raise SettingsError(f"the home {str(chosen)!r} is not a valid folder: {error}") from None
 
 
 def make_home(home: Path) -> Path:
@@ -134,7 +134,7 @@ def make_home(home: Path) -> Path:
         return home
     if home.is_dir() and not home.is_symlink() and not _is_ours(home):
         raise UnsafePath(
-            f"{home} is not empty, and MemTier did not make it; it is left as it is: "
+            f"{home} is not empty, and was not created by MemTier, so it was left alone: "
             "choose an empty folder, or one that does not exist, as the home"
         )
     make_private_folder(home)
@@ -194,7 +194,7 @@ def _make_folder(folder: Path, *, parents: bool = False) -> int:
         except OSError as error:
             raise LedgerWriteError(f"cannot make the folder {folder}: {error}") from error
     except OSError as error:
-        raise LedgerWriteError(f"cannot look at {folder}: {error}") from error
+        raise LedgerWriteError(f"cannot check {folder}: {error}") from error
     if not (stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()):
         check_ownership(folder, status, stat.S_IFDIR)
     return status.st_mode
@@ -245,7 +245,7 @@ def make_ledger_folder(home: Path, project: str, ledger: str, owner: str | None 
         UnsafePath, LedgerWriteError: as `make_private_folder`; or there is no such ledger.
     """
     if ledger not in LEDGERS:
-        raise UnsafePath(f"{ledger!r} is no ledger, but one of {', '.join(LEDGERS)}")
+        raise UnsafePath(f"{ledger!r} is not a ledger; expected one of {', '.join(LEDGERS)}")
     top = make_project_folder(home, project) / ledger
     _make_folder(top)
     if owner is None:
@@ -365,7 +365,7 @@ def check_replaceable(path: Path) -> None:
     """
     with suppress(OSError):
         if not stat.S_ISREG(path.stat().st_mode):
-            raise LedgerWriteError(f"{path} is no plain file; it is left as it is")
+            raise LedgerWriteError(f"{path} is not a plain file; it was left alone")
 
 
 def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:

@@ -134,7 +134,7 @@ def record_failure(plugin: str, hook: str, error: BaseException) -> None:
             else PluginError(plugin, hook, text)
         )
     if previous is None or previous.error != text:
-        _log.warning("%r failed in %s and is passed over", plugin, hook, exc_info=error)
+        _log.warning("%r failed in %s and is skipped", plugin, hook, exc_info=error)
 
 
 def find_secret_spans(text: str) -> list[tuple[int, int, str]]:

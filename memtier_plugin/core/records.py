@@ -405,11 +405,11 @@ def check_fact(fact: Fact | FactDraft) -> None:
     try:
         msgspec.json.encode(fact)
     except UnicodeEncodeError as error:
-        raise MessageError(f"the fact holds what UTF-8 cannot: {error}") from None
+        raise MessageError(f"the fact cannot be encoded as UTF-8: {error}") from None
     if not fact.sources:
-        raise MessageError("sources: a fact rests on one source or more")
+        raise MessageError("sources: a fact needs at least one source")
     if not math.isfinite(fact.confidence):
-        raise MessageError(f"confidence: {fact.confidence} is no number")
+        raise MessageError(f"confidence: {fact.confidence} is not a number")
 
 
 def decode_entry(line: bytes, *, owner: str | None = None) -> Entry:

@@ -62,10 +62,10 @@ def parse_address(text: str) -> Address:
     )
     if is_invalid or host is None or parts.scheme not in ("tls", "tcp") or host.isspace():
         raise SettingsError(
-            f"{text!r} is no address of a resident; one is tls://memory.example.org"
+            f"{text!r} is not a resident's address; expected one like tls://memory.example.org"
         )
     if parts.scheme == "tcp" and not is_loopback(host):
-        raise SettingsError(f"{text!r} would send the token in plain text: say tls://{host}")
+        raise SettingsError(f"{text!r} would send the token in plain text: use tls://{host}")
     return Address(host, port, parts.scheme == "tls")
 
 
@@ -300,8 +300,8 @@ def stop_resident(home: Path, seconds: float) -> SocketOwner | None:
     while first and owner and owner.pid == first.pid:
         if time.monotonic() > until:
             raise MemTierError(
-                f"process {first.pid} goes on after {seconds:g} s; `kill -9 {first.pid}` ends it, "
-                "and nothing that was stored is lost"
+                f"process {first.pid} is still running after {seconds:g} s; "
+                f"`kill -9 {first.pid}` ends it without losing stored data"
             )
         time.sleep(_POLL_SECONDS)
         owner = find_owner(home)

@@ -310,7 +310,7 @@ def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
         try:
             return method(*args, **kwargs)
         except UnicodeEncodeError as error:
-            raise MessageError(f"a text holds what UTF-8 cannot: {error}") from error
+            raise MessageError(f"a text cannot be encoded as UTF-8: {error}") from error
         except TypeError as error:
             try:
                 signature(method).bind(*args, **kwargs)
@@ -468,7 +468,7 @@ def _check(name: str, value: object, kind: Any, *, strict: bool = True) -> Any:
     if isinstance(value, int) and abs(value) > MOST:
         raise MessageError(f"{name}: expected an integer of 64 bits at most")
     if isinstance(value, Mapping):  # msgspec would build a dataclass from it
-        raise MessageError(f"{name}: no mapping fits here, got {type(value).__name__}")
+        raise MessageError(f"{name}: a mapping is not accepted here, got {type(value).__name__}")
     try:
         typed = msgspec.convert(value, kind, builtin_types=NO_TEXT, strict=strict)
         if not isinstance(value, type(typed)) and is_dataclass(typed):

@@ -233,7 +233,7 @@ def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange
     if isinstance(plugins.get("allow"), list) and "memtier" not in plugins["allow"]:
         plugins["allow"] = [*plugins["allow"], "memtier"]
     if "memtier" in plugins.get("deny", ()):
-        raise SettingsError(f"{path}: plugins.deny names memtier; take it out first")
+        raise SettingsError(f"{path}: plugins.deny names memtier; remove it first")
     load = open_section(plugins, "load", path)
     shipped = openclaw_plugin_folder()
     load["paths"] = [p for p in load.get("paths", ()) if not leads_to_plugin(p)]

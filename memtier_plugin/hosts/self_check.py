@@ -85,8 +85,10 @@ def _check_packages() -> Iterator[HealthFinding]:
     try:
         requirements = metadata.requires("memtier") or []
     except metadata.PackageNotFoundError:
-        where, remedy = str(Path(__file__).parents[2]), "pip install it, to have the command"
-        yield HealthFinding("warn", "memtier runs from a folder, uninstalled", where, remedy)
+        where, remedy = str(Path(__file__).parents[2]), "install it with pip to get the command"
+        yield HealthFinding(
+            "warn", "memtier runs from a folder without being installed", where, remedy
+        )
         return
     by_extra = group_requirements(requirements)
     modules = _modules_by_package()
@@ -146,7 +148,7 @@ def _check_locks(folder: Path) -> Iterator[HealthFinding]:
     free = _run_python(_TRY_LOCK, path)
     if (blocked.returncode, free.returncode) != (0, 3):
         raise MemTierError(f"they do not hold: {(blocked.stderr + free.stderr).strip()[-300:]}")
-    yield HealthFinding("ok", "a lock of this process is seen by another, and its end")
+    yield HealthFinding("ok", "another process sees this one's lock, and its release")
 
 
 def _check_memory(home: Path) -> Iterator[HealthFinding]:
@@ -179,7 +181,7 @@ def _check_resident(home: Path) -> Iterator[HealthFinding]:
     if not stop_resident(home, STEP_SECONDS):
         log = home / "logs" / "resident.log"
         why = log.read_text("utf-8", "replace").strip() if log.exists() else ""
-        why = why or hook.stderr.strip() or f"the hook ended with {hook.returncode}"
+        why = why or hook.stderr.strip() or f"the hook exited with {hook.returncode}"
         raise MemTierError(f"no resident stays: {why[-300:]}")
     yield HealthFinding("ok", "the resident starts, answers, outlives its host, and ends")
 
@@ -190,7 +192,7 @@ def _check_daemon(home: Path) -> Iterator[HealthFinding]:
         command, capture_output=True, text=True, check=False, timeout=2 * STEP_SECONDS
     )
     if done.returncode:
-        raise MemTierError(f"it ends with {done.returncode}: {done.stderr.strip()[-300:]}")
+        raise MemTierError(f"it exited with {done.returncode}: {done.stderr.strip()[-300:]}")
     yield HealthFinding("ok", "the daemon starts, does its jobs, and ends")
 
 

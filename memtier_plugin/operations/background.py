@@ -134,7 +134,9 @@ def describe_troubles(store: Store, now: datetime) -> list[str]:
     if disk_full := _no_room(store.project_folder.path):
         troubles.append(disk_full)
     if is_in_progress(store.project_folder.path):
-        troubles.append("a purge is at work or was cut off: `memtier purge --resume` completes it")
+        troubles.append(
+            "a purge is running or was interrupted: `memtier purge --resume` completes it"
+        )
     return troubles
 
 
@@ -162,7 +164,7 @@ def check_background(store: Store, now: datetime) -> Iterator[HealthFinding]:
     folder = store.project_folder
     background = job_state.read_background(folder.path)
     if disk_full := _no_room(folder.path):
-        yield HealthFinding("error", disk_full, str(folder.path), "make room on the disk")
+        yield HealthFinding("error", disk_full, str(folder.path), "free some disk space")
     if background.never_began(now):
         yield HealthFinding(
             "error",
@@ -200,7 +202,7 @@ def _check_facts(
     if settings.enabled and overdue and not background.served:
         yield HealthFinding(
             "warn",
-            f"{unread} entries wait to be consolidated, and no daemon is there"
+            f"{unread} entries wait to be consolidated, and no daemon is running"
             f" (the last consolidation: {last_run or 'never'})",
             store.project,
             "memtier daemon, or memtier consolidate",
@@ -248,7 +250,7 @@ def report_limits(store: Store, now: datetime, report: dict[str, Any]) -> None:
 def _describe_limit(event: LimitEvent) -> str:
     setting = f"limits.{event.limit} ({event.most})"
     if event.near:
-        return f"{event.near} is near {setting}, from where on it is cut off"
+        return f"{event.near} is near {setting}, above which it is cut off"
     if event.runs:
         return f"messages of {len(event.runs)} runs were left out: {setting}"
     return f"{len(event.entries or ())} entries were cut off: {setting}"

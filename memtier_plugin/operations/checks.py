@@ -54,7 +54,7 @@ _LOG_FAULTS: Final[Mapping[str, tuple[Level, str, str]]] = {
     ),
     "altered": (
         "error",
-        "the line is not what was written: its checksum differs",
+        "the line was changed: its checksum differs",
         "restore it from a backup; if you edited it, remove `crc32` and set `schema` to 1",
     ),
 }
@@ -86,7 +86,7 @@ def _check_home(store: Store, now: datetime) -> Iterator[HealthFinding]:
     if loose:
         yield HealthFinding(
             "warn",
-            f"others may enter the home (mode {folder.home.stat().st_mode & 0o777:o})",
+            f"other users can enter the home (mode {folder.home.stat().st_mode & 0o777:o})",
             str(folder.home),
             f"chmod 700 {folder.home}",
         )
@@ -257,14 +257,17 @@ def find_leftovers(store: Store) -> Iterator[HealthFinding]:
         yield HealthFinding("warn", "a process that died left this behind", str(path), fix)
     if pending := store.pending_commit():
         yield HealthFinding(
-            "warn", "writing facts was cut off; the next consolidation completes it", pending, fix
+            "warn",
+            "a write of facts was interrupted; the next consolidation completes it",
+            pending,
+            fix,
         )
     if unreadable := store.unreadable_commit():
         yield HealthFinding(
             "warn",
             "facts that were being written could not be read again",
             unreadable,
-            "look whether something of it is missing, then delete it",
+            "check whether any of them is missing, then delete it",
         )
     for aside in store.list_set_aside():
         size = format_bytes(aside.size)
@@ -295,7 +298,7 @@ def repair(actor: Actor, progress: Progress) -> Iterator[Repair]:
     if store.pending_commit():
         FactWriter(actor).recover()
         where = str(store.project_folder.path)
-        yield Repair("completed the writing of facts that was cut off", where)
+        yield Repair("completed an interrupted write of facts", where)
     for where in store.remove_set_aside():
         yield Repair("removed the broken index, which has been rebuilt", where)
 

@@ -89,9 +89,11 @@ def silence_of(store: Store, agent: str, hooks: Mapping[str, Any]) -> str | None
         begun = from_iso(since).timestamp() if since else None
         if store.reader().entries(agent=agent, since=begun):
             return None
-        return f"{agent}: {number} turns passed and none was stored; `memtier doctor` looks why"
+        return f"{agent}: {number} turns passed and none was stored; `memtier doctor` finds out why"
     if (number := missed("before_prompt_build")) >= MAX_UNRECALLED_RUNS:
-        return f"{agent}: {number} runs were stored without a recall; `memtier doctor` looks why"
+        return (
+            f"{agent}: {number} runs were stored without a recall; `memtier doctor` finds out why"
+        )
     return None
 
 

@@ -146,7 +146,9 @@ class Reembedder:
             return EmbeddingReport()
         with self._store.try_exclusive("embed") as exclusive, self._store.session():
             if not exclusive:
-                raise LedgerError(f"another process embeds the project {self._store.project!r} now")
+                raise LedgerError(
+                    f"another process is embedding the project {self._store.project!r} now"
+                )
             self._store.catch_up_all()
             self._store.set_busy_timeout(LOCK_MS)
             if afresh:
@@ -278,9 +280,9 @@ class Reembedder:
             index.set_probe_vector(embedder.name, blob)
         elif (similarity := cosine_similarity(before, blob)) < MIN_SAME_COSINE:
             raise EndpointError(
-                f"the endpoint {embedder.endpoint.base_url} now gives other vectors for "
-                f"{embedder.model!r} than those in the index (likeness of one text: "
-                f"{similarity:.2f}): it serves another model by that name; "
+                f"the endpoint {embedder.endpoint.base_url} now returns different vectors for "
+                f"{embedder.model!r} from those in the index (similarity for one text: "
+                f"{similarity:.2f}): it serves a different model under that name; "
                 "`memtier embed --afresh` computes all of them again"
             )
         return reply.tokens

@@ -206,7 +206,7 @@ def _embedding_status(store: Store, report: dict[str, Any]) -> None:
         report["degraded"].append(f"embedding: {state.error}")
     elif state.items - state.missing < COVERED_SHARE * state.items:
         report["degraded"].append(
-            f"embedding: {describe_missing_vectors(state)}; until then recalls go by words"
+            f"embedding: {describe_missing_vectors(state)}; until then recalls use words only"
         )
 
 

@@ -334,9 +334,9 @@ def _embedding_reply(answer: Any, texts: Sequence[str]) -> EmbeddingReply:
         raise ValueError(f"{len(rows)} vectors for {len(texts)} texts")
     vectors = [[float(value) for value in row.embedding] for row in rows]
     if len({len(vector) for vector in vectors}) != 1 or not vectors[0]:
-        raise ValueError("vectors of several lengths, or of none")
+        raise ValueError("vectors of different lengths, or empty ones")
     if not all(math.isfinite(value) for vector in vectors for value in vector):
-        raise ValueError("a vector with a component that is no number")
+        raise ValueError("a vector with a component that is not a number")
     tokens = getattr(answer.usage, "prompt_tokens", None) if answer.usage else None
     return EmbeddingReply(vectors, int(tokens or sum(map(count_tokens, texts))))
 
@@ -354,7 +354,7 @@ def _chat_reply(
     # There is no content if reasoning used up the tokens, or the model refuses.
     text = "" if choice.message.content is None else choice.message.content
     if not isinstance(text, str):
-        raise TypeError("an answer that is no text")
+        raise TypeError("an answer that is not text")
     if tools:
         text = "".join(map(_call_text, choice.message.tool_calls or ())) or text
     usage = answer.usage
@@ -430,15 +430,15 @@ def to_endpoint_error(
     if isinstance(status, int):
         return _status_error(status, text, excerpt, where, key_env, _retry_after(error))
     if isinstance(error, TooManyJobs):
-        hint = "earlier requests still wait for their answers; it is tried again later"
+        hint = "earlier requests are still waiting for answers; it will be retried later"
         return _as_transient(EndpointError(f"{where} was not asked: {hint} ({excerpt})"))
     if isinstance(error, TimeoutError) or type(error).__name__ == "APITimeoutError":
-        hint = "is it overloaded? endpoints.*.timeout_s gives it longer"
+        hint = "it may be overloaded: raise endpoints.*.timeout_s"
         return _as_transient(AnswerLost(f"{where} did not answer within {limit:g} s; {hint}"))
     if isinstance(error, ValueError | TypeError | AttributeError | LookupError):
         hint = "is it OpenAI-compatible?"
         return _as_transient(AnswerLost(f"{where} returned an invalid answer; {hint} ({excerpt})"))
-    hint = "is the server running, and base_url right?"
+    hint = "check that the server is running and base_url is right"
     return _as_transient(EndpointError(f"{where} cannot be reached; {hint} ({excerpt})"))
 
 
@@ -454,7 +454,7 @@ def _status_error(
         hint = f"check the key in {key_env}"
         return EndpointError(f"{where} refuses the key; {hint} ({excerpt})")
     if status == 404:
-        hint = "check the model's name, and base_url, which mostly ends in /v1"
+        hint = "check the model's name, and base_url, which usually ends in /v1"
         return EndpointError(f"{where} knows no such model or path; {hint} ({excerpt})")
     if (
         status == 413
@@ -471,12 +471,12 @@ def _status_error(
         refusal.response_text = text[:_MAX_RESPONSE_CHARS]
         return refusal
     if status == 429:
-        hint = "it is tried again later; if it persists, look at the account's limits"
+        hint = "it will be retried later; if this persists, check the account's limits"
         return _as_transient(
             EndpointError(f"{where} refuses further requests for now; {hint} ({excerpt})"),
             retry_after,
         )
-    error = EndpointError(f"{where} is in trouble; it is tried again later ({excerpt})")
+    error = EndpointError(f"{where} has a problem; it will be retried later ({excerpt})")
     return _as_transient(error, retry_after) if status in _TRANSIENT or status >= 500 else error
 
 

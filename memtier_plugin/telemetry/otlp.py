@@ -75,7 +75,7 @@ class _Noting:
         if result.name == "SUCCESS":
             self._state.note_success()
         else:
-            self._state.note_failure("the collector did not take it")
+            self._state.note_failure("the collector did not accept it")
         return result
 
 

@@ -129,7 +129,7 @@ def write_archive(
                 break
             except _FileRewritten as error:
                 if left == 1:
-                    raise BackupError(f"{error} was rewritten again and again") from None
+                    raise BackupError(f"{error} was rewritten repeatedly") from None
                 partial.unlink()
         register_export(folder, dest, kind.title, content=partial)
         fault_injection.pass_point(f"after register {kind.title}")
@@ -272,7 +272,7 @@ def read_archive(
                 name = _safe_name(kind, archive, member)
                 source = packed.extractfile(member)
                 if source is None or name in unpacked:
-                    raise BackupError(f"{archive}: {member.name!r} is there twice")
+                    raise BackupError(f"{archive}: {member.name!r} occurs twice")
                 if name == _MANIFEST:
                     manifest = _parse_manifest(kind, archive, source, member.size)
                 else:
@@ -283,16 +283,16 @@ def read_archive(
     except FileNotFoundError as error:
         raise BackupError(f"there is no file {archive}") from error
     except _ARCHIVE_ERRORS as error:
-        raise BackupError(f"{archive} is damaged, or no {kind.title}: {error}") from error
+        raise BackupError(f"{archive} is damaged, or not a {kind.title}: {error}") from error
     if manifest is None:
-        raise BackupError(f"{archive} is no {kind.title}, or was cut off: it has no manifest")
+        raise BackupError(f"{archive} is not a {kind.title}, or was truncated: it has no manifest")
     listed = {file["path"]: (file["size"], file["sha256"]) for file in manifest["files"]}
     for name in sorted(unpacked.keys() ^ listed.keys()):
         problem = "is missing" if name in listed else "is not in the manifest"
         raise BackupError(f"{archive}: {name!r} {problem}")
     for name, expected in listed.items():
         if unpacked[name] != expected:
-            raise BackupError(f"{archive}: {name!r} is not what was backed up (SHA-256 differs)")
+            raise BackupError(f"{archive}: {name!r} differs from what was backed up (SHA-256)")
     return manifest
 
 
@@ -308,7 +308,7 @@ def _unpacking(raw: IO[bytes], compressed: bool) -> Iterator[IO[bytes] | gzip.Gz
 def _safe_name(kind: ArchiveKind, archive: Path, member: tarfile.TarInfo) -> str:
     """Return a member's name below the top; reject anything that its kind cannot contain."""
     if not member.isreg():
-        raise BackupError(f"{archive}: {member.name!r} is no plain file; links are refused")
+        raise BackupError(f"{archive}: {member.name!r} is not a plain file; links are rejected")
     if member.name == _MANIFEST:
         return _MANIFEST
     parts = PurePosixPath(member.name).parts
@@ -321,7 +321,9 @@ def _safe_name(kind: ArchiveKind, archive: Path, member: tarfile.TarInfo) -> str
         or len(parts) < 2
         or not kind.belongs(parts[1:])
     ):
-        raise BackupError(f"{archive}: {member.name!r} is no file of a project; it is refused")
+        raise BackupError(
+            f"{archive}: {member.name!r} does not belong to a project; it was rejected"
+        )
     return "/".join(parts[1:])
 
 
@@ -416,8 +418,8 @@ def restore_backup(
         folder = home / "projects" / encode_file_name(name)
         if os.path.lexists(folder):
             raise BackupError(
-                f"the project {name!r} exists already, and a restore overwrites nothing; "
-                "name another with --project, or another --home"
+                f"the project {name!r} already exists, and a restore overwrites nothing; "
+                "choose another with --project, or another --home"
             )
         register_long_name(folder.parent, folder.name, name)
         fault_injection.run_step("rename restored", None, os.rename, fresh, folder)

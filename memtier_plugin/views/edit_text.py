@@ -137,7 +137,7 @@ def _rewording(line: EditLine, was: Written, item: Written) -> Change:
     """
     head = f"{_single_line(line.head)}: " if line.head else ""
     if line.fixed:
-        raise ValueError(f"{line.fixed}; write [{item.short}] as it was, or delete the line")
+        raise ValueError(f"{line.fixed}; write [{item.short}] unchanged, or delete the line")
     if not item.text.startswith(head):
         raise ValueError(f"leave {head.strip()!r} before the words of [{item.short}]")
     words = item.text[len(head) :].strip()
@@ -154,13 +154,13 @@ def _misplaced(items: Sequence[Written], full: Mapping[str, str]) -> Iterator[st
             continue
         if item.short not in full:
             yield (
-                f"line {item.number}: no line that was given out has the id [{item.short}]; "
-                "without the brackets it is a new line"
+                f"line {item.number}: no line of the original text has the id [{item.short}]; "
+                "remove the brackets to add a new line"
             )
         elif item.short in first:
             yield (
-                f"line {item.number}: [{item.short}] stands on line {first[item.short]} already; "
-                "without the brackets it is a new line"
+                f"line {item.number}: [{item.short}] is already on line {first[item.short]}; "
+                "remove the brackets to add a new line"
             )
         first.setdefault(item.short, item.number)
 
@@ -183,8 +183,8 @@ def _read(text: str) -> _ItemReader:
         if line.startswith((_INDENT, "\t")):
             if words is None:
                 reading.problems.append(
-                    f"line {position}: an indented line goes on with the one above it, and there"
-                    " is none; begin it without spaces"
+                    f"line {position}: an indented line continues the one above it, but there"
+                    " is none; start it without spaces"
                 )
                 continue
             words.append(line.removeprefix("\t") if line[0] == "\t" else line[len(_INDENT) :])
@@ -198,8 +198,8 @@ def _read(text: str) -> _ItemReader:
             item = _ITEM.fullmatch(line)
             if line.startswith("[") and not (item and item[1]):
                 reading.problems.append(
-                    f"line {position}: it starts with a bracket, and not with an [id]; a new line"
-                    " starts with a word"
+                    f"line {position}: it starts with a bracket but has no [id]; start a new line"
+                    " with a word"
                 )
                 continue
             number, short = position, item[1].upper() if item else None

@@ -325,7 +325,7 @@ def why_silent(document: Document) -> str:
     if reason := document.get("silent"):
         return str(reason)
     if document.get("repeats"):
-        return "the conversation shows already what was found"
+        return "the conversation already shows what was found"
     label = str(document["label"])
     if label.startswith("degraded"):
         return label
@@ -336,7 +336,7 @@ def why_silent(document: Document) -> str:
         return "nothing was found"
     if label == "silent":
         return "the prompt is small talk or a command, and needs no memory"
-    return "no line of what was found may stand in a prompt, or fits into its budget"
+    return "no line found is allowed in a prompt, or fits into its budget"
 
 
 def describe_depth(document: Document) -> list[tuple[str, str]]:

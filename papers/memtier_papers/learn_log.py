@@ -87,7 +87,7 @@ class LearnLog:
         with self._store.try_exclusive("learn") as exclusive:
             if not exclusive:
                 raise LedgerError(
-                    f"another process learns from the project {self._store.project!r} now"
+                    f"another process is learning from the project {self._store.project!r} now"
                 )
             yield
 

@@ -298,8 +298,8 @@ def _workspace_layer(home: Path, workspace: Path) -> _Layer:
     named = layer.get(("project",))
     if named and named.value != (bound and bound.project):
         raise SettingsError(
-            f"{named.source}: this folder asks for the project {named.value!r}, to which you did "
-            f"not bind it; if you trust it: memtier init --project {named.value!r}"
+            f"{named.source}: this folder asks for the project {named.value!r}, but you have not "
+            f"bound it to that project; if you trust it: memtier init --project {named.value!r}"
         )
     return layer
 
@@ -371,7 +371,7 @@ def _named(section: str, layer: _Layer, path: KeyPath) -> AgentRights | Endpoint
         return _fill_section(ModelPrice(), layer, path)
     if (*path, "base_url") not in layer:
         source = next(sourced.source for p, sourced in layer.items() if p[:2] == path)
-        raise SettingsError(f"{source}: {'.'.join(path)} lacks its base_url")
+        raise SettingsError(f"{source}: {'.'.join(path)} has no base_url")
     return _fill_section(Endpoint(base_url=""), layer, path)
 
 
@@ -413,4 +413,6 @@ def _real(workspace: Path) -> Path:
     try:
         return Path(os.path.realpath(workspace))
     except (OSError, ValueError) as error:
-        raise SettingsError(f"the workspace {str(workspace)!r} is no folder: {error}") from None
+        raise SettingsError(
+            f"the workspace {str(workspace)!r} is not a valid folder: {error}"
+        ) from None

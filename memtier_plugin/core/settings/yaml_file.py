@@ -66,7 +66,7 @@ def read_config_text(path: Path, *, within: Path | None = None) -> str | None:
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
-        raise SettingsError(f"{path} is larger than {MAX_BYTES} bytes; settings never are")
+        raise SettingsError(f"{path} is larger than {MAX_BYTES} bytes, too large for settings")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -77,7 +77,9 @@ def read_config_text(path: Path, *, within: Path | None = None) -> str | None:
 def _resolved(path: Path, within: Path) -> Path:
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(within)):
-        raise SettingsError(f"{path} is a symlink out of its folder, to {real}; use a real file")
+        raise SettingsError(
+            f"{path} is a symlink leading out of its folder, to {real}; use a real file"
+        )
     return real
 
 

@@ -208,7 +208,7 @@ def _minilm_folder() -> Path:
     for name, expected in MINILM_FILES.items():
         path = folder / name
         if not path.is_file() or sha256(path.read_bytes()).hexdigest() != expected:
-            raise SettingsError(f"{path}: not the file of {MINILM_HUB_NAME} that was measured")
+            raise SettingsError(f"{path}: differs from the verified file of {MINILM_HUB_NAME}")
     return folder
 
 

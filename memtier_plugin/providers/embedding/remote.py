@@ -108,9 +108,9 @@ class EndpointEmbedder(RemoteEmbedder):
             self._length = length
         if length != self._length:
             raise EndpointError(
-                f"the endpoint {self.endpoint.base_url} now gives vectors of {length} dimensions "
-                f"for {self.model!r}, before of {self._length}: it serves another model by that "
-                "name; set embedding.model to one that stays the same"
+                f"the endpoint {self.endpoint.base_url} now returns vectors of {length} dimensions "
+                f"for {self.model!r} instead of {self._length}: it serves a different model under "
+                "that name; set embedding.model to one that does not change"
             )
         return reply
 

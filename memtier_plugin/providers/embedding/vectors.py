@@ -65,7 +65,7 @@ def encode_query(embedder: Embedder, text: str, until: float | None) -> Sequence
     # The first text loads the model, which on a busy machine takes longer than a prompt may wait.
     future = _loaders.submit(lambda: _encode_locally(embedder, text), line=embedder.name)
     if not wait([future], left).done:
-        raise EmbeddingUnavailable("the model is still being loaded")
+        raise EmbeddingUnavailable("the model is still loading")
     return future.result()
 
 

@@ -153,7 +153,7 @@ def read_typed_time(text: str, now: datetime) -> datetime:
         if ago := _AGO.fullmatch(text):
             return now - timedelta(**{_UNITS[ago[2].lower()]: int(ago[1])})
     except OverflowError:
-        raise ValueError(f"{text!r} is longer ago than there are years") from None
+        raise ValueError(f"{text!r} is before the year 1") from None
     try:
         return from_iso(text)
     except ValueError:

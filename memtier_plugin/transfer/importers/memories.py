@@ -91,7 +91,9 @@ def _is_regular_file(file: Path, skip: SkipCallback) -> bool:
 def _read_text(file: Path, skip: SkipCallback) -> str:
     try:
         if file.stat().st_size > _MAX_BYTES:
-            raise ImportFileError(f"{file}: more than {_MAX_BYTES} bytes are no memory file")
+            raise ImportFileError(
+                f"{file}: more than {_MAX_BYTES} bytes, too large for a memory file"
+            )
         data = file.read_bytes()
     except OSError as error:
         raise ImportFileError(f"{file}: cannot be read: {error.strerror}") from error

@@ -195,7 +195,7 @@ def require_plain(path: Path) -> None:
     with _import_errors(path):
         mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise ImportFileError(f"{path}: not a plain file; write what is to be imported into one")
+        raise ImportFileError(f"{path}: not a plain file; save the data to one first")
 
 
 def _check_size(path: Path, files: Sequence[zipfile.ZipInfo]) -> None:

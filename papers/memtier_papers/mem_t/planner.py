@@ -78,7 +78,7 @@ def read_policy(path: Path) -> Weights:
         raise SettingsError(f"ask.planner: {path} cannot be read: {error.strerror}") from None
     again = "train it again: memtier learn policy"
     if not formats.is_intact(line):
-        raise SettingsError(f"ask.planner: {path} is cut or was changed; {again}")
+        raise SettingsError(f"ask.planner: {path} is truncated or was changed; {again}")
     try:
         record = parse_json_text(line)
         names = record["version"], record["actions"], record["features"]

@@ -52,7 +52,7 @@ class ScoredText:
         if len(tokens) != len(logprobs):
             raise ValueError(f"{len(logprobs)} log-probabilities for {len(tokens)} tokens")
         if not all(value is None or math.isfinite(value) for value in logprobs):
-            raise ValueError("a log-probability that is no number")
+            raise ValueError("a log-probability that is not a number")
         lengths = [len(_ascii(token)) for token in tokens]
         starts = [start - before for start in [0, *accumulate(lengths)][: len(tokens)]]
         inside = sum(start < len(original) for start in starts)  # the rest is what it generated
