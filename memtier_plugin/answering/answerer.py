@@ -357,9 +357,9 @@ class Answerer:
             budget.add_pages(page.id for page in linked)
             for number in range(settings.rounds):
                 inquiry.rounds = number + 1
-                if taken := budget.take_pages():
-                    inquiry.pages += taken
-                    read = [pages.hits_on(page) for page in map(pages.page, taken) if page]
+                if new_pages := budget.take_pages():
+                    inquiry.pages += new_pages
+                    read = [pages.hits_on(page) for page in map(pages.page, new_pages) if page]
                     new, missing = model.integrate(inquiry.text, findings, read)
                     findings += new
                 if number == settings.rounds - 1:

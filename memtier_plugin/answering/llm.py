@@ -97,11 +97,11 @@ class FollowUpBudget:
 
     def take_pages(self) -> list[str]:
         """Return the pages to read in this round, each only once."""
-        taken = [*self.pending][: self.pages_per_round]
-        for page in taken:
+        round_pages = [*self.pending][: self.pages_per_round]
+        for page in round_pages:
             del self.pending[page]
             self.read[page] = None
-        return taken
+        return round_pages
 
     def claim_new(self, searches: Iterable[FollowUp]) -> list[FollowUp]:
         """Return the searches not made before, and mark them as made."""
@@ -205,8 +205,8 @@ class AnsweringModel:
                 raise
             half = len(pages) // 2
             first, _ = self.integrate(question, before, pages[:half])
-            rest, missing = self.integrate(question, [*before, *first], pages[half:])
-            return [*first, *rest], missing
+            second, missing = self.integrate(question, [*before, *first], pages[half:])
+            return [*first, *second], missing
         except BadAnswer:
             return [], ""
         by_id = {hit.id: hit for page in pages for hit in page}

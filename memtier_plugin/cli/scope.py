@@ -280,8 +280,8 @@ class CliCommand(ExampleCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        taken = {param.name for param in self.params}
-        self.params += [param for param in common_options() if param.name not in taken]
+        existing = {param.name for param in self.params}
+        self.params += [param for param in common_options() if param.name not in existing]
 
 
 # Commands of MemTier's other packages, and the package to install.

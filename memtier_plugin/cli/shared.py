@@ -233,16 +233,16 @@ def leave(scope: Scope, forget: bool, undelivered: bool) -> None:
     )
 
 
-def _synchronise(scope: Scope, **taken: int) -> None:
+def _synchronise(scope: Scope, **copied: int) -> None:
     with scope.open() as memory:
         sharing = _sharing(memory.store)
         synced = sharing.sync()
-        if taken:
+        if copied:
             memory.store.catch_up_all()  # the copied files are known by their content
         state = sharing.shared_status()
     done = {"fetched": synced.pulled, "delivered": synced.delivered, "purged": synced.purged}
     why = {"refused": synced.refused} if synced.refused else {}
-    scope.show({**taken, **done, "waiting": state["waiting"], **why})
+    scope.show({**copied, **done, "waiting": state["waiting"], **why})
 
 
 @shared.command(cls=CliCommand)

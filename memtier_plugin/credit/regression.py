@@ -344,17 +344,22 @@ class RegressionGate:
             if outcomes.model in left:
                 embedding = replace(self._store.settings.embedding, model=outcomes.embedding)
                 settings = replace(self._store.settings, embedding=embedding)
-                other = Store(self._store.project_folder.home, self._store.project, settings)
+                previous_store = Store(
+                    self._store.project_folder.home, self._store.project, settings
+                )
                 try:
-                    if other.embedder is None or other.embedder.name != outcomes.model:
+                    if (
+                        previous_store.embedder is None
+                        or previous_store.embedder.name != outcomes.model
+                    ):
                         return None
-                    if not embeds_for_free(other.embedder):
+                    if not embeds_for_free(previous_store.embedder):
                         return None
                     against = f"the embedding model {outcomes.embedding}"
-                    actor = replace(self._actor, store=other)
+                    actor = replace(self._actor, store=previous_store)
                     return self.check_other(actor, against, progress, later=False)
                 finally:
-                    other.close()
+                    previous_store.close()
         return None
 
     def report(

@@ -47,7 +47,7 @@ def paired_difference(
     Raises:
         ValueError: the lengths differ, or there are no questions.
     """
-    differences = [mine - other for mine, other in zip(ours, theirs, strict=True)]
+    differences = [mine - their_value for mine, their_value in zip(ours, theirs, strict=True)]
     means = resample_means(differences, samples, seed)
     low, high = interval_bounds(means)
     # A resample at exactly 0 counts for both sides.

@@ -209,15 +209,13 @@ class PoolBuilder:
             (before[0][0] if before else 0, after[0][0] if after else 0) for before, after in sides
         ]
         turns = {row for both in around.values() for row, _ in chain(*both)}
-        rows_with_neighbours = {*rows, *chain.from_iterable(adjacent)} - {0}
+        nearby = {*rows, *chain.from_iterable(adjacent)} - {0}
         return replace(
             self._pool([by_row[row] for row in rows], turns, by_ngrams),
             adjacent=adjacent,
             around=around,
             facts=links,
-            similarity=None
-            if self.search.vector is None
-            else self.similarities(rows_with_neighbours),
+            similarity=None if self.search.vector is None else self.similarities(nearby),
             expansion=self._likeness(rows),
             first=first,
         )

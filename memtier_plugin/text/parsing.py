@@ -172,20 +172,20 @@ def _words(text: str, language: str) -> Iterator[Word]:
                 key = comparison_key(longest, language)
                 yield Word(longest, key, _kind(longest, words), start, skip, first=first)
         else:
-            for part, begin, stop in _parts(raw, start, language):
-                yield _word(part, text[begin:stop], begin, stop, words, first)
+            for word, begin, stop in _parts(raw, start, language):
+                yield _word(word, text[begin:stop], begin, stop, words, first)
         first = False
 
 
-def _word(part: str, raw: str, start: int, end: int, words: Lexicon, first: bool) -> Word:
-    number = _numbers().get(part)
-    elsewhere = part in words_of("homograph_numbers") and part not in words.homograph_numbers
-    if number and not elsewhere and part not in _NOT_COUNTED:
-        return Word(part, f"#{number}", "number", start, end, first=first)
+def _word(text: str, raw: str, start: int, end: int, words: Lexicon, first: bool) -> Word:
+    number = _numbers().get(text)
+    elsewhere = text in words_of("homograph_numbers") and text not in words.homograph_numbers
+    if number and not elsewhere and text not in _NOT_COUNTED:
+        return Word(text, f"#{number}", "number", start, end, first=first)
     return Word(
-        part,
-        comparison_key(part, words.language),
-        _kind(part, words),
+        text,
+        comparison_key(text, words.language),
+        _kind(text, words),
         start,
         end,
         capital=raw[:1].isupper() and raw != "I",

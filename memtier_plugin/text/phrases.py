@@ -211,19 +211,22 @@ def _orders(sentence: str, language: str) -> bool:
 
 def _is_order(sentence: str, start: int, is_whole: bool, language: str) -> bool:
     """Return whether a clause is a permanent order: a verb and its object, after any opener."""
-    led, rest = is_whole, Words.of(sentence[start:], language)
+    led, clause_words = is_whole, Words.of(sentence[start:], language)
     for _ in range(_LEADS):
-        if opens_imperative(rest):
+        if opens_imperative(clause_words):
             break
-        polite, opened = rest.opens("politeness") or 0, rest.opens("rule_openers") or 0
+        polite, opened = (
+            clause_words.opens("politeness") or 0,
+            clause_words.opens("rule_openers") or 0,
+        )
         if not (polite or opened):
             break
         led = led or opened > polite
-        rest = Words.of(rest.text[max(polite, opened) :].lstrip(" ,:;，"), language)
-    clause = Words.of(_CLAUSE.split(rest.text)[0], language)
-    end = len(sentence) - len(rest.text) + len(clause.text)
+        clause_words = Words.of(clause_words.text[max(polite, opened) :].lstrip(" ,:;，"), language)
+    clause = Words.of(_CLAUSE.split(clause_words.text)[0], language)
+    end = len(sentence) - len(clause_words.text) + len(clause.text)
     stated, cues = _fold(sentence[0 if is_whole else start : end]), _lasting(language)
-    if rest.unspaced:
+    if clause_words.unspaced:
         letters = len(clause.text.strip(" 。.!！"))
         return led and letters >= _MIN_LETTERS and any(cue in stated for cue in cues)
     stated = f" {' '.join(_WORD.findall(stated))} "
@@ -309,10 +312,10 @@ def only_asks(text: str) -> bool:
     if len(text) > MAX_ASKED or not _may_only_ask(text):
         return False
     asks = False
-    for part in iter_sentences(text):
-        if only_acknowledges(part):
+    for sentence in iter_sentences(text):
+        if only_acknowledges(sentence):
             continue
-        if not _asks(part):
+        if not _asks(sentence):
             return False
         asks = True
     return asks

@@ -320,8 +320,8 @@ def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequen
     Each of its sentences must be contained in one sentence of theirs, with every content word, the
     same figures and the same negations; a question states nothing.
     """
-    stated = [_said(sentence, words) for source in others for sentence in _sentences(source)]
-    claims = [_said(sentence, words) for sentence in _sentences(text, with_questions=True)]
+    stated = [_parts_of(sentence, words) for source in others for sentence in _sentences(source)]
+    claims = [_parts_of(sentence, words) for sentence in _sentences(text, with_questions=True)]
     return any(sentence[0] for sentence in claims) and all(
         any(
             sentence[0] <= source[0] and sentence[1] <= source[1] and sentence[2] == source[2]
@@ -342,10 +342,10 @@ def find_other_values(texts: Iterable[str], others: Sequence[str]) -> frozenset[
 
 
 def _fits(text: str, frames: Sequence[tuple[str, int]]) -> bool:
-    rest, count = _VALUE.subn("", text)
-    if not count or _MARKS.search(rest):
+    frame_text, count = _VALUE.subn("", text)
+    if not count or _MARKS.search(frame_text):
         return False
-    words = _meaning(rest)
+    words = _meaning(frame_text)
     for frame, values in frames if words else ():
         if values == count and all(word in frame for word in words):  # rarely true
             theirs = _meaning(frame)
@@ -367,7 +367,7 @@ def _sentences(text: str, *, with_questions: bool = False) -> Iterable[str]:
     )
 
 
-def _said(
+def _parts_of(
     sentence: str, words: Callable[[str], Sequence[str]]
 ) -> tuple[set[str], set[str], set[str]]:
     """Return the words, the figures and the negations of a sentence."""

@@ -265,9 +265,11 @@ def brings_external_text(
 
 def shown_lines(result: str) -> list[tuple[str, bool]]:
     """Return the lines that a memory tool returned, each with whether it is external."""
-    lines, rest = [], False
+    lines, is_external = [], False
     for line in decode(result)[0].splitlines():
-        rest = rest or _WHOLE_EXTERNAL in line  # an item shown in full may have many lines
+        is_external = (
+            is_external or _WHOLE_EXTERNAL in line
+        )  # an item shown in full may have many lines
         if line.strip():
-            lines.append((line, rest or bool(_SHOWN_EXTERNAL.search(line))))
+            lines.append((line, is_external or bool(_SHOWN_EXTERNAL.search(line))))
     return lines

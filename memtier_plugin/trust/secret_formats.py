@@ -201,9 +201,9 @@ def _detected(text: str, kind: str, detector: str) -> Iterator[Span]:
             start, end = match.span(group)
             start += len(match[group]) - len(match[group].lstrip(_AROUND))
             end -= len(match[group]) - len(match[group].rstrip(_AROUND))
-            rest = _TOKEN_END.match(text, end)
-            if rest and _looks_drawn(text[start : rest.end()][:_LOOKED_AT]):
-                yield start, rest.end(), kind
+            token_end = _TOKEN_END.match(text, end)
+            if token_end and _looks_drawn(text[start : token_end.end()][:_LOOKED_AT]):
+                yield start, token_end.end(), kind
 
 
 @cache

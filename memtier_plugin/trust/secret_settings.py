@@ -110,8 +110,8 @@ class _Runs:
     def end(self, at: int) -> int:
         """Return the end of the run at a position; positions only grow."""
         if at > self._end:
-            rest = _REST.match(self._text, at)
-            self._end = rest.end() if rest else at
+            run = _REST.match(self._text, at)
+            self._end = run.end() if run else at
         return self._end
 
     def bare_end(self, end: int) -> int:

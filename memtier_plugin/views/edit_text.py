@@ -85,7 +85,7 @@ def render_text(lines: Sequence[EditLine], notes: Sequence[str]) -> str:
         first, *others = _normal(line.text).split("\n")
         head = f"{_single_line(line.head)}: " if line.head else ""
         parts.append(f"[{short_of[line.id]}] {head}{first}".rstrip())
-        parts += [f"{_INDENT}{other}".rstrip() for other in others]
+        parts += [f"{_INDENT}{line_text}".rstrip() for line_text in others]
     text = "\n".join(parts) + "\n"
     return text.encode("utf-8", "replace").decode()  # lone surrogates cannot be written to a file
 

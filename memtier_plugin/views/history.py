@@ -317,8 +317,8 @@ def signed_sparkline(values: Sequence[float], columns: int = MOST_COLUMNS) -> st
 def bar(share: float, columns: int) -> str:
     """Return a horizontal bar: a share of ``columns``, to an eighth of a column."""
     eighths = round(max(0.0, min(1.0, share)) * columns * 8)
-    full, rest = divmod(eighths, 8)
-    return "█" * full + (_EIGHTHS[rest] if rest else "")
+    full, eighths_left = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[eighths_left] if eighths_left else "")
 
 
 def span(start: float, end: float, columns: int) -> str:

@@ -40,11 +40,11 @@ def archive_holds(path: Path, finder: SpanFinder) -> bool:
         with tarfile.open(path, mode="r|gz") as archive:
             for member in archive:
                 source = archive.extractfile(member) if member.isreg() else None
-                rest = b""
+                tail = b""
                 while source and (data := source.read(_PIECE)):
-                    if finder((rest + data).decode("utf-8", "surrogateescape")):
+                    if finder((tail + data).decode("utf-8", "surrogateescape")):
                         return True
-                    rest = data[-_OVERLAP:]
+                    tail = data[-_OVERLAP:]
     except _ERRORS:
         return True
     return False
@@ -236,11 +236,11 @@ def names_in_use(store: Store, needles: Sequence[str]) -> list[str]:
 
 def _pieces(path: Path, overlap: int) -> Iterator[str]:
     """Yield the text of a file in overlapping pieces; nothing if it is unreadable."""
-    rest = b""
+    tail = b""
     with suppress(OSError), path.open("rb") as file:
         while data := file.read(_FILE_PIECE):
-            yield (rest + data).decode("utf-8", "surrogateescape")
-            rest = (rest + data)[-overlap:]
+            yield (tail + data).decode("utf-8", "surrogateescape")
+            tail = (tail + data)[-overlap:]
 
 
 def _scan_export(

@@ -233,8 +233,8 @@ class Purger:
     def _verify(self, first: CopyScan) -> tuple[dict[str, int], tuple[str, ...]]:
         """Search for all copies again: in every line, by recall, and byte for byte."""
         self._store.catch_up_all()
-        rest = CopyScanner(self._store).rescan(first)
-        copies = rest.copies
+        second = CopyScanner(self._store).rescan(first)
+        copies = second.copies
         files = home_files.list_all_files(self._store)
         exported = [Path(export["path"]) for export in first.copies.exports]
         files.update(path for path in exported if path.is_file())
@@ -256,7 +256,7 @@ class Purger:
             "vectors": copies.vectors,
             "ngrams": copies.ngrams,
             "bytes": sum(by_file.values()),
-            "files": len(rest.plan.plain) + len(copies.left),
+            "files": len(second.plan.plain) + len(copies.left),
             "names": len(names),
         }
         return counts, tuple(sorted({*by_file, *names, *(left["path"] for left in copies.left)}))
@@ -293,9 +293,9 @@ def _list_unreachable(scan: CopyScan, shared: bool) -> tuple[str, ...]:
         for export in copies.exports
         if export["what"] == "left"
     ]
-    other = [f"{file['path']}: {file['why']}" for file in copies.left]
+    untreated = [f"{file['path']}: {file['why']}" for file in copies.left]
     server = _UNREACHABLE_SHARED if shared else ()
-    return (*left, *moved, *other, *_UNREACHABLE, *server, NOT_LOOKED_FOR, *more)
+    return (*left, *moved, *untreated, *_UNREACHABLE, *server, NOT_LOOKED_FOR, *more)
 
 
 def _without_words(receipt: Receipt) -> dict[str, Any]:

@@ -314,15 +314,17 @@ def distill_model(
     if os.path.lexists(folder):
         raise SettingsError(f"{folder} exists; name a new folder for the model")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(suffix=".part", prefix=f".{folder.name}.", dir=folder.parent))
+    unfinished = Path(
+        tempfile.mkdtemp(suffix=".part", prefix=f".{folder.name}.", dir=folder.parent)
+    )
     try:
         model, added_words = _distill(teacher, words, dimensions)
-        model.save_pretrained(part)
-        Model2VecEmbedder(part).encode([_PROBE])  # raises if it cannot be loaded
-        size = _sync_files(part)
-        part.rename(folder)
+        model.save_pretrained(unfinished)
+        Model2VecEmbedder(unfinished).encode([_PROBE])  # raises if it cannot be loaded
+        size = _sync_files(unfinished)
+        unfinished.rename(folder)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     written = Model2VecEmbedder(folder)
     return DistilledModel(
         folder, written.name, written.dimensions, len(model.tokens), added_words, size

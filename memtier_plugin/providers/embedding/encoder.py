@@ -279,8 +279,8 @@ def _fingerprint(files: EncoderFiles) -> str:
     if files.model is None:
         digest.update(str(_GRAPH).encode())
     with path.open("rb") as file:
-        for part in range(_SAMPLES):
-            file.seek(part * max(0, size - _SAMPLE_BYTES) // (_SAMPLES - 1))
+        for sample in range(_SAMPLES):
+            file.seek(sample * max(0, size - _SAMPLE_BYTES) // (_SAMPLES - 1))
             digest.update(file.read(_SAMPLE_BYTES))
     digest.update((files.folder / "tokenizer.json").read_bytes())
     return digest.hexdigest()[:8]
@@ -294,14 +294,14 @@ def cache_folder() -> Path:
 def _write_cache(folder: Path, model: bytes, source: Path) -> None:
     """Write a model and its tokenizer, both or neither."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        (part / "model.onnx").write_bytes(model)
-        shutil.copyfile(source / "tokenizer.json", part / "tokenizer.json")
+        (unfinished / "model.onnx").write_bytes(model)
+        shutil.copyfile(source / "tokenizer.json", unfinished / "tokenizer.json")
         with suppress(OSError):  # another process was first
-            part.rename(folder)
+            unfinished.rename(folder)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def require_runtime() -> None:

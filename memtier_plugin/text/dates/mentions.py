@@ -103,11 +103,11 @@ class DateMention:
 
 def without_overlaps(text: str, mentions: Iterable[DateMention]) -> list[DateMention]:
     """Return the mentions in text order, without those that overlap an earlier one."""
-    taken = bytearray(len(text))
+    covered = bytearray(len(text))
     chosen: list[DateMention] = []
     for mention in mentions:
-        if not any(taken[mention.start : mention.end]):
-            taken[mention.start : mention.end] = b"\1" * (mention.end - mention.start)
+        if not any(covered[mention.start : mention.end]):
+            covered[mention.start : mention.end] = b"\1" * (mention.end - mention.start)
             chosen.append(mention)
     return sorted(chosen, key=lambda mention: mention.start)
 

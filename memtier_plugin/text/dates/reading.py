@@ -191,11 +191,11 @@ def read_dates(
             joined.append(mention)
     dates = [_within(text, Dated(m, resolve(m, said_on, tense_of(m))), is_question) for m in joined]
     if is_question:
-        taken = [(dated.mention.start, dated.mention.end) for dated in dates]
+        spans = [(dated.mention.start, dated.mention.end) for dated in dates]
         dates += (
             dated
             for dated in _parts_of_units(text, said_on)
-            if all(e <= dated.mention.start or dated.mention.end <= s for s, e in taken)
+            if all(e <= dated.mention.start or dated.mention.end <= s for s, e in spans)
         )
     return sorted(dates, key=lambda dated: dated.mention.start)
 
@@ -354,7 +354,7 @@ def _parts_of_units(text: str, today: date) -> Iterator[Dated]:
         if unit not in ("week", "month", "year"):
             continue
         for back in (0, -1):
-            part = _narrowed(match, period_of(unit, shift_day(today, unit, back)))
-            if part and part[0] <= today:
-                yield Dated(DateMention(match.start(), match.end(), span=part), part)
+            period = _narrowed(match, period_of(unit, shift_day(today, unit, back)))
+            if period and period[0] <= today:
+                yield Dated(DateMention(match.start(), match.end(), span=period), period)
                 break

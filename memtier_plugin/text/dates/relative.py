@@ -293,8 +293,8 @@ def _step_unit(match: _Match, unit: str, step: int, today: date) -> DateMention:
         weekend = (saturday, saturday + timedelta(days=1))
         if today.weekday() >= 5:  # on a Sunday, "last weekend" may be this one
             shift = timedelta(days=7)
-            other = (weekend[0] - step * shift, weekend[1] - step * shift)
-            return _mention(match, None, readings=(weekend, other) if step else (weekend,))
+            shifted = (weekend[0] - step * shift, weekend[1] - step * shift)
+            return _mention(match, None, readings=(weekend, shifted) if step else (weekend,))
         return _mention(match, weekend)
     if unit in SEASONS:
         number = SEASONS.index(unit)

@@ -251,9 +251,9 @@ def _is_fact(entry: Entry) -> bool:
 
 
 def _draft_fact(entry: Entry) -> FactDraft:
-    heading, _, rest = entry.content.partition("\n")
-    headed = heading.startswith("#") and bool(rest)
-    note = rest if headed else entry.content
+    heading, _, body = entry.content.partition("\n")
+    headed = heading.startswith("#") and bool(body)
+    note = body if headed else entry.content
     text = " ".join(note.split())
     return FactDraft(
         subject=heading.lstrip("# ") if headed else "memory",

@@ -75,7 +75,7 @@ def score_surprise(pool: Pool, reader: Reader, scopes: Sequence[int]) -> list[fl
     first = reader.plugin_tables(partial(_first_rows, scopes, words_of_all))
     since = {mark: {first.get(word) for word in words} for mark, words in parts.items()}
     return pool.values(
-        {row: line_surprise(text, partial(_begins, since, row)) for row, text in texts.items()}
+        {row: line_surprise(text, partial(_is_first_in, since, row)) for row, text in texts.items()}
     )
 
 
@@ -93,6 +93,6 @@ def _first_rows(scopes: Sequence[int], words: Collection[str], index: Any) -> di
     return {str(term): int(row) for term, row in rows}
 
 
-def _begins(since: Mapping[str, Collection[int | None]], row: int, mark: str) -> bool:
+def _is_first_in(since: Mapping[str, Collection[int | None]], row: int, mark: str) -> bool:
     """Return whether a fingerprint occurs first in a row."""
     return row in since[mark]
