@@ -476,7 +476,7 @@ def _status_error(
             EndpointError(f"{where} refuses further requests for now; {hint} ({excerpt})"),
             retry_after,
         )
-    error = EndpointError(f"{where} has a problem; it will be retried later ({excerpt})")
+    error = EndpointError(f"{where} is in trouble; it is tried again later ({excerpt})")
     return _as_transient(error, retry_after) if status in _TRANSIENT or status >= 500 else error
 
 

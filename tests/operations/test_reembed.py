@@ -237,7 +237,7 @@ def test_two_at_once(with_endpoint: Configured, server: Loopback) -> None:
     ("fault", "message"),
     [
         ("429", "refuses further requests for now"),
-        ("500", "has a problem"),
+        ("500", "is in trouble"),
         ("truncated", "returned an invalid answer"),
         ("close", "cannot be reached"),
         ("fewer", "returned an invalid answer"),
@@ -601,6 +601,6 @@ def test_a_failure_in_the_background_is_told(
     memory = with_endpoint()
     server.always("500")
     scheduler.serve_projects(memory.home, ["p"], once=True)
-    assert "has a problem" in caplog.text
-    assert "has a problem" in " ".join(memory.status()["degraded"])
+    assert "is in trouble" in caplog.text
+    assert "is in trouble" in " ".join(memory.status()["degraded"])
     assert remote.PROBE_TEXT in json.dumps(server.requests[0]["body"])

@@ -224,7 +224,7 @@ def test_what_passes_is_tried_again(server: Loopback, fault: str) -> None:
     ("fault", "message"),
     [
         ("429", "refuses further requests for now; it will be retried later"),
-        ("500", "has a problem; it will be retried later"),
+        ("500", "is in trouble; it is tried again later"),
         ("truncated", "returned an invalid answer; is it OpenAI-compatible?"),
         ("page", "returned an invalid answer; is it OpenAI-compatible?"),
         ("fewer", "2 vectors for 3 texts"),
