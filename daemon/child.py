@@ -1,4 +1,4 @@
-"""Run jobs in processes of their own, under the lock of a project's daemon."""
+"""Run jobs in separate processes, under the lock of a project's daemon."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from memtier_plugin.storage.store import open_log
 
 # -- Lock a project for its daemon: `memtier daemon`, `memtier serve` or one started by a host
 
-_TRIES: Final = 5  # a process that only checks for a daemon holds the lock briefly, too
+_TRIES: Final = 5  # a process that only checks for a daemon also holds the lock briefly
 _PAUSE: Final = 0.02  # seconds
 
 
@@ -72,7 +72,7 @@ def is_still_ours(fd: int, home: Path, project: str) -> bool:
 MAX_REST: Final = timedelta(hours=1)  # jobs run this often even if nothing was written
 _POLL_SECONDS: Final = 0.05  # seconds between checks of the stop event
 
-# Set by a process that serves many projects: it runs their jobs one after the other.
+# Set by a process that serves many projects and runs their jobs one after another.
 serves_itself: Final = threading.Event()
 
 
@@ -80,7 +80,7 @@ def start_detached(home: Path, project: str) -> bool:
     """Run every job once in a new process that outlives this one.
 
     Returns False, and starts nothing, if a daemon already serves the project, or this process has
-    said that it serves its projects itself.
+    declared that it serves its projects itself.
 
     Raises:
         MemTierError: it cannot be started.

@@ -54,7 +54,7 @@ def consolidate_backlog(
     or has consolidation switched off.
 
     Raises:
-        HostAway: no host runs whose model reads the entries.
+        HostAway: no running host offers its model.
         MemTierError: a batch failed; the remaining entries are left for the next run.
     """
     if memory.paused or not memory.settings.consolidation.enabled:
@@ -76,9 +76,9 @@ def consolidate_backlog(
 
 
 def embed_missing(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
-    """Embed items that have no vector of the current model, within the approved cost.
+    """Embed items without a vector of the current model, within the approved cost.
 
-    Returns None where there was nothing to do.
+    Returns None if there was nothing to do.
 
     Raises:
         MemTierError: it ended early; the next run continues.
@@ -92,7 +92,7 @@ def embed_missing(memory: MemTier, stop: threading.Event) -> EmbeddingReport | N
 
 
 def sweep_project(memory: MemTier) -> None:
-    """Complete interrupted work, index every ledger, and forget what is past its retention."""
+    """Complete interrupted work, index every ledger, and apply retention."""
     memory.purger.complete()
     home_files.remove_unfinished(memory.store)
     memory.catch_up(full=True)
@@ -113,7 +113,7 @@ def sweep_project(memory: MemTier) -> None:
 
 
 def write_summaries(memory: MemTier, stop: threading.Event) -> int:
-    """Summarise finished sessions and days, and facts that changed; return how many are new."""
+    """Summarise finished sessions and days, and changed facts; return how many are new."""
     written = 0
     if memory.paused or not memory.settings.summaries.enabled:
         return written
@@ -169,13 +169,13 @@ _SHIPPED: Final = (
         _run_embedding,
     ),
 )
-_SHIPPED_LAST: Final = (  # they use what the others wrote
+_SHIPPED_LAST: Final = (  # they use the results of the others
     JobSpec("sweep", lambda _settings: "daily", lambda memory, _run: sweep_project(memory)),
 )
 
 
 def list_jobs() -> dict[str, JobSpec]:
-    """Return all jobs by name, those of plugins too, in the order in which they run."""
+    """Return all jobs by name, including plugins', in the order in which they run."""
     return {job.name: job for job in (*_SHIPPED, *plugins.find_jobs(), *_SHIPPED_LAST)}
 
 
@@ -232,6 +232,6 @@ def _note_job(
 
 
 def note_started(folder: Path) -> None:
-    """Record that the daemon that a host asked for is running."""
+    """Record that the daemon requested by a host is running."""
     with suppress(MemTierError):
         job_state.note_start_request(folder, None)

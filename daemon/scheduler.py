@@ -25,15 +25,15 @@ from memtier_plugin.memory import MemTier
 from . import child, jobs
 from .jobs import JobRun, OnReport
 
-# -- Follow the servers of shared projects, each in a thread of its own
+# -- Follow the servers of shared projects, each in its own thread
 
-_PAUSE_SECONDS: Final = 5.0  # after a failure: the server is away, or refuses
+_PAUSE_SECONDS: Final = 5.0  # after a failure: the server is unreachable, or refuses
 
 _log = logging.getLogger("memtier")
 
 
 class Followers:
-    """The threads that follow, one a project, each until it is told to stop."""
+    """The threads that follow shared projects, one each, until told to stop."""
 
     def __init__(self) -> None:
         self._threads: dict[tuple[Path, str], threading.Thread] = {}
@@ -44,7 +44,7 @@ class Followers:
         """Follow a project, if it is shared and not followed yet.
 
         Raises:
-            LedgerError: the note of where it is shared cannot be read.
+            LedgerError: the record of where it is shared cannot be read.
         """
         running = self._threads.get((home, project))
         if (running and running.is_alive()) or self._ended:
@@ -127,8 +127,8 @@ class Scheduler:
         aside: bool = False,
         look_at_clock: float = CLOCK_CHECK_SECONDS,
     ) -> None:
-        self._ran: set[tuple[Path, str]] = set()  # once at least, since they were added
-        self._busy: Counter[tuple[Path, str]] = Counter()  # jobs at work
+        self._ran: set[tuple[Path, str]] = set()  # at least once since they were added
+        self._busy: Counter[tuple[Path, str]] = Counter()  # running jobs
         self._interval = interval
         self._on_run = on_run
         self._in_child = aside
@@ -146,7 +146,8 @@ class Scheduler:
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=UTC,
         )
-        # It warns if a job is still running when it is due again, which is harmless here.
+        # The scheduler warns if a job is still running when it is due again, which is harmless
+        # here.
         logging.getLogger("apscheduler").setLevel(logging.ERROR)
         self._scheduler.start()
         threading.Thread(
@@ -180,7 +181,7 @@ class Scheduler:
             )
 
     def drop(self, home: Path, project: str) -> bool:
-        """Stop serving a project; return False if its jobs are at work, or have not run yet."""
+        """Stop serving a project; return False if its jobs are running, or have not run yet."""
         key = (home, project)
         with self._lock:
             if key in self._served and (key not in self._ran or self._busy[key]):

@@ -122,8 +122,10 @@ def _tool_messages(
 ) -> Iterator[Payload]:
     key = str(event.get("tool_use_id") or f"call-{number}")  # Gemini's calls have no id
     name = _OWN_SERVER.sub("", str(event["tool_name"]))
-    given = event.get("tool_input") or {}
-    arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    tool_input = event.get("tool_input") or {}
+    arguments = (
+        tool_input if isinstance(tool_input, str) else json.dumps(tool_input, ensure_ascii=False)
+    )
     call = {"id": key, "name": name, "arguments": arguments}
     yield {"role": "assistant", "content": "", "tool_calls": [call]}
     result = _result_text(event)

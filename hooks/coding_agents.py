@@ -30,7 +30,7 @@ PROMPT_SECONDS: Final = 5.0
 END_SECONDS: Final = 20.0
 MAX_RESULT_CHARS: Final = 64_000  # characters kept of a tool's result
 ABANDONED_SECONDS: Final = 24 * 3600.0  # after which a dead session's turn is delivered
-_SCOPE: Final = ("session_id", "agent_id", "prompt_id", "turn_id", "cwd")  # which turn it is
+_SCOPE: Final = ("session_id", "agent_id", "prompt_id", "turn_id", "cwd")  # identify the turn
 _UNPROVEN: Final = {"PreCompress": "auto"}  # Gemini CLI reports it whether or not it compresses
 # Only a block's fence has angle brackets, which Gemini CLI HTML-escapes.
 _SQUARE: Final = {ord("<"): "[", ord(">"): "]"}
@@ -103,7 +103,7 @@ class AgentHooks:
         session = str(payload.get("session_id") or "")
         if kind is None or not session:
             return {}
-        if sub := str(payload.get("agent_id") or ""):  # a sub-agent's event, with its own turn
+        if sub := str(payload.get("agent_id") or ""):  # a sub-agent's event, with a turn of its own
             session = f"{session}.{sub}"
             if kind not in ("tool", "subagent_end") or not payload.get("agent_type"):
                 return {}  # the host's own summarising call

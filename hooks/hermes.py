@@ -32,14 +32,14 @@ from .remote import RemoteResidents
 from .resident import ResidentClient
 from .resident_connection import ModelOffer, Payload
 
-PROMPT_SECONDS: Final = 4.0  # of the eight that Hermes waits
+PROMPT_SECONDS: Final = 4.0  # out of the eight seconds that Hermes waits
 END_SECONDS: Final = 20.0  # on Hermes' own worker thread
 TOOL_SECONDS: Final = 10.0
-MAX_RESULT_CHARS: Final = 64_000  # characters of one tool result that are kept of a live call
-# Of a message; and Hermes' marks of those that nobody typed, such as _pre_verify_synthetic.
+MAX_RESULT_CHARS: Final = 64_000  # of one tool result in a live call
+# The fields of a message; and Hermes' suffix of synthetic ones, such as _pre_verify_synthetic.
 _KEPT_FIELDS: Final = ("role", "content", "name", "tool_calls", "tool_call_id", "timestamp")
-_MAX_TURNS: Final = 8  # that may wait for their sync_turn
-# The MemTier hook of each Hermes call, where the names differ.
+_MAX_TURNS: Final = 8  # turns that may wait for their sync_turn
+# The MemTier hook for each Hermes call whose name differs.
 _HOOK_OF_CALL: Final = {
     "prefetch": "before_prompt_build",
     "sync_turn": "agent_end",
@@ -98,21 +98,21 @@ class Provider:
         self._lock = Mutex()
         self._turn = 0
         self._runs: dict[str, str] = {}  # run id by the user's message
-        self._tool_calls: list[dict[str, Any]] = []  # tool calls of the run, as they happened
-        self._requests: list[dict[str, Any]] = []  # what the run's calls of the model took
-        self._unsaved_run: str | None = None  # the run that has no sync_turn yet
-        # The messages of the run as they were before a compaction.
+        self._tool_calls: list[dict[str, Any]] = []  # of the current run, in order
+        self._requests: list[dict[str, Any]] = []  # token usage of the run's model calls
+        self._unsaved_run: str | None = None  # the run that awaits its sync_turn
+        # The run's messages as they were before a compaction.
         self._before_compaction: list[dict[str, Any]] = []
-        self._warn_user: Any = None  # Hermes' own way to warn its user
+        self._warn_user: Any = None  # Hermes' function for warning its user
         self._troubled = False
 
-    # -- what Hermes asks first ------------------------------------------------------------------
+    # -- Hermes' first calls ---------------------------------------------------------------------
 
     def is_available(self) -> bool:
         """Return whether MemTier is set up or selected, without starting anything.
 
-        A command that is missing for now does not make the provider unavailable: runs wait on disk
-        for it, each turn's log has a warning, and Hermes would silently go without memory.
+        A temporarily missing command does not make the provider unavailable: runs wait on disk for
+        it, each turn's log has a warning, and otherwise Hermes would silently have no memory.
         """
         if config_path().is_file() or shutil.which(str(read_config()["command"][0])):
             return True
@@ -121,7 +121,8 @@ class Provider:
     def initialize(self, session_id: str, **details: Any) -> None:
         """Remember the session, and start the resident in the background."""
         self._config = read_config(details.get("hermes_home"))
-        with suppress(Exception):  # Hermes' internals may change; the messages hold most of it too
+        # Hermes' internals may change; the messages contain most of it too
+        with suppress(Exception):
             hermes_settings.attach(self)
         self._resident = ResidentClient(
             self._config["command"],
@@ -146,7 +147,7 @@ class Provider:
             self._resident.deliver(self._payload("session_start", {}, self._context), END_SECONDS)
 
     def system_prompt_block(self) -> str:
-        """Return the system prompt about memory; it is the same in every turn."""
+        """Return the system prompt about memory, which is the same in every turn."""
         return _SYSTEM_PROMPT
 
     # -- a turn ----------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ class Provider:
     ) -> None:
         """Deliver the turn for storing; called on Hermes' own worker thread."""
         with self._lock:
-            # Without a run id of its own it would look like a second delivery.
+            # Without its own run id it would look like a repeated delivery.
             run = self._runs.pop(str(user_content), None) or uuid.uuid4().hex
             tools: list[dict[str, Any]] = []
             before: list[dict[str, Any]] = []
@@ -249,13 +250,13 @@ class Provider:
     def on_delegation(
         self, task: str, result: str, *, child_session_id: str = "", **_: Any
     ) -> None:
-        """Deliver a sub-agent's task and result, which get a ledger of their own."""
+        """Deliver a sub-agent's task and result to a ledger of their own."""
         child = child_session_id or f"{self._context.get('session_id')}:{uuid.uuid4().hex[:12]}"
         event = {"task": task, "result": result, "child_session_id": child}
         self._deliver("on_delegation", event)
 
     def shutdown(self) -> None:
-        """Close the connection; a resident that we started finishes and ends."""
+        """Close the connection; a resident that we started finishes and exits."""
         if self._resident is not None:
             self._resident.close()
 
@@ -280,10 +281,10 @@ class Provider:
         return json.dumps({"result": answer["text"], "ids": answer["ids"]})
 
     def answer_command(self, text: str, chat: Payload | None = None) -> str:
-        """Answer what a person typed after `/memtier` in a chat.
+        """Answer a command that a person typed after `/memtier` in a chat.
 
         Args:
-            chat: the one that it was typed in, if this provider serves another.
+            chat: the chat that it was typed in, if this provider serves another.
         """
         context = self._context
         if chat is not None:
@@ -322,15 +323,16 @@ class Provider:
         hermes_settings.save_config(values, hermes_home)
 
     def post_setup(self, hermes_home: str, config: dict[str, Any]) -> None:
-        """Finish `hermes memory setup memtier`: install MemTier's command if it is not there.
+        """Finish `hermes memory setup memtier`: install MemTier's command if it is missing.
 
-        Hermes leaves it to the provider, where it has this method, to select itself.
+        A provider with this method must select itself.
         """
         command, script = read_config(hermes_home)["command"], hermes_settings.installer()
         if shutil.which(command[0]) is None and script is not None:
             sys.stdout.write(f"MemTier gets an environment of its own, by {script}:\n")
             sys.stdout.flush()
-            python = {"PYTHON": sys.executable}  # Hermes' own: it is there, and new enough
+            # Hermes' own interpreter: it exists, and is new enough
+            python = {"PYTHON": sys.executable}
             subprocess.run(
                 ["sh", script, "--extras", ""], env={**os.environ, **python}, check=False
             )
@@ -339,26 +341,26 @@ class Provider:
         sys.stdout.write(f"MemTier is Hermes' memory; {where} may name project, home, command\n")
 
     def get_status_config(self, _config: Any = None) -> dict[str, Any]:
-        """Return what `hermes memory status` shows."""
+        """Return the details for `hermes memory status`."""
         return {key: read_config()[key] for key in ("project", "home", "command")}
 
     def backup_paths(self) -> list[str]:
-        """Return the paths to back up outside of Hermes' own folder."""
+        """Return the paths outside of Hermes' own folder to back up."""
         return [str(read_config()["home"])]
 
-    # -- small parts -----------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------
 
     def chat(self) -> dict[str, Any]:
-        """Return the fields of the chat that this session is in."""
+        """Return the fields of this session's chat."""
         fields = {name: self._context.get(name) for name in hermes_settings.CHAT_FIELDS}
         return {name: value for name, value in fields.items() if value}
 
     def is_of(self, session: object) -> bool:
-        """Return whether a session is this one, and not a sub-agent's, say."""
+        """Return whether a session is this one, rather than, for example, a sub-agent's."""
         return session == self._context.get("session_id")
 
     def note_tool(self, details: Payload) -> None:
-        """Keep a tool call of this session as it happens."""
+        """Store a tool call of this session as it happens."""
         if not self.is_of(details.get("session_id")):
             return
         call = {
@@ -371,7 +373,7 @@ class Provider:
             self._tool_calls.append(call)
 
     def note_request(self, details: Payload) -> None:
-        """Keep what a call of the model took, of this session."""
+        """Store the token usage of a model call of this session."""
         if self.is_of(details.get("session_id")):
             with self._lock:
                 self._requests.append(
@@ -410,7 +412,7 @@ class Provider:
         self._resident.note_wait(HOST, wait, aside=name == "prefetch")
 
     def _describe_failure(self, error: MemTierError) -> str:
-        """Describe why nothing was recalled; a missing command is named, with the remedy."""
+        """Describe why nothing was recalled; for a missing command, with the remedy."""
         program = str(self._config["command"][0])
         if shutil.which(program) is not None:
             return f"no recall: {error}"
@@ -425,9 +427,9 @@ class Provider:
         if self._troubled:
             return  # warn once, not in every turn
         self._troubled = True
-        _log.warning(text)  # in Hermes' own log
+        _log.warning(text)  # to Hermes' own log
         if not _log.isEnabledFor(logging.WARNING) and sys.__stderr__ is not None:
-            sys.__stderr__.write(f"memtier: {text}\n")  # `hermes -z` hides all else
+            sys.__stderr__.write(f"memtier: {text}\n")  # `hermes -z` hides all other output
         elif callable(self._warn_user):
             self._warn_user(f"MemTier: {text}")
         else:

@@ -1,4 +1,4 @@
-"""What Hermes' provider is configured with, and what it asks of Hermes itself."""
+"""The configuration of Hermes' provider, and its use of Hermes' own interfaces."""
 
 from __future__ import annotations
 
@@ -87,48 +87,48 @@ def _command() -> list[str]:
 
 
 def installer() -> Path | None:
-    """Return the script that installs MemTier, where this is a checkout."""
+    """Return the install script, if this is a checkout."""
     script = Path(__file__).resolve().parents[1] / "install.sh"
     return script if script.is_file() else None
 
 
-# -- What the provider asks of Hermes itself, by the interface that Hermes' plugins have
+# -- Hermes' own functions, through the interface of its plugins
 #
-# These are internals of Hermes, which may change; the provider works without each of them.
+# These are internals of Hermes, which may change; the provider works without any of them.
 
 CHAT_FIELDS: Final = ("platform", "chat_type", "chat_id", "thread_id", "user_id", "user_id_alt")
 
 
 class Listener(Protocol):
-    """What a provider does when Hermes tells it of a call of a tool or model, or a command."""
+    """A provider as Hermes notifies it of tool and model calls, and of commands."""
 
     def chat(self) -> dict[str, Any]:
-        """Return the fields of the chat that it serves; of a terminal only the platform."""
+        """Return the fields of the chat that it serves; only the platform for a terminal."""
 
     def is_of(self, session: object) -> bool:
         """Return whether it serves a session."""
 
     def note_tool(self, details: Payload) -> None:
-        """Keep a tool call as it happens."""
+        """Store a tool call as it happens."""
 
     def note_request(self, details: Payload) -> None:
-        """Keep what a call of the model took."""
+        """Store the token usage of a model call."""
 
     def answer_command(self, text: str, chat: Payload | None = None) -> str:
-        """Answer what a person typed after `/memtier` in a chat."""
+        """Answer a command that a person typed after `/memtier` in a chat."""
 
 
-_attached: list[ref[Listener]] = []  # Hermes makes one for each session, and again for some
+_attached: list[ref[Listener]] = []  # Hermes creates one per session, and again for some
 _asking: ContextVar[dict[str, Any] | None] = ContextVar("memtier_chat", default=None)
 _contexts: list[Any] = []  # Hermes' context of this plugin, once attached
 
 
 def attach(provider: Listener) -> None:
-    """Subscribe to calls of tools and of the model as they happen, and answer `/memtier` in a chat.
+    """Subscribe to tool and model calls as they happen, and answer `/memtier` in a chat.
 
-    A compaction may drop a call's messages, and they do not tell whether it succeeded.
+    A compaction may drop a call's messages, and they do not show whether it succeeded.
     """
-    host = import_module("hermes_cli.plugins")  # exists inside Hermes only
+    host = import_module("hermes_cli.plugins")  # exists only inside Hermes
     _attached[:] = [*(each for each in _attached if each()), ref(provider)]
     if not _contexts:
         manifest = host.PluginManifest(name=NAME, source="user")
@@ -143,25 +143,25 @@ def attach(provider: Listener) -> None:
 
 
 def is_attached() -> bool:
-    """Return whether Hermes' own plugin interface was reached."""
+    """Return whether Hermes' plugin interface was available."""
     return bool(_contexts)
 
 
 def is_selected() -> bool:
-    """Return whether Hermes' configuration names this provider."""
+    """Return whether Hermes' configuration selects this provider."""
     with suppress(Exception):  # Hermes' internals may change
         return bool(import_module("plugins.memory")._get_active_memory_provider() == NAME)
     return False
 
 
 def select(config: dict[str, Any]) -> None:
-    """Make this the memory provider in Hermes' configuration."""
+    """Select this as the memory provider in Hermes' configuration."""
     config.setdefault("memory", {})["provider"] = NAME
     import_module("hermes_cli.config").save_config(config)
 
 
 def complete(request: Payload) -> dict[str, Any]:
-    """Ask the model that Hermes is configured with; Hermes keeps its keys and its policy."""
+    """Ask Hermes' configured model; Hermes keeps its keys and applies its policy."""
     answer = _contexts[0].llm.complete(
         [dict(message) for message in request["messages"]],
         temperature=request.get("temperature"),
@@ -180,7 +180,7 @@ def complete(request: Payload) -> dict[str, Any]:
 
 
 def _providers() -> list[Listener]:
-    """Return the providers that Hermes has, the newest first."""
+    """Return Hermes' current providers, newest first."""
     return [provider for each in reversed(_attached) if (provider := each())]
 
 
@@ -199,7 +199,7 @@ def _on_request(**details: Any) -> None:
 
 
 def _on_message(event: Any = None, **_: Any) -> None:
-    """Note for a command who wrote a message, which Hermes then handles in the same task."""
+    """Record the author of a message for a command, which Hermes handles in the same task."""
     source = getattr(event, "source", None)
     chat = {name: getattr(source, name, None) for name in (*CHAT_FIELDS, "user_name")}
     chat["platform"] = getattr(chat["platform"], "value", chat["platform"])

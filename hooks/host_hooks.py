@@ -36,7 +36,7 @@ _REMINDER: Final = (
 )
 
 
-@hookimpl(trylast=True)  # after what plugins add, whenever these were loaded
+@hookimpl(trylast=True)  # after plugins' additions, whenever the plugins were loaded
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
     """Return the block of recalled memory, or None if nothing is injected."""
     begin_run(context)
@@ -147,7 +147,7 @@ def session_end(context: RunContext) -> None:
 
 @hookimpl(trylast=True)
 def before_compaction(event: RunEvent, context: RunContext) -> None:
-    """Record the messages that are not stored yet, and keep what the session was about.
+    """Record messages not stored yet, and remember the session's topic.
 
     No credit, as the run has not ended.
     """

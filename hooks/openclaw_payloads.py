@@ -58,8 +58,8 @@ _ENDING_REASONS: Final = frozenset(
     {"new", "reset", "idle", "daily", "deleted"}
 )  # reasons of session_end
 _GROUP: Final = re.compile(r":(?:group|channel|room|thread|topic|guild)s?:", re.IGNORECASE)
-# The chat in a session's key, where OpenClaw keeps sessions apart by person: the peer of a direct
-# message, or the `user` of a request to its HTTP interface.
+# The chat in a session's key, if OpenClaw keeps a session per person: the peer of a direct message,
+# or the `user` of a request to its HTTP interface.
 _PEER: Final = re.compile(
     r"\Aagent:[^:]*:(?:open(?:ai|responses)-user:(?P<user>.+)"
     r"|(?P<peer>(?:[^:]+:){0,2}(?:direct|dm):[^:]+))",
@@ -71,7 +71,7 @@ _TASK: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _FAILED_STOP_REASONS: Final = ("error", "aborted")  # the model's stop reasons that mean failure
-# What another session reports; what that one has read is not known here.
+# Reports from another session, whose own reading is unknown here.
 _ANOTHER_SESSION: Final = {"role": "tool", "name": "session_message", "origin": "external"}
 _RUN_ROLES: Final = ("user", "assistant", "toolResult")  # the roles that a run consists of
 
@@ -200,14 +200,14 @@ class OpenClawTranslator:
         base: RunContext,
         now: datetime | None = None,
     ) -> HookCall | None:
-        """Return the hook to call for one of OpenClaw's, or None where there is nothing to do.
+        """Return the hook to call for one of OpenClaw's, or None for nothing.
 
         Args:
             base: home and project from the shim's configuration.
             now: when it happened [the time of a run's last message, else the present].
 
         Raises:
-            MessageError: the payload holds something that is not a message.
+            MessageError: the payload contains something that is not a message.
         """
         now = (
             now or (_last_message_time(event) if name == "agent_end" else None) or datetime.now(UTC)
@@ -225,7 +225,8 @@ class OpenClawTranslator:
         if name == "before_prompt_build":
             prompt = _prompt_event(event, context, run, self.known)
             return HookCall(name, run, prompt) if prompt else None
-        if name == "before_compaction" and not run.run_id:  # between two runs: all is stored
+        # Between two runs, when everything is stored
+        if name == "before_compaction" and not run.run_id:
             return HookCall(name, run, RunEvent(messages=()))
         if name in ("agent_end", "before_compaction"):
             between = _between_sessions(context, run.run_id) or self.known.is_unprompted(run.run_id)
@@ -270,10 +271,10 @@ def _agent_name(context: Payload, key: str) -> str:
 
 
 def _sender_of(context: Payload, key: str) -> str | None:
-    """Return the person behind a session where OpenClaw tells several apart, else None.
+    """Return the person behind a session if OpenClaw distinguishes several, else None.
 
-    Where a group's message names nobody it is the group itself: what one of its people, or the
-    owner, said of themselves is not for all of them.
+    If a group's message names nobody, it is the group itself: statements about one of its people,
+    or the owner, are not meant for all of them.
     """
     if match := _PEER.match(key):
         return (match["peer"] or f"http:{match['user']}").casefold()
@@ -319,7 +320,7 @@ def _visible_since(messages: Sequence[Any]) -> datetime | None:
 
 
 def _strip_subagent_preamble(text: str) -> str:
-    """Return a sub-agent's task without the preamble that OpenClaw puts before it."""
+    """Return a sub-agent's task without OpenClaw's preamble."""
     task = _TASK.match(text)
     return task["task"] if task else text
 
@@ -358,8 +359,8 @@ def _message_time(messages: Sequence[Payload], which: Callable[[Any], float]) ->
 def _messages_of_run(messages: Sequence[Any]) -> tuple[list[Payload], list[Payload]]:
     """Return the earlier messages, and those from the last user message on.
 
-    The earlier ones were delivered before.  Retry prompts of the host and empty failed answers are
-    left out, so that a message has the same position in every attempt of a run.
+    The earlier ones were delivered before.  The host's retry prompts and empty failed answers are
+    dropped, so that a message has the same position in every attempt of a run.
     """
     spoken = [m for m in messages if isinstance(m, Mapping) and m.get("role") in _RUN_ROLES]
     spoken = [m for m in spoken if not _is_retry(m)]
@@ -385,7 +386,7 @@ def _to_openai(
     messages: Sequence[Payload], local: Sequence[str], *, between: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield messages in OpenAI's format, which `parse_messages` reads."""
-    known: dict[str, tuple[str, str]] = {}  # by the call's id: the tool and its arguments
+    known: dict[str, tuple[str, str]] = {}  # the tool and its arguments by call id
     for message in messages:
         content, when = message.get("content"), message.get("timestamp")
         if message["role"] == "user":
@@ -424,7 +425,7 @@ def _to_openai(
 
 
 def _origin(result: Payload, calls: Mapping[str, tuple[str, str]], local: Sequence[str]) -> Origin:
-    """Return the origin of a tool's result: the machine's, or strangers'."""
+    """Return the origin of a tool's result: the machine, or strangers."""
     name, arguments = calls.get(str(result.get("toolCallId")), ("", ""))
     details = result.get("details")
     return result_origin(

@@ -21,7 +21,7 @@ from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.trust.origins import brings_external_text
 
-# -- Read what hosts' payloads have in common: texts, tool calls, and what is external
+# -- Read the common parts of hosts' payloads: texts, tool calls, and what is external
 
 MAX_SEEN: Final = 400_000  # characters of external text of earlier runs, the newest first
 
@@ -32,7 +32,7 @@ def text_or_none(value: object) -> str | None:
 
 
 def calls_by_id(calls: object) -> dict[str, tuple[str, str]]:
-    """Return, by each call's id, the tool that it names and its arguments as JSON."""
+    """Return the tool and its JSON arguments of each call, by call id."""
     by_id = {}
     for call in calls if isinstance(calls, list | tuple) else ():
         function = call.get("function") or call if isinstance(call, Mapping) else None
@@ -51,14 +51,14 @@ def result_origin(
     local: Sequence[str],
     details: Mapping[str, Any] | None = None,
 ) -> Origin:
-    """Return the origin of a tool's result: the machine's, or strangers'."""
+    """Return the origin of a tool's result: the machine, or strangers."""
     external = brings_external_text(name, arguments, result, details, local)
     return "external" if external else "tool"
 
 
 def local_tools(context: RunContext) -> tuple[str, ...]:
     """Return the tools that the project's settings call local (`trust.local_tools`)."""
-    with suppress(MemTierError):  # settings that are wrong are named by the hook itself
+    with suppress(MemTierError):  # the hook itself reports invalid settings
         return memory_pool.settings(context).trust.local_tools
     return ()
 
@@ -66,7 +66,7 @@ def local_tools(context: RunContext) -> tuple[str, ...]:
 def external_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the newest external texts of messages, up to `MAX_SEEN` characters, oldest first.
 
-    Unreadable messages are left out: they belong to runs that were delivered before.
+    Unreadable messages are skipped: they belong to runs that were delivered before.
     """
     texts: list[str] = []
     with suppress(MessageError):
@@ -168,14 +168,14 @@ def _count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
     return number if type(number) is int and 0 <= number <= MOST_TOKENS else 0
 
 
-# -- Tell a person's words from messages that a host sends as its user: notices, loops, retries
+# -- Distinguish a person's words from messages that a host sends as its user
 #
 # Hosts start turns with a message of the role ``user`` when a background process ended, a goal is
-# pursued, or an answer was cut off.  Nobody said these, so they are no statements, and nobody
+# pursued, or an answer was cut off.  No person said these, so they are not statements, and nobody
 # asked, so nothing is recalled for them.  A host's mark decides, whatever the text: a field of the
 # message (`is_marked`), a fence, a line, a prefix.  OpenClaw 2026.9 marks all but one.  The
-# openings below are of unmarked messages, in Hermes Agent 0.19 and, by users' reports, Claude Code
-# 2 and Codex.
+# openings below are those of unmarked messages, in Hermes Agent 0.19 and, by users' reports, Claude
+# Code 2 and Codex.
 
 # Openings of messages written by a host; OpenClaw marks its own with brackets.
 _OPENINGS: Final = {
@@ -196,7 +196,7 @@ _OPENINGS: Final = {
         "[Request interrupted by user",
     ),
 }
-# Openings by which OpenClaw continues an earlier turn; they begin no turn.
+# Openings by which OpenClaw continues an earlier turn; they do not begin one.
 _CONTINUATIONS: Final = (
     "Continue the current task from the existing transcript",
     "Continue the current task from the transcript using the updated tools",
@@ -204,12 +204,12 @@ _CONTINUATIONS: Final = (
     "Continue the current task with the updated tools and permissions",
     "[System note: Tool-loop warning",
 )
-# Notes that a host puts before a person's message, or in place of one.
+# Notes that a host puts before a person's message, or in its place.
 _NOTES: Final = ("[System note: ", "[System: ", "[SYSTEM: ")
-_FLAG: Final = "_synthetic"  # how Hermes' names of such flags end
+_FLAG: Final = "_synthetic"  # the suffix of Hermes' names for such flags
 # A host's fenced context beside the user's words: the end of a sub-agent, running processes.
 _CONTEXT: Final = re.compile(r"<<<BEGIN_(\w+_INTERNAL_CONTEXT)>>>.*?(?:<<<END_\1>>>|\Z)", re.DOTALL)
-# A message of nothing but elements with names of several words: commands, their output, notices.
+# A message with nothing but multi-word element names: commands, their output, notices.
 _ELEMENTS: Final = re.compile(
     r"(?:\s*+<([a-z]+(?:[-_][a-z]+)+)\b[^<>]*>(?:(?!</\1>).)*+</\1>)++\s*+", re.DOTALL
 )

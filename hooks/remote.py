@@ -1,7 +1,7 @@
 """Requests to residents on other machines (`memtier serve --tcp`), with the standard library.
 
-Which residents there are, the token and the root certificate are the user's: keys of the host's own
-configuration, or variables of the environment; never a project's or a workspace's file.
+The list of residents, the token and the root certificate come from the user: from keys of the
+host's own configuration, or environment variables; never from a project's or a workspace's file.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RemoteLink:
         self._retire()
 
     def kill(self) -> None:
-        """Pause the resident's use: it cannot be killed from here."""
+        """Pause the use of the resident, which cannot be killed from here."""
         self.end()
         self.on_kill()
 
@@ -169,13 +169,13 @@ def _encode(method: str, params: Payload, seconds: float, key: int | None = None
 class RemoteResidents:
     """The residents of a client; a project uses the first available one in its order.
 
-    A resident that is not a project's first (`stand_in`) answers only if the project is shared: it
-    would have a different memory of any other.
+    A resident that is not a project's first (`stand_in`) answers only if the project is shared: an
+    unshared project there would be a different memory.
 
     Args:
-        residents: their addresses, as `core.residents` has them.
+        residents: their addresses, as `core.residents` parses them.
         token: the token; if empty, it is read from its file.
-        ca_file: the root of their certificates [those that the system trusts].
+        ca_file: the root of their certificates [the system's trusted roots].
     """
 
     def __init__(
@@ -196,10 +196,11 @@ class RemoteResidents:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], token: str = "") -> RemoteResidents | None:
-        """Return those of a host's configuration or the environment, or None.
+        """Return the residents in a host's configuration or the environment, or None.
 
-        The keys `residents`, `token_file` and `ca_file`, or the variables `MEMTIER_RESIDENTS`
-        (by commas), `MEMTIER_TOKEN`, `MEMTIER_TOKEN_FILE` and `MEMTIER_CA_FILE`.
+        Read from the keys `residents`, `token_file` and `ca_file`, or the variables
+        `MEMTIER_RESIDENTS` (separated by commas), `MEMTIER_TOKEN`, `MEMTIER_TOKEN_FILE` and
+        `MEMTIER_CA_FILE`.
         """
         configured = config.get("residents")
         if not configured:

@@ -1,6 +1,6 @@
 """The memory of a project on other machines, for programs without a disk of their own.
 
-It asks the residents of `memtier serve --tcp` and loads the standard library alone.
+It asks the residents of `memtier serve --tcp` and uses only the standard library.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .resident_connection import Payload, ResidentUnreachable
 
 RECALL_SECONDS: Final = 4.0
 STORE_SECONDS: Final = 20.0
-_TRY_SECONDS: Final = 5.0  # of a run, after which another resident may be asked
-_PAUSE: Final = 0.2  # seconds before a run is sent again; twice as long each time
+_TRY_SECONDS: Final = 5.0  # per attempt, after which another resident may be asked
+_PAUSE: Final = 0.2  # seconds before a run is sent again, doubled each time
 
 
 class RemoteMemory:
     """A project's memory for an agent; thread-safe, with one connection to each resident.
 
-    Many memories of a process share the connections of one: ``memory.of("another-project")``.
+    All memories of a process can share its connections: ``memory.of("another-project")``.
 
     Args:
         residents, token, token_file, ca_file: the connection [the variables `MEMTIER_RESIDENTS`,
@@ -55,7 +55,7 @@ class RemoteMemory:
         remote = RemoteResidents.of(config, token)
         if remote is None:
             raise SettingsError("no resident: give `residents`, or set MEMTIER_RESIDENTS")
-        self._client = ResidentClient((), os.devnull, remote=remote)  # nothing is kept on disk
+        self._client = ResidentClient((), os.devnull, remote=remote)  # nothing is stored on disk
 
     def of(self, project: str, agent: str | None = None) -> Self:
         """Return the memory of another project, or of another agent, over the same connections."""
@@ -70,7 +70,7 @@ class RemoteMemory:
         self.close()
 
     def close(self) -> None:
-        """Close the connections, also those of memories made by `of`."""
+        """Close the connections, including those of memories made by `of`."""
         self._client.close()
 
     def recall(
@@ -78,10 +78,10 @@ class RemoteMemory:
     ) -> dict[str, Any]:
         """Return what matters for a query: `hits`, and the block to inject as `text`.
 
-        With ``purpose="inject"`` the answer is acknowledged; one that comes too late is not.
+        With ``purpose="inject"`` an answer in time is acknowledged; a late one is not.
 
         Raises:
-            ResidentUnreachable: no answer in time; go on without.
+            ResidentUnreachable: no answer in time; continue without memory.
             ResidentRefused: an option is wrong.
         """
         injects = options.get("purpose") == "inject"
@@ -102,16 +102,16 @@ class RemoteMemory:
         seconds: float = STORE_SECONDS,
         **options: Any,
     ) -> dict[str, Any]:
-        """Record a finished run and credit what was injected into it; sent twice, stored once.
+        """Record a finished run and credit what was injected into it; repeated calls store it once.
 
-        Messages are as for `MemTier.end_run`, but for its own records.
+        Messages are as for `MemTier.end_run`, except its own records.
 
         It is sent again until an answer comes. After an error it may be stored or not: repeat it
         with the same ``run_id``.
 
         Raises:
             ResidentUnreachable: no answer in time; the message says why.
-            ResidentRefused: a message is none.
+            ResidentRefused: a message is invalid.
         """
         run = _run(messages, session_id, run_id)
         return dict(self._store("end_run", {**run, **options}, seconds))

@@ -56,7 +56,7 @@ MAX_QUEUED: Final = 1000  # queued files tried in one go
 MAX_IN_MEMORY: Final = 100  # payloads kept in memory while the disk is full
 _MAX_REPLAY_FAILURES: Final = 3  # failed queue files after which replay stops for now
 _SCOPE: Final = ("host", "context", "home", "project", "agent")  # parameters that identify a memory
-RETRY_SECONDS: Final = 0.02  # between two tries to connect
+RETRY_SECONDS: Final = 0.02  # between two attempts to connect
 LOG: Final = "resident"
 _END_SECONDS: Final = 0.5  # for a process that has released its socket
 # Variables passed to a resident; an endpoint's key only if it is configured.
@@ -360,7 +360,7 @@ class ResidentClient:
                     stderr=log,
                     env=self._passed_environment(),
                     pass_fds=fds,
-                    start_new_session=True,  # Ctrl-C in a terminal, and its end, are the host's
+                    start_new_session=True,  # the host's Ctrl-C and terminal must not end it
                 )
             finally:
                 os.close(log)
@@ -377,7 +377,7 @@ class ResidentClient:
             (claim.hand_over if started else claim.end)()
 
     def _wait_out_pause(self, until: float) -> None:
-        """Wait before the next start, where the last one failed.
+        """Wait before the next start if the last one failed.
 
         Raises:
             ResidentUnreachable: that takes too long.
@@ -389,7 +389,7 @@ class ResidentClient:
         time.sleep(max(0.0, rest))
 
     def _note_end(self) -> str:
-        """Note how a resident that we started has ended, if it failed; return that."""
+        """Record and return how a resident that we started failed, if it did."""
         with suppress(subprocess.TimeoutExpired):
             if self._started and (code := self._started.wait(_END_SECONDS)):
                 self._started = None

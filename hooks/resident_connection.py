@@ -1,6 +1,6 @@
 """One connection to the resident: requests out, answers in, with the standard library alone.
 
-The host's own model, if it is offered, is asked over the same connection, the other way round.
+If the host offers its own model, the resident asks it over the same connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEXT_LIMITS: Final = (
     100,
 )  # successive limits for each text of a request that is too large
 
-Payload = Mapping[str, Any]  # JSON, as a host or the resident gives it
+Payload = Mapping[str, Any]  # JSON sent by a host or the resident
 
 
 class ResidentUnreachable(MemTierError):

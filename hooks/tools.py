@@ -104,7 +104,7 @@ MAX_HITS: Final = 50
 _PREFIX: Final = "memtier_"  # hosts have tools named memory_search and so on
 _FORMER_PREFIX: Final = "memory_"  # also accepted, for JSON-RPC clients
 _BUDGET: Final = 2000  # tokens of what a search returns
-_RECENT_RECALLS: Final = 1000  # recalls whose lines a model may still refer to by the end of an id
+_RECENT_RECALLS: Final = 1000  # recalls whose lines a model may still cite by the end of an id
 _LOG_CHARS: Final = 60_000  # characters of a day's log; the oldest lines are dropped
 _LINE_CHARS: Final = 2_000  # characters of one line
 _EXPLAINED: Final = 10  # explained lines of a recall, and as many near misses
@@ -225,7 +225,7 @@ def _source_lines(memory: MemTier, fact: Fact) -> Iterator[str]:
 
 def _store(memory: MemTier, context: RunContext, text: str) -> dict[str, Any]:
     session = context.session_id or REMEMBERED_SESSION
-    if context.parent:  # a sub-agent's findings stay its own: they do not become facts
+    if context.parent:  # a sub-agent's findings stay its own and do not become facts
         messages = [{"role": "assistant", "content": text}]
         entries = memory.record(
             messages,

@@ -25,14 +25,14 @@ class Translator(Protocol):
         base: RunContext,
         now: datetime | None = None,
     ) -> HookCall | None:
-        """Return the hook to call for one of the host's, or None where there is nothing to do.
+        """Return the hook to call for one of the host's, or None for nothing.
 
         Args:
-            base: home and project, which the host's plugin knows from its configuration.
+            base: home and project from the configuration of the host's plugin.
             now: when it happened [the present].
 
         Raises:
-            MessageError: the payload holds something that is not a message.
+            MessageError: the payload contains something that is not a message.
         """
 
     def context(self, context: Payload, base: RunContext) -> RunContext:

@@ -1,9 +1,9 @@
 """MemTier for asyncio: the same calls, awaited, on a few threads that all memories share.
 
-SQLite and files have no asynchronous interface, so each call runs in a thread; but not in one of
-its own: a pool has as many workers as may have files open at a time, and calls wait in a queue
-that costs neither thread nor descriptor.  What may take minutes (a model answers, a backlog is
-consolidated) has workers apart, so that no recall waits behind it.
+SQLite and files have no asynchronous interface, so each call runs in a thread.  A pool has as many
+workers as may have files open at a time, and further calls wait in a queue that costs neither
+threads nor descriptors.  Calls that may take minutes (a model answers, a backlog is consolidated)
+have workers of their own, so that no recall waits behind them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memtier_plugin.pool import MemoryPool
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DESCRIPTORS: Final = 64  # of all memories of one set of workers
+DESCRIPTORS: Final = 64  # shared by all memories of one set of workers
 _SLOW_WORKERS: Final = 2
 
 
@@ -43,7 +43,7 @@ class Workers:
 
     @cached_property
     def _quick(self) -> ThreadPoolExecutor:
-        # The slow ones have turns of the pool too: together they never wait for one.
+        # Slow calls count towards the pool's limit too, so that both together never exceed it.
         number = max(1, self._calls - _SLOW_WORKERS)
         return ThreadPoolExecutor(number, thread_name_prefix="memtier")
 
@@ -52,7 +52,7 @@ class Workers:
         return ThreadPoolExecutor(_SLOW_WORKERS, thread_name_prefix="memtier-slow")
 
     async def run(self, context: RunContext, call: Callable[[MemTier], T], *, slow: bool) -> T:
-        """Run a call on the memory of a context; one that is cancelled in the queue never runs."""
+        """Run a call on the memory of a context; a call cancelled in the queue never runs."""
         executor = self._slow if slow else self._quick
         return await asyncio.get_running_loop().run_in_executor(
             executor, partial(self._use, context, call)
@@ -63,7 +63,7 @@ class Workers:
             return call(memory)
 
     def close(self) -> None:
-        """Wait for the calls that run, drop those that wait, and close every memory."""
+        """Wait for running calls, drop queued ones, and close every memory."""
         for name in ("_quick", "_slow"):
             executor = self.__dict__.pop(name, None)
             if executor is not None:
@@ -74,7 +74,7 @@ class Workers:
 def _awaited(
     method: Callable[Concatenate[MemTier, P], T], *, slow: bool = False
 ) -> Callable[Concatenate[AsyncMemTier, P], Coroutine[Any, Any, T]]:
-    """Return a method of `MemTier` as one to be awaited."""
+    """Return an awaitable form of a method of `MemTier`."""
 
     @wraps(method)
     async def call(self: AsyncMemTier, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -84,9 +84,9 @@ def _awaited(
 
 
 class AsyncMemTier:
-    """The memory of one agent in one project, for asyncio; idle it costs no thread and no file.
+    """The memory of one agent in one project, for asyncio; while idle it holds no thread or file.
 
-    Its methods are those of `MemTier` of the same names, with the same arguments and errors.
+    Its methods are those of `MemTier` with the same names, arguments and errors.
     """
 
     def __init__(self, context: RunContext, workers: Workers) -> None:
@@ -105,12 +105,12 @@ class AsyncMemTier:
         *,
         workers: Workers | None = None,
     ) -> Self:
-        """Open a project's memory for an agent; made if there is none.
+        """Open a project's memory for an agent, creating it if missing.
 
         Args:
-            settings: overrides of single keys; with ``workers`` they are given there.
-            workers: the threads to share with other memories, as a server with many users does; of
-                its own when None.
+            settings: overrides of single keys; with ``workers``, pass them to the workers instead.
+            workers: threads shared with other memories, as in a server with many users; None for
+                its own.
 
         Raises:
             MemTierError: it cannot be opened.
@@ -145,7 +145,7 @@ class AsyncMemTier:
     doctor = _awaited(MemTier.doctor, slow=True)
 
     async def close(self) -> None:
-        """Close this memory; its own workers end with it, shared ones stay for the others."""
+        """Close this memory and its own workers; shared ones stay for the others."""
         if not self._is_closed:
             self._is_closed = True
             if self._is_owner:

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from memtier_plugin.lifecycle.purge.purge import Receipt
     from memtier_plugin.lifecycle.retention import RetentionResult
 
-REMEMBERED_SESSION: Final = "remembered"  # the session of what somebody asked to be kept
+REMEMBERED_SESSION: Final = "remembered"  # the session of statements that somebody asked to keep
 
 
 @check_methods
 class MemTier(Services):
-    """The memory of one agent in one project; safe to share between threads."""
+    """The memory of one agent in one project; thread-safe."""
 
     @classmethod
     @check_arguments
@@ -61,12 +61,12 @@ class MemTier(Services):
         """Open a project's memory for an agent.
 
         Args:
-            home: ``MEMTIER_HOME`` or ``~/.memtier`` when None.
-            settings: finished settings, or overrides of single keys ("retrieval.k": 8).
-            workspace: a folder that may hold a ``.memtier.yaml``.
-            create: make the project's folder if there is none.
-            everybody: recall and ask for the person at the machine, from what every agent recorded.
-            clock: what "now" is; the system's UTC time when None.
+            home: by default ``MEMTIER_HOME`` or ``~/.memtier``.
+            settings: complete settings, or overrides of single keys ("retrieval.k": 8).
+            workspace: a folder that may contain a ``.memtier.yaml``.
+            create: create the project's folder if it is missing.
+            everybody: recall and ask for the person at the machine, from every agent's entries.
+            clock: returns "now"; by default the system's UTC time.
 
         Raises:
             SettingsError: a configuration file or key is wrong.
@@ -98,16 +98,17 @@ class MemTier(Services):
     ) -> list[Entry]:
         """Write a run's messages to the agent's ledger and return the new entries.
 
-        They are `Message` records, dictionaries as OpenAI's chat API has them, or an agent
-        framework's message objects.  Secrets are masked first.  The same run again adds only what
-        is new; without a ``run_id`` one is made, and a second delivery cannot be recognised.
+        They are `Message` records, dictionaries in the form of OpenAI's chat API, or an agent
+        framework's message objects.  Secrets are masked first.  Recording the same run again adds
+        only what is new; without a ``run_id`` one is generated, and a second delivery cannot be
+        recognised.
 
         Args:
-            private: it is a confidence, whatever its words are: no other agent gets any of it.
-            seen: external text of earlier runs that the conversation still shows.
+            private: it is a confidence, whatever its words: no other agent gets any of it.
+            seen: external text of earlier runs still visible in the conversation.
 
         Raises:
-            MessageError, LedgerError: one is no message, or cannot be written; none was written.
+            MessageError, LedgerError: a message is invalid, or cannot be written; none was written.
             Paused: the project is switched off.
         """
         from memtier_plugin.ingest.messages import parse_messages
@@ -130,17 +131,17 @@ class MemTier(Services):
         return self._recorder.record([(run, messages)])
 
     def make_private(self, session: str, *, sender: str | None = None) -> tuple[str, ...]:
-        """Make a session of this agent a confidence, what is yet to be said in it included.
+        """Make a session of this agent a confidence, including everything said in it later.
 
-        No other agent gets any of it. Facts that rest on it alone are forgotten. Returns the ids
-        of its entries.
+        No other agent gets any of it. Facts that rest on it alone are forgotten. Returns the ids of
+        its entries.
 
         Args:
             sender: only what this person says in it.
 
         Raises:
             NotFound: the agent has no such session.
-            LedgerError, IndexProblem: it is not marked.
+            LedgerError, IndexProblem: it was not marked.
         """
         masked = self._redactor.redact_name(session), self.actor.mask_name(sender)
         return self._confidences.mark_session(*masked)
@@ -165,10 +166,10 @@ class MemTier(Services):
             recall_ids: the recalls of this run, whatever run they named; by default those that
                 named its ``run_id``, or without one those of the session since its last run.
             error: why the run failed; a failed run earns no reward.
-            private: as for `record`; ``seen`` too.
+            private, seen: as for `record`.
 
         Raises:
-            MessageError: a message or an argument is not what it must be; nothing was written.
+            MessageError: a message or an argument is invalid; nothing was written.
             LedgerError: nothing was written, or the credits were not.
             Paused: the project is switched off.
         """
@@ -204,14 +205,14 @@ class MemTier(Services):
             )
 
     def add_facts(self, facts: Iterable[Fact | FactDraft]) -> list[Fact]:
-        """Add facts to the project's shared tier and return those that are new.
+        """Add facts to the project's shared tier and return the new ones.
 
         A known fact is not added twice. A fact of a single-valued relation supersedes older values
         of the same agent, or of the user.
 
         Raises:
             LedgerError: nothing was written.
-            IndexProblem: the index cannot be used, so known facts cannot be told from new ones.
+            IndexProblem: the index cannot be used, so known facts cannot be recognised.
         """
         self._refuse_when_paused()
         return self.knowledge.add(facts)
@@ -230,12 +231,12 @@ class MemTier(Services):
         Args:
             by: whose words they are; what an assistant keeps of its own accord waits for review
                 unless the user said it.
-            private: as for `record`; the fact is this agent's and sender's alone.
+            private: as for `record`; only this agent and sender see the fact.
 
         Raises:
             MessageError: there is no text.
             LedgerError: the entry or the fact was not written.
-            IndexProblem: the index cannot be used, so known facts cannot be told from new ones.
+            IndexProblem: the index cannot be used, so known facts cannot be recognised.
             Paused: the project is switched off.
         """
         self._refuse_when_paused()
@@ -244,15 +245,16 @@ class MemTier(Services):
         )
 
     def edit_fact(self, fact_id: str, text: str, *, sender: str | None = None) -> ReviewOutcome:
-        """Replace a fact that waits or is contradicted by a reviewer's own wording.
+        """Replace a pending or contradicted fact by a reviewer's own wording.
 
         The wording is recorded as an entry of the user, on which the new fact rests.
 
         Args:
-            sender: whose fact it must be; anybody's when None, as for the person at the machine.
+            sender: the person who must own the fact; None for the person at the machine, who may
+                edit any.
 
         Raises:
-            NotFound: there is no such fact, or it does not wait.
+            NotFound: there is no such fact, or it is not pending.
             NotGranted: it is another person's.
             MessageError: there is no text.
             LedgerError, IndexProblem: it was not written.
@@ -274,14 +276,14 @@ class MemTier(Services):
         """Consolidate unread entries of every agent of the project into facts.
 
         Args:
-            extractor: only by ``rules``, or only by the ``model``.
-            dry_run: tell what would be written, and write nothing.
-            progress: called with (entries read, about how many there are).
-            stop: asked between two steps whether to end here.
+            extractor: use only the ``rules``, or only the ``model``.
+            dry_run: report what would be written, without writing.
+            progress: called with the number of entries read and the estimated total.
+            stop: polled between two steps; ends the consolidation early.
 
         Raises:
             LedgerError: another process consolidates this project, or nothing could be written.
-            IndexProblem: what is there already cannot be known.
+            IndexProblem: the index cannot be used, so known facts cannot be recognised.
         """
         self._refuse_when_paused()
         return self.knowledge.consolidate(
@@ -302,15 +304,15 @@ class MemTier(Services):
     ) -> Forgotten:
         """Hide entries and facts everywhere, and the facts that rest on them alone.
 
-        The ledger keeps its lines (`purge` will not); giving them again does not bring them back,
-        `unforget` does.
+        The ledger keeps their lines (unlike after `purge`); recording them again does not restore
+        them, but `unforget` does.
 
         Args:
             session: all of this session of the agent, whoever spoke in it.
-            sender: only what is this person's.
+            sender: only what belongs to this person.
 
         Raises:
-            NotFound: an id, or the session, is not known.
+            NotFound: an id, or the session, is unknown.
             NotGranted: a fact is not the sender's: it rests on others' lines.
             LedgerError, IndexProblem: nothing was hidden.
         """
@@ -318,13 +320,13 @@ class MemTier(Services):
         return self.knowledge.of_sender(sender).forget(ids=ids, session=session, dry_run=dry_run)
 
     def unforget(self, ids: Collection[str], *, dry_run: bool = False) -> Forgotten:
-        """Bring back what `forget` hid: these items, and the facts on them hidden with them.
+        """Restore what `forget` hid: these items, and the dependent facts hidden with them.
 
-        For the person at the machine; no agent is offered it.
+        For the person at the machine; agents cannot call it.
 
         Raises:
-            NotFound: an id is not known, not forgotten, or purged: then nothing is left of it.
-            LedgerError, IndexProblem: nothing was brought back.
+            NotFound: an id is unknown, not forgotten, or purged and therefore gone.
+            LedgerError, IndexProblem: nothing was restored.
         """
         return self.knowledge.person.unforget(ids, dry_run=dry_run)
 
@@ -342,10 +344,10 @@ class MemTier(Services):
         )
 
     def retain(self) -> RetentionResult:
-        """Forget, as `retention` says, what is kept no longer; returns what is hidden now.
+        """Apply the `retention` settings; return what is now hidden.
 
         Raises:
-            LedgerError, IndexProblem: not all was hidden; the rest goes the next time.
+            LedgerError, IndexProblem: not all of it was hidden; the next call hides the rest.
         """
         from memtier_plugin.lifecycle.retention import apply_retention
 
@@ -364,22 +366,23 @@ class MemTier(Services):
 
         Args:
             request: the options of the recall as one record.
-            options: the fields of `RecallRequest` by name; they overrule the request's.
+            options: the fields of `RecallRequest` by name; they override the request's.
 
         Raises:
             MessageError: an argument has the wrong type; the message names it.
-            IndexProblem: the index cannot be used; the message has the remedy.
+            IndexProblem: the index cannot be used; the message gives the remedy.
         """
         request = (request or RecallRequest()).with_options(**options)
         return self._recaller.recall(query, request)
 
     def acknowledge(self, recall_id: str, *, sender: str | None = None) -> None:
-        """Say that a prompt has the block of a recall with the purpose ``offer``.
+        """Confirm that a prompt contains the block of a recall with the purpose ``offer``.
 
-        Only then is it credited, and do its lines count as shown; saying it twice changes nothing.
+        Only then is the recall credited, and do its lines count as shown; confirming twice changes
+        nothing.
 
         Args:
-            sender: whose prompt it is; what was offered for another person stays an offer.
+            sender: whose prompt it is; what was offered to another person stays an offer.
 
         Raises:
             IndexProblem: the index cannot be used, and this process did not make the recall.
@@ -395,17 +398,17 @@ class MemTier(Services):
         write_back: bool | None = None,
         session_id: str | None = None,
     ) -> Answer:
-        """Answer a question, with the ledger lines that the answer rests on.
+        """Answer a question, citing the ledger lines that the answer rests on.
 
-        By the model `ask.model`, or without one by the lines that say most; a model that fails
-        raises nothing, see `Answer.problem`.
+        Answered by the model `ask.model`, or without one by the most informative lines. If the
+        model fails nothing is raised; see `Answer.problem`.
 
         Args:
-            write_back: whether findings are kept as facts; as `ask.write_back` when None.
-            session_id: what it named last, a question may leave to a pronoun.
+            write_back: whether to store findings as facts; by default as `ask.write_back` says.
+            session_id: resolves a pronoun in the question to what this session named last.
 
         Raises:
-            SettingsError: `ask.model` names no endpoint that is configured.
+            SettingsError: `ask.model` names no configured endpoint.
             IndexProblem, LedgerError: the index, or the journal, cannot be used.
         """
         from memtier_plugin.answering.answerer import Answerer
@@ -419,13 +422,13 @@ class MemTier(Services):
     def explain(
         self, recall_id: str, why: str | None = None, *, sender: str | None = None
     ) -> dict[str, Any]:
-        """Return why a recall chose what it chose, as it was journalled then.
+        """Return why a recall chose its lines, as journalled at the time.
 
-        Beside it stand the current weights, the texts, and the credits of its run; with ``why``,
-        the id of an entry or fact, also why that was left out, recomputed where it must be.
+        Also returns the current weights, the texts, and the credits of its run; with ``why``, the
+        id of an entry or fact, also why that was left out, recomputed if necessary.
 
         Args:
-            sender: for whom the recall must have been made; for anybody when None.
+            sender: the person for whom the recall must have been made; None for anybody.
 
         Raises:
             NotFound: the journal has no such recall (they are kept `journal.retention_days`).
@@ -434,7 +437,7 @@ class MemTier(Services):
 
         return Explainer(self.actor).explain(recall_id, why, self.actor.mask_name(sender))
 
-    # -- looking -------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------
 
     def entries(
         self,
@@ -448,7 +451,7 @@ class MemTier(Services):
         """Yield entries from the ledgers in the order written, with their current values.
 
         Args:
-            agent: only this agent's; every agent's when None (for the person at the machine).
+            agent: only this agent's; None for every agent's (for the person at the machine).
             date: only this UTC day's, as 2026-11-21.
             after_id: only entries written after this one.
         """
@@ -471,7 +474,7 @@ class MemTier(Services):
     def facts(self, *, include_superseded: bool = False, sender: str | None = None) -> list[Fact]:
         """Return the facts that this agent may see, oldest first; see `FactService.facts`.
 
-        With a ``sender``, only this person's personal facts are among them.
+        With a ``sender``, personal facts are limited to this person's.
         """
         facts = self.knowledge.of_sender(sender).facts(include_superseded=include_superseded)
         return [view.fact for view in facts]

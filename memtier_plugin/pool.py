@@ -1,7 +1,7 @@
-"""Pool of open memories, one for each home, project, agent and workspace.
+"""A pool of open memories, one for each home, project, agent and workspace.
 
-Hosts and RPC clients name a memory in every call; it is opened once and shared by threads.  A pool
-for a server with many users bounds the file descriptors of all of them together.
+Hosts and RPC clients name a memory in every call; it is opened once and shared by threads.  A
+server with many users can limit the file descriptors of the whole pool.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import check_arguments, check_fields, check_methods
 from memtier_plugin.memory import MemTier
 
-# The most descriptors that one call has open at a time: the index, its log and its shared memory,
-# a ledger, and a folder while it is synced; and some to spare.
+# The most descriptors that one call opens: the index, its log and its shared memory, a ledger, a
+# folder being synced, and a margin.
 _DESCRIPTORS_A_CALL: Final = 8
-_MOST_IDLE: Final = 256  # memories without a descriptor that a bounded pool keeps
+_MOST_IDLE: Final = 256  # memories without open descriptors that a bounded pool keeps
 
 _Key = tuple[Path, str | None, str, str | None]
 
 
 @dataclass(slots=True, eq=False)
 class _PooledMemory:
-    """One memory, who uses it now, and for which sessions it is kept open."""
+    """One memory, how many calls use it, and the sessions that keep it open."""
 
     home: Path
     project: str
@@ -46,7 +46,7 @@ class _PooledMemory:
 
 
 class _Depth(threading.local):
-    """How many uses of the pool this thread is in."""
+    """How many nested uses of the pool this thread is in."""
 
     count = 0
 
@@ -56,8 +56,8 @@ class MemoryPool:
     """Opens memories on first use and closes each when the last of its sessions has ended.
 
     Args:
-        descriptors: the most file descriptors that all memories together have open; callers beyond
-            that wait for their turn, and what nobody uses has none open.  Unbounded when None.
+        descriptors: the most file descriptors that all memories together may have open; further
+            callers wait for their turn, and unused memories have none open.  None for no limit.
         settings: overrides of single keys ("retrieval.k": 8), for every memory.
     """
 
@@ -74,11 +74,11 @@ class MemoryPool:
         self._most = _MOST_IDLE if descriptors else None
         self._lock = threading.Lock()
         self._opened: dict[_Key, _PooledMemory] = {}
-        # A thread that held a lock when the process forked does not exist in the child.
+        # The thread that held a lock at the fork does not exist in the child.
         os.register_at_fork(after_in_child=self._unlock)
 
     def settings(self, context: RunContext) -> Settings:
-        """Return the settings that hold for a context; waits for no lock of a store.
+        """Return the effective settings of a context, without waiting for a store's lock.
 
         Raises:
             SettingsError: a configuration file is wrong.
@@ -86,7 +86,7 @@ class MemoryPool:
         return self._find(context, _key(context)).settings
 
     def locate(self, context: RunContext) -> tuple[Path, str]:
-        """Return the home and the project that a context means.
+        """Return the home and the project of a context.
 
         Raises:
             SettingsError: a configuration file is wrong.
@@ -109,7 +109,7 @@ class MemoryPool:
 
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
-        """Wait until another call may have descriptors open; a call within a call has its turn."""
+        """Wait until another call may open descriptors; a nested call already may."""
         if self._turns is None or self._depth.count:
             yield
             return
@@ -125,7 +125,7 @@ class MemoryPool:
         key = _key(context)
         opened = self._find(context, key)
         with self._lock:
-            # Another thread may just have closed this one: put it back, it opens again.
+            # Another thread may just have closed it: put it back, and it reopens on use.
             opened = self._opened.setdefault(key, opened)
             opened.users += 1
             if context.session_id is not None:
@@ -147,11 +147,11 @@ class MemoryPool:
             self._leave(key, opened)
 
     def keep_at_most(self, memories: int) -> None:
-        """Close what was used longest ago once more are open; never what is in use."""
+        """Close the least recently used memories beyond this number, except those in use."""
         self._most = memories
 
     def end_session(self, context: RunContext) -> None:
-        """Release a session; the last release closes the memory as soon as no call uses it."""
+        """Release a session; the last release closes the memory once no call uses it."""
         with self._lock:
             opened = self._opened.get(_key(context))
             if opened is not None:
@@ -159,7 +159,7 @@ class MemoryPool:
                 opened.over = not opened.sessions
 
     def close(self) -> None:
-        """Close every memory that nobody uses at the moment."""
+        """Close every memory that is not in use."""
         with self._lock:
             idle = [(key, opened) for key, opened in self._opened.items() if not opened.users]
             for key, _ in idle:
@@ -188,7 +188,7 @@ class MemoryPool:
             opened.users -= 1
             closing = [] if opened.users or not opened.over else [(key, opened)]
             if self._most is not None:
-                # A dictionary keeps its order: what was used longest ago comes first.
+                # A dictionary keeps its order: the least recently used comes first.
                 self._opened[key] = self._opened.pop(key, opened)
                 idle = [pair for pair in self._opened.items() if not pair[1].users]
                 closing += idle[: max(0, len(self._opened) - self._most)]

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from memtier_plugin.retrieval.recall import Recaller
     from memtier_plugin.retrieval.visibility import Viewer
 
-_REFRESH_MS: Final = 50  # how long a bounded catching up waits for the index's write lock
+_REFRESH_MS: Final = 50  # how long a bounded catch-up waits for the index's write lock
 
 
 @check_methods
 class Project:
-    """Maintain one project in the name of one of its agents."""
+    """Maintains one project on behalf of one of its agents."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Project:
         self.close()
 
     def close(self) -> None:
-        """Close the index, for good; the ledgers need no closing.  A second call does nothing."""
+        """Close the index for good; ledgers need no closing.  Closing twice is harmless."""
         self._is_closed = True
         for name in [*vars(self)]:  # the services, which hold the store
             if isinstance(getattr(type(self), name, None), cached_property):
@@ -113,7 +113,7 @@ class Project:
         self._store.close()
 
     def release(self) -> None:
-        """Close the files that this thread has open; they are opened again when they are needed."""
+        """Close the files that this thread has open; they are reopened on demand."""
         self._store.release()
 
     @property
@@ -122,13 +122,13 @@ class Project:
         return self._store.project_folder.path
 
     def status(self) -> dict[str, Any]:
-        """Return how things stand: what was stored and recalled last, and what is degraded."""
+        """Return the project's status: the latest activity, and what is degraded."""
         from memtier_plugin.operations import status
 
         return status.collect_status(self.store, self._clock())
 
     def doctor(self) -> list[HealthFinding]:
-        """Check the home, the ledgers, the index and the settings, and name each remedy."""
+        """Check the home, the ledgers, the index and the settings; each finding has a remedy."""
         from memtier_plugin.operations import checks
 
         return [
@@ -137,10 +137,10 @@ class Project:
         ]
 
     def repair(self, progress: Callable[[int, int], None]) -> Iterator[Repair]:
-        """Make every repair that loses nothing; yield each once it is done.
+        """Make every lossless repair, yielding each once it is done.
 
         Raises:
-            LedgerError, IndexProblem: the rest is still to be done.
+            LedgerError, IndexProblem: the remaining repairs were not made.
         """
         from memtier_plugin.operations.checks import repair
 
@@ -154,7 +154,7 @@ class Project:
         error: str | None = None,
         ms: int | None = None,
     ) -> None:
-        """Save, for `status`, when a hook ran for an agent and how long it took, or why it failed.
+        """Record for `status` when a hook ran for an agent, its duration, and any error.
 
         Raises:
             LedgerWriteError: the home cannot be written.
@@ -168,7 +168,7 @@ class Project:
             self.store.append_events([self.actor.event(failed)], timeout=1.0)
 
     def note_hook_begun(self, host_agent: str, hook: str) -> None:
-        """Save, for `status`, that a host called a hook for an agent, before it is done.
+        """Record for `status` that a host called a hook for an agent, before it finishes.
 
         Raises:
             LedgerWriteError: the home cannot be written.
@@ -178,19 +178,19 @@ class Project:
         hook_calls.note_begun(self.store, host_agent, hook)
 
     def follow(self, stop: threading.Event) -> None:
-        """Follow the server of a shared project until ``stop`` is set; else return at once.
+        """Follow the server of a shared project until ``stop`` is set; otherwise return at once.
 
         Raises:
-            LedgerError: it is away, or refuses; call again.
+            LedgerError: the server is unreachable, or refuses; call again.
         """
         if self.store.sharing:
             self.store.sharing.follow(stop)
 
     def synchronise(self) -> None:
-        """Fetch what is new in a shared project, and deliver what waits.
+        """Fetch a shared project's new lines, and deliver pending ones.
 
         Raises:
-            LedgerError: the server is away, or refuses.
+            LedgerError: the server is unreachable, or refuses.
         """
         if self.store.sharing:
             self.store.sharing.sync()
@@ -205,16 +205,16 @@ class Project:
         """Return which machines of a shared project each purge has reached, as JSON.
 
         Raises:
-            LedgerError: the project is not shared, or the server is away.
+            LedgerError: the project is not shared, or the server is unreachable.
         """
         return self._reach.receipts()
 
     def catch_up(self, full: bool = True) -> int:
-        """Bring the index up to date and return the lines read; without ``full`` within bounds."""
+        """Update the index and return the number of lines read, limited unless ``full``."""
         if full:
             lines = self.store.catch_up_all()
-            if not self.settings.embedding.is_remote:  # that may cost money
-                with suppress(LedgerError):  # another process is at it
+            if not self.settings.embedding.is_remote:  # remote embedding may cost money
+                with suppress(LedgerError):  # another process is doing it
                     self.reembedding.run()
             return lines
         self.store.refresh(self.agent_id, wait_ms=_REFRESH_MS)
@@ -222,7 +222,7 @@ class Project:
 
     @property
     def reembedding(self) -> Reembedder:
-        """The service that computes the vectors missing for the current model."""
+        """The service that computes the missing vectors of the current model."""
         from memtier_plugin.operations.reembed import Reembedder
 
         return Reembedder(self.store, self.agent_id, self._clock)
@@ -231,7 +231,7 @@ class Project:
         """Rebuild the index from the ledgers and swap it in.
 
         Args:
-            progress: called with (bytes done, bytes in all).
+            progress: called with the bytes done and the total.
         """
         lines = self.store.reindex(progress)
         return {"lines": lines, **self.store.reader().counts()}
@@ -244,15 +244,15 @@ class Project:
 
     @property
     def paused(self) -> bool:
-        """True while `memtier off` is in effect for this project."""
+        """Whether `memtier off` is in effect for this project."""
         return self.store.paused
 
     def pause(self) -> None:
-        """Stop recording and recalling in this project."""
+        """Pause recording and recall in this project."""
         write_private_file(self.folder / "OFF", f"switched off at {to_iso(self._clock())}\n")
 
     def resume(self) -> None:
-        """Record and recall again.
+        """Resume recording and recall.
 
         Raises:
             LedgerWriteError: the project's folder cannot be written.

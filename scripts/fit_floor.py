@@ -51,8 +51,8 @@ from memtier_bench.datasets import (
 )
 from memtier_bench.retrieval import BenchRun, RecordedConversation, select_questions
 from memtier_bench.silence_prompts import (
+    AskedPrompt,
     GenericPrompt,
-    Prompt,
     foreign_questions,
     list_prompts,
     load_generic_prompts,
@@ -209,7 +209,7 @@ def shorten(conversation: Conversation) -> list[Conversation]:
 
 
 def _ask(
-    name: str, conversation: Conversation, prompts: Sequence[Prompt], embedder: str
+    name: str, conversation: Conversation, prompts: Sequence[AskedPrompt], embedder: str
 ) -> Iterator[Example]:
     by_question = {id(prompt.question): prompt for prompt in prompts}
     conversation = replace(conversation, questions=tuple(p.question for p in prompts))
@@ -229,7 +229,7 @@ def _ask(
 
 
 def _plan(
-    memory: MemTier, recorded: RecordedConversation, name: str, prompt: Prompt, held_out: bool
+    memory: MemTier, recorded: RecordedConversation, name: str, prompt: AskedPrompt, held_out: bool
 ) -> Example | None:
     actor, question = memory.actor, prompt.question
     viewer = Viewer(actor.agent, None, False, question.at or actor.clock())

@@ -1,7 +1,7 @@
-"""`memtier bench ablation`: measure each part by leaving it out or changing its value.
+"""`memtier bench ablation`: measure each part by removing it or changing its value.
 
 The variants are those of MemTier's Table 2 (signals, k, token budget, scoping), Table 7 (Stage 1 by
-BM25, vectors or both), Table 8 (how many sessions Stage 1 chooses) and appendix E (normalised
+BM25, vectors or both), Table 8 (how many sessions Stage 1 selects) and appendix E (normalised
 BM25), the signals and sizes of `recall_first`, and ranks fused as in True Memory.  A conversation
 is recorded once per embedding model, and every variant queries that recording.
 """
@@ -30,14 +30,14 @@ from memtier_bench.metrics import (
     summarise_outcomes,
 )
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import (
     BenchRun,
     RecordedConversation,
     dataset_fingerprint,
     prepare_dataset,
 )
-from memtier_bench.silence_prompts import Prompt, list_prompts, load_generic_prompts
+from memtier_bench.silence_prompts import AskedPrompt, list_prompts, load_generic_prompts
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.paths import ProjectFolder, make_home
@@ -57,20 +57,20 @@ _SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
     "paper": {"k": (1, 2, 4, 8), "token_budget": (150, 300, 600), "sessions": (1, 3, 5, 10)},
     "rrf": {"k": (5, 10, 16), "token_budget": (300, 600, 1200)},
 }
-# What other profiles find in place of `recall_first`, by the changed settings.
+# Other profiles in place of `recall_first`, as changed settings.
 _FUSIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "profile rrf": {"retrieval.profile": "rrf"},
     "profile rrf, k 16": {"retrieval.profile": "rrf", "rrf.k": 16},
     "profile rrf, no guard": {"retrieval.profile": "rrf", "rrf.guard": False},
 }
-# Each store of Mem-T (Table 4) left out: working memory, facts, experiences and what was said.
+# Each of Mem-T's stores (Table 4) left out: working memory, facts, experiences and turns.
 STORES: Final[Mapping[str, Mapping[str, Any]]] = {
     "without working memory": {"summaries.working": False},
     "without facts": {"retrieval.facts": False},
     "without experiences": {"retrieval.experiences": False},
     "without lines": {"retrieval.depth": "facts"},
 }
-# What is off by default, switched on; of these settings, some make a background job write more.
+# Mechanisms that are off by default, switched on; some need a background job to write more.
 _ADAPTIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "profiles of people": {"people.profiles": True},
     "episodes of 6 hours": {"retrieval.episode_hours": 6.0},
@@ -102,8 +102,8 @@ class Arm:
     """A profile unchanged (no group) or a variant of it, with its outcomes.
 
     Attributes:
-        quiet: prompts that need no memory, as `compare.compare_metrics` takes them.
-        index_bytes: of an index made anew from what was recorded, without recalls.
+        quiet: prompts that need no memory, in the form of `compare.compare_metrics`.
+        index_bytes: the size of a rebuilt index, without recalls.
     """
 
     profile: str
@@ -122,13 +122,13 @@ class AblationPlan:
         profile: `recall_first`, `paper` or `rrf` [each].
         facts: as for `run_retrieval`.
         only: which of `GROUPS` to vary [all].
-        variants: these in place of those of the groups.
+        variants: use these in place of the groups'.
         overrides: settings of every arm, by dotted key.
         reader: also let it answer from each variant's block.
-        conditions: what else it is given with the profile as it is, beside the block.
-        learn: credit right answers, as for `run_retrieval`; each variant learns for itself.
-        silence: how many prompts that need no memory are asked, too.
-        keep: told of the report after each conversation.
+        conditions: further contexts given to the reader with the unchanged profile.
+        learn: credit right answers, as for `run_retrieval`; each variant learns separately.
+        silence: how many prompts that need no memory to ask too.
+        keep: called with the report after each conversation.
     """
 
     profile: str | None = None
@@ -136,7 +136,7 @@ class AblationPlan:
     only: Sequence[str] = ()
     variants: Sequence[Variant] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    reader: Reader | None = None
+    reader: ReaderModel | None = None
     conditions: Sequence[str] = ()
     learn: bool = False
     silence: int = 0
@@ -146,7 +146,7 @@ class AblationPlan:
         """Return each profile and its variants.
 
         Raises:
-            Unsupported: the profile has nothing of these groups to vary.
+            Unsupported: the profile has no variants in these groups.
             SettingsError: an override is not a setting.
         """
         profiles = [self.profile] if self.profile else _SIZES
@@ -174,7 +174,7 @@ def run_ablation(
     limit: int | None = None,
     sample: int | None = None,
     overrides: Mapping[str, Any] | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     progress: Progress | None = None,
     *,
     learn: bool = False,
@@ -202,7 +202,7 @@ def run_ablation(
 
 
 def ablate(loaded: Dataset, plan: AblationPlan, progress: Progress | None = None) -> dict[str, Any]:
-    """Ask the questions of a loaded data set once for each variant; return the differences.
+    """Ask the questions of a loaded data set once per variant; return the differences.
 
     Raises:
         Unsupported, SettingsError: see `AblationPlan.arms`.
@@ -212,13 +212,15 @@ def ablate(loaded: Dataset, plan: AblationPlan, progress: Progress | None = None
     run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress, learn=learn)
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         arms = plan.arms(Path(folder))
-        for asked in _ask(run, Path(folder), arms, plan):
+        for finished in _ask(run, Path(folder), arms, plan):
             if plan.keep is not None:
-                plan.keep(_report(run, plan, arms, asked))
+                plan.keep(_report(run, plan, arms, finished))
     return _report(run, plan, arms, len(loaded.conversations))
 
 
-def _report(run: BenchRun, plan: AblationPlan, arms: Sequence[Arm], asked: int) -> dict[str, Any]:
+def _report(
+    run: BenchRun, plan: AblationPlan, arms: Sequence[Arm], finished: int
+) -> dict[str, Any]:
     loaded = run.loaded
     return {
         "kind": "ablation",
@@ -227,7 +229,7 @@ def _report(run: BenchRun, plan: AblationPlan, arms: Sequence[Arm], asked: int) 
         "facts_stored": run.facts_stored // run.recordings,
         "questions": sum(bool(outcome.gold) for outcome in arms[0].outcomes),
         "quiet": len(arms[0].quiet),
-        "conversations": [asked, len(loaded.conversations)],
+        "conversations": [finished, len(loaded.conversations)],
         "skipped": loaded.skipped,
         "unresolved": loaded.unresolved,
         "reader": plan.reader.model if plan.reader else None,
@@ -300,7 +302,7 @@ def _mechanisms(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
 def _ask(run: BenchRun, folder: Path, arms: Sequence[Arm], plan: AblationPlan) -> Iterator[int]:
     """Record each conversation once per embedding model and background job, and query each arm.
 
-    Yields how many conversations are done.
+    Yields the number of finished conversations.
     """
     run.repeats = len(arms)
     run.recordings = len({*map(_recording_of, arms)})
@@ -325,7 +327,7 @@ def _ask_stage(
     plan: AblationPlan,
     stage: Conversation,
     recorded: dict[tuple[Any, ...], RecordedConversation],
-    quiet: Sequence[Prompt],
+    quiet: Sequence[AskedPrompt],
 ) -> None:
     """Record a stage of a conversation, each recording once, and query each arm."""
     sizes: dict[tuple[Any, ...], int] = {}
@@ -338,7 +340,7 @@ def _ask_stage(
                 recorded[key] = run.record(memory, stage, recorded.get(key))
                 run_background_jobs(memory)
                 if first and plan.silence:
-                    memory.reindex()  # leaves no gaps of what was deleted
+                    memory.reindex()  # leaves no gaps from deleted rows
             # Later stages have the recalls of earlier ones in their index.
             sizes[key] = _index_bytes(home, stage.id) if first and plan.silence else 0
         arm.index_bytes += sizes[key]
@@ -351,13 +353,13 @@ def _ask_stage(
 
 
 def _index_bytes(home: Path, project: str) -> int:
-    """Return the size of a closed project's index, whose write-ahead log is empty then."""
+    """Return the size of a closed project's index, whose write-ahead log is then empty."""
     with MemTier.open(home, project) as memory:
         return memory.store.measure_usage(datetime.now(UTC)).index
 
 
-def _ask_quiet(memory: MemTier, prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:
-    """Ask prompts that need no memory, each as the first one of a new session."""
+def _ask_quiet(memory: MemTier, prompts: Sequence[AskedPrompt]) -> Iterator[dict[str, Any]]:
+    """Ask prompts that need no memory, each as the first in a new session."""
     for prompt in prompts:
         recall = memory.recall(
             prompt.question.text,
@@ -369,12 +371,12 @@ def _ask_quiet(memory: MemTier, prompts: Sequence[Prompt]) -> Iterator[dict[str,
 
 
 def _recording_of(arm: Arm) -> tuple[Any, ...]:
-    """Return what decides how an arm's conversations are recorded."""
+    """Return a key of the settings that affect how an arm's conversations are recorded."""
     return tuple(arm.overrides.get(key) for key in ("embedding.model", *WRITTEN))
 
 
 def _copy_project(home: Path, copy: Path, project: str) -> Path:
-    """Copy a project into a home of its own, where a variant learns without the others."""
+    """Copy a project to a separate home, where a variant learns without the others."""
     source, copied = (ProjectFolder.of(make_home(root), project).path for root in (home, copy))
     shutil.copytree(source, copied)
     return copy

@@ -1,4 +1,4 @@
-"""`memtier bench ablation`: one data set, several sets and the judgement cases, part by part."""
+"""`memtier bench ablation` on one data set, several sets and the judgement cases, part by part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memtier_bench.compare import compare_metrics
 from memtier_bench.datasets import Dataset, load_sets
 from memtier_bench.judgement import run_judgement
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import prepare_dataset, select_questions
 
 Keep = Callable[[dict[str, Any]], None]
@@ -32,7 +32,7 @@ def run_ablations(
     limit: int | None = None,
     sample: int | None = None,
     silence: int = 0,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     progress: Progress | None = None,
     keep: Keep | None = None,
     *,
@@ -41,11 +41,11 @@ def run_ablations(
     """Measure each variant on a data set, on sets and on the judgement cases; return the reports.
 
     Args:
-        dataset, data, limit, sample, progress: as for `run_retrieval`; of each set as many.
+        dataset, data, limit, sample, progress: as for `run_retrieval`; limits apply to each set.
         sets: the folder or file of `load_sets`.
         judgement: the folder of `run_judgement`.
         profile, facts, only, silence, reader, learn: as in `AblationPlan`.
-        keep: told of what there is so far, after each conversation and judged variant.
+        keep: called with the report so far, after each conversation and judged variant.
 
     Raises:
         ImportFileError, EndpointError, SettingsError, Unsupported: as by the parts.
@@ -131,7 +131,7 @@ def _judgement_report(
 
 
 def _differences(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, for each set, the difference of the share of what is judged right."""
+    """Return, for each set, the difference in the share judged right."""
     differences = {}
     for name in after["sets"]:
         ours, theirs = (
@@ -142,12 +142,12 @@ def _differences(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[st
     return differences
 
 
-def _join(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the report of the one part, or of all."""
-    if len(parts) == 1:
-        return parts[0]
+def _join(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the report of the only part, or of all."""
+    if len(reports) == 1:
+        return reports[0]
     version = memtier_plugin.__version__
-    return {"kind": "ablations", "dataset": "ablation", "parts": [*parts], "version": version}
+    return {"kind": "ablations", "dataset": "ablation", "parts": [*reports], "version": version}
 
 
 def _naming(progress: Progress | None, name: str) -> Progress | None:

@@ -27,7 +27,7 @@ def ablation_view(report: Report) -> list[Section]:
     """Return for each profile a table of its variants, and one of the intervals."""
     if report["dataset"] == "judgement":
         return [section for p in report["profiles"] for section in _judged(p, report["questions"])]
-    asked, conversations = report["conversations"]
+    finished, conversations = report["conversations"]
     head = " · ".join(
         (
             report["dataset"],
@@ -35,7 +35,7 @@ def ablation_view(report: Report) -> list[Section]:
             f"facts {report['facts']} ({report['facts_stored']})",
             f"{report['questions']} questions",
             *([f"{report['quiet']} prompts that need no memory"] if report["quiet"] else []),
-            *([f"{asked} of {conversations} conversations"] if asked < conversations else []),
+            *([f"{finished} of {conversations} conversations"] if finished < conversations else []),
         )
     )
     count = sum(len(profile["rows"]) for profile in report["profiles"])
@@ -72,7 +72,7 @@ def _figures_table(profile: Report, metrics: Mapping[str, str]) -> ReportTable:
 
 
 def _grouped(table: ReportTable, profile: Report) -> Iterator[Report]:
-    """Yield the rows, the profile as it is first, with a rule before each group."""
+    """Yield the rows, the unchanged profile first, with a rule before each group."""
     group = ""
     for row in ({"group": "", "name": "as it is", **profile["base"]}, *profile["rows"]):
         if row["group"] != group:
@@ -98,7 +98,7 @@ def _format_interval(change: Report | None) -> str:
 
 
 def _judged(profile: Report, questions: int) -> list[Section]:
-    """Return the scores of the judgement sets; differences are of the shares judged right."""
+    """Return the scores of the judgement sets; differences are in the shares judged right."""
     sets = [*profile["base"]["scores"]]
     head = (
         f"judgement · ablation · {questions} judgements; the score of each set, and the change of "

@@ -1,7 +1,7 @@
-"""Credit what was injected for a question that was answered right, as MemTier's benchmark does.
+"""Credit the items injected for a correctly answered question, as MemTier's benchmark does.
 
-A question has no tools whose outcome could be told, so a right answer takes their place (MemTier,
-section 3.2): what shares words with it earns eq. 1's reward of 1.  A wrong answer earns nothing.
+A question has no tools with an outcome, so a right answer takes their place (MemTier, section 3.2):
+items that share words with it earn eq. 1's reward of 1.  A wrong answer earns nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memtier_plugin.trust.redaction import Redactor
 
 
 def credit_right_answer(memory: MemTier, recall: Recall, run: str, answer: str) -> bool:
-    """Credit the items of a recall for a right answer; tell whether any of them shared its words.
+    """Credit the items of a recall for a right answer; return whether any shared its words.
 
     Raises:
         IndexProblem, LedgerError: the credits were not written.

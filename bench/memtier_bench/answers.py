@@ -3,7 +3,7 @@
 Soft exact match as published: after normalising, one string contains the other.  That accepts "art"
 for "party", so a stricter form is computed too: the tokens of one contain those of the other, in
 order and without gaps.  F1 is SQuAD 2.0's token overlap (Rajpurkar et al. 2018); Mem-T's F1 and
-BLEU-1 split at punctuation, and leave an article that follows another.
+BLEU-1 split at punctuation, and keep the second of two consecutive articles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from memtier_bench.intervals import bootstrap_interval, wilson_interval
 
-SCORES: Final = ("soft_em", "soft_em_tokens", "f1")  # of a reader's answers, as shown
+SCORES: Final = ("soft_em", "soft_em_tokens", "f1")  # displayed scores of a reader's answers
 
 _ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
 _MEMT_ARTICLES: Final = re.compile(r"(?:^|\s)(?:a|an|the)(?:$|\s)")
@@ -47,7 +47,7 @@ def normalise_answer(text: str) -> str:
 
 
 def soft_em(answer: str, expected: str) -> bool:
-    """Tell whether one answer contains the other as a substring (as published).
+    """Return whether one answer contains the other as a substring (as published).
 
     An answer that normalises to nothing is right only if the other does too.
     """
@@ -56,7 +56,7 @@ def soft_em(answer: str, expected: str) -> bool:
 
 
 def soft_em_tokens(answer: str, expected: str) -> bool:
-    """Tell whether one answer contains the tokens of the other as a contiguous sequence."""
+    """Return whether one answer contains the tokens of the other as a contiguous sequence."""
     actual, other = normalise_answer(answer), normalise_answer(expected)
     if not actual or not other:
         return actual == other
@@ -74,7 +74,7 @@ def token_f1(answer: str, expected: str) -> float:
 
 
 def memt_tokens(text: str) -> list[str]:
-    """Return the tokens of an answer as Mem-T's code has them."""
+    """Return the tokens of an answer as in Mem-T's code."""
     bare = " ".join(text.lower().translate(_SPACED).split())
     return _MEMT_ARTICLES.sub(" ", bare).split()
 
@@ -88,7 +88,7 @@ def memt_f1(answer: str, expected: str) -> float:
 
 
 def bleu1(answer: str, expected: str) -> float:
-    """Return Mem-T's BLEU-1: the clipped precision of words, times the penalty for brevity."""
+    """Return Mem-T's BLEU-1: the clipped precision of words, times the brevity penalty."""
     actual, other = memt_tokens(answer), memt_tokens(expected)
     if not actual or not other:
         return float(actual == other)

@@ -1,9 +1,9 @@
-"""`memtier bench attribution`: which proxy names the line that an answer was copied from.
+"""`memtier bench attribution`: which proxy finds the line that an answer was copied from.
 
 In each planted run the answer repeats the question and one of eight lines. In half of the runs
 another line is a decoy: twice all words of the question and of the copied line, in another order.
-It is scored by a model of an endpoint, or by the bigram model that ships (`bigram`). A proxy is
-right where the copied line alone has the largest affinity.
+The answer is scored by an endpoint's model, or by the bigram model that ships (`bigram`). A proxy
+is right if the copied line alone has the largest affinity.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from memtier_plugin.providers.endpoint import EndpointClient
 from memtier_plugin.text.tokenizer import plain_words
 
 SEED: Final = 42
-LINES: Final = 8  # of a block
-_WORDS: Final = 12  # of a line, about
+LINES: Final = 8  # in a block
+_WORDS: Final = 12  # approximate length of a line
 
 Score = Callable[[str], ScoredText]
 
@@ -123,7 +123,7 @@ def _scorer(url: str | None, model: str | None, key_env: str | None) -> tuple[Sc
 
 
 def score_by_bigrams(text: str) -> ScoredText:
-    """Return a text as the bigram model scores it."""
+    """Return a text scored by the bigram model."""
     tokens = tokenize(text)
     scored = ScoredText.of(text, tokens, score_tokens(tokens), None)
     assert scored is not None, "its tokens are the text"

@@ -1,7 +1,8 @@
 """BM25 baselines on rank-bm25, which the default profile must beat.
 
-`bm25` uses the lower-cased words of each turn.  `bm25-stem` stems them, drops function words, takes
-Chinese and Japanese by characters and pairs of them, and adds the date and the speaker to the text.
+`bm25` uses the lower-cased words of each turn.  `bm25-stem` stems them, drops function words,
+splits Chinese and Japanese into characters and pairs of them, and adds the date and the speaker to
+the text.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from memtier_plugin.ingest.messages import ImportedMessage, Session
 
 BASELINES: Final = ("bm25", "bm25-stem")
 
-# A list of its own, so that changes to MemTier's tokenizer do not move the baseline.
+# A separate list, so that changes to MemTier's tokenizer do not affect the baseline.
 _STOP_WORDS: Final = """
     a an the and or but if then than so as of at by for with about to from in on up out over into
     i me my we us our you your he him his she her hers it its they them their this that these those
@@ -29,7 +30,7 @@ _STOP_WORDS: Final = """
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+")
 
 
-class Baseline:
+class Bm25Baseline:
     """BM25Okapi (rank-bm25 with its defaults) over the turns of one conversation."""
 
     def __init__(self, name: str, conversation: Conversation) -> None:
@@ -78,7 +79,7 @@ class Baseline:
 
 
 def _split_unspaced(word: str) -> Iterator[str]:
-    """Yield a word, but the characters and pairs of characters of writing without spaces."""
+    """Yield a word; in unspaced scripts, its characters and pairs of characters instead."""
     end = 0
     for run in _UNSPACED.finditer(word):
         if run.start() > end:

@@ -1,9 +1,8 @@
-"""A language model that fits on a page: it expects what followed a word before. Pure.
+"""A one-page language model that expects what followed a word before.  Pure.
 
-The probability of a word is that of its following the word before it, as often as it did so in the
-text so far, mixed with how often the word occurred at all and with a word never seen. It is no
-model of language, but it knows one thing that a large one knows too: what stands in the prompt
-makes its repetition likelier.
+The probability of a word mixes how often it followed the previous word in the text so far, how
+often it occurred at all, and a share for unseen words. It is a poor language model, but it knows
+one thing that a large one knows too: text in the prompt makes its repetition likelier.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import Counter
 from typing import Final
 
 _BIGRAM, _UNIGRAM, _NEW = 0.75, 0.2, 0.05
-_VOCABULARY: Final = 10_000  # words that are as likely as any other where nothing is known
+_VOCABULARY: Final = 10_000  # equally likely words without any evidence
 _TOKEN: Final = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
 
 

@@ -1,6 +1,6 @@
 """`memtier bench compare`: test whether the difference between two runs is significant.
 
-Both answered the same questions, so the differences per question are resampled (`intervals`).
+Both answered the same questions, so the per-question differences are resampled (`intervals`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.credit.verdict import SAMPLES, SEED, paired_difference
 from memtier_plugin.transfer.importers.reading import load_json
 
-QuestionFigures = Mapping[str, Any]  # as `metrics.question_figures` gives it
+QuestionFigures = Mapping[str, Any]  # as returned by `metrics.question_figures`
 
 
 def _recall_metric(k: int) -> Callable[[QuestionFigures], Any]:
@@ -92,7 +92,7 @@ def compare_metrics(
     """Return, for each metric of both runs, the means and the interval of their difference.
 
     Args:
-        ours: the questions of one run, as `metrics.question_figures` gives them.
+        ours: the questions of one run, as returned by `metrics.question_figures`.
         theirs: the same questions of the other, in the same order.
     """
     results: dict[str, dict[str, float | int | bool]] = {}

@@ -2,11 +2,11 @@
 
 A store of synthetic entries, some of which state facts that the rules extract, is consolidated
 without a model.  Meanwhile three kinds of processes recall as a host does, each compared with its
-own idle latency of the same minutes:
+own idle latency in the same minutes:
 
-- `aside`: a process of its own, while a `memtier daemon --once` consolidates;
+- `aside`: a separate process, while a `memtier daemon --once` consolidates;
 - `serve`: `memtier serve`, whose own background consolidates;
-- `within`: a process that consolidates in a thread of its own, which MemTier never does; it shows
+- `within`: a process that consolidates in one of its threads, which MemTier never does; it shows
   what the others avoid.
 
 A consolidation is short, so it is repeated on copies of the store until enough recalls overlap it.
@@ -318,7 +318,7 @@ def _measure_server(home: Path, questions: Sequence[str]) -> dict[str, Any]:
 
 
 def _is_consolidated(memory: MemTier) -> bool:
-    """Tell whether everything has been consolidated."""
+    """Return whether everything has been consolidated."""
     memory.catch_up(full=False)
     status = memory.status()
     return not status["backlog"]

@@ -1,10 +1,10 @@
-"""Load LoCoMo, BEAM, LongMemEval and sets in our own JSON shape into one format.
+"""Load LoCoMo, BEAM, LongMemEval and sets in our own JSON format.
 
 LoCoMo (Maharana et al. 2024), BEAM (Tavakoli et al. 2026) and LongMemEval (Wu et al. 2025) are read
-from the files their authors publish; any other set of conversations from the JSON shape described
+from the files their authors publish; any other set of conversations from the JSON format described
 in docs/evaluation.md.  MemTier ships none of them.  A question's gold turns are those that the
 authors name as evidence.  Evidence that matches no turn is skipped and counted, and so are
-questions without any gold turn left.
+questions left without any gold turn.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetQuestion:
-    """A question, the ids of the turns that answer it, when it is asked, and the short answer.
+    """A question, its gold turns, the time at which it is asked, and the short answer.
 
-    ``after``: ask it when only so many sessions are recorded; after all of them if None.
+    ``after``: ask it once this many sessions are recorded; after all of them if None.
     """
 
     id: str
@@ -61,9 +61,9 @@ class DatasetFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """One conversation, to be ingested on its own, with the questions about it.
+    """One conversation, to be ingested separately, with the questions about it.
 
-    A turn's id is what counts as found; turns of one session or record may share it.
+    Recall is measured by turn ids; turns of one session or record may share an id.
     """
 
     id: str
@@ -78,7 +78,7 @@ class Conversation:
 
     @property
     def stages(self) -> Iterator[Conversation]:
-        """The conversation in parts: some sessions, and the questions to be asked after them."""
+        """The conversation in parts: some sessions, and the questions to ask after them."""
         count = len(self.sessions)
         waiting: dict[int, list[DatasetQuestion]] = {}
         for question in self.questions:
@@ -144,10 +144,10 @@ def load_dataset(name: str, path: Path, *, answered: bool = False) -> Dataset:
 
 
 def load_sets(path: Path) -> tuple[Dataset, ...]:
-    """Read sets in our own JSON shape: a file, or every JSON file of a folder.
+    """Read sets in our own JSON format: a file, or every JSON file of a folder.
 
     Raises:
-        ImportFileError: there is no such file, or it has another shape; names file and remedy.
+        ImportFileError: there is no such file, or it has another format; names file and remedy.
     """
     files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
     if not files:
@@ -179,7 +179,7 @@ def _collect(name: str, path: Path, load: _Loader, *, answered: bool = False) ->
 
 _Loader = Callable[[Path, _Tally], Iterator[Conversation]]
 
-# Category 5 asks about what was never said, so there are no gold turns.
+# Category 5 asks about things never said, so there are no gold turns.
 _LOCOMO_CATEGORIES: Final[Mapping[int, str]] = {
     1: "multi-hop",
     2: "temporal",
@@ -244,7 +244,7 @@ def _observations(
                     yield DatasetFact(text=text, speaker=speaker, gold_ids=gold)
 
 
-# BEAM's generated messages end with marks of its plan (``->-> 1,1``), which are not content.
+# BEAM's generated messages end with markers of its plan (``->-> 1,1``), which are not content.
 _BEAM_MARKS: Final = re.compile(r"(?:\s*->->\s*[\w/]+\s*,\s*[\w/]+)+\s*$")
 
 
@@ -335,7 +335,7 @@ def _answer_turns(item: Any, location: str) -> Iterator[str]:
 
 
 def _short_answer(record: Mapping[str, Any]) -> str | None:
-    """Return the short answer; some are bare numbers."""
+    """Return the short answer, which may be a bare number."""
     answer = record.get("answer")
     return None if answer is None else str(answer)
 
@@ -411,7 +411,7 @@ def _load_list(path: Path) -> list[Any]:
 
 
 def newest_date(sessions: Iterable[Session]) -> datetime:
-    """Return when the newest session or turn was.
+    """Return the time of the newest session or turn.
 
     Raises:
         ImportFileError: nothing is dated.

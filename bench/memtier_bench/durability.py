@@ -1,8 +1,8 @@
-"""What it costs to survive a power cut: `durability: sync` beside `os`, in the same run.
+"""The cost of surviving a power cut: `durability: sync` compared with `os` in the same run.
 
-Both record the same runs into fresh homes on the same disk, one after the other in turns, so that a
-busy machine slows both. Each run is ended and acknowledged: first by one writer alone, then by
-several at once into the same ledger, who share syncs.
+Both record the same runs into fresh homes on the same disk, taking turns, so that a busy machine
+slows both. Each run is ended and acknowledged: first by one writer alone, then by several at once
+into the same ledger, which share syncs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from memtier_plugin.core.records import Message
 from memtier_plugin.memory import MemTier
 
 MODES: Final = ("os", "sync")
-_ROUNDS: Final = 4  # turns that each mode gets
-_WORDS: Final = 30  # of a message
+_ROUNDS: Final = 4  # rounds per mode
+_WORDS: Final = 30  # in a message
 
 
 def run_durability(
@@ -36,11 +36,11 @@ def run_durability(
     seed: int = 1,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Measure runs ended a second and the latency of `end_run`, in both modes.
+    """Measure ended runs per second and the latency of `end_run`, in both modes.
 
     Args:
         runs: runs of a user's message and an answer, for each mode and number of writers.
-        folder: where the homes are made; the folder for temporary files when None.
+        folder: where to create the homes; by default the folder for temporary files.
     """
     rows: dict[str, dict[str, Any]] = {mode: {} for mode in MODES}
     with tempfile.TemporaryDirectory(dir=folder, prefix="memtier-bench-") as top:
@@ -81,7 +81,7 @@ def _texts(count: int, seed: int) -> list[str]:
 def _measure(
     home: Path, mode: str, writers: int, texts: Sequence[str]
 ) -> tuple[float, list[float], int]:
-    """Return the seconds of all, those of each `end_run`, and how often files were synced."""
+    """Return the total seconds, those of each `end_run`, and how often files were synced."""
     settings = {"ledger.durability": mode, "embedding.model": "none"}
     latencies: list[float] = []
     with MemTier.open(home, "bench", settings=settings) as memory:

@@ -1,7 +1,7 @@
 """`memtier bench facts`: measure the facts that a consolidation without a model extracts.
 
 Each conversation is recorded and consolidated through the public API, and its questions are asked
-with the facts and without.  A sample of the facts is written with their source lines, to be judged
+with and without the facts.  A sample of the facts is written with their source lines, to be judged
 by the rubric (`judged_facts`).
 """
 
@@ -62,17 +62,18 @@ def run_facts(
 
     Args:
         dataset: as for `run_retrieval`, or ``sets``: a set's file, or a folder of them.
-        sample: how many facts are drawn to be judged; all if there are fewer.
+        sample: how many facts are drawn for judging; all if there are fewer.
         seed: of the sample.
         sample_file: write the sample there as JSON Lines.
-        judgements: count the judgements in these files of JSON Lines, one of each judge.
+        judgements: JSON Lines files of judgements to count, one per judge.
         data, limit, overrides, progress: as for `run_retrieval`.
 
     Raises:
         ImportFileError: the data set or the judgements are malformed.
         SettingsError: an override is not a setting.
     """
-    score_judgements([], judgements)  # what is malformed must not end an hour of measuring
+    # Malformed judgements must not fail after an hour of measuring
+    score_judgements([], judgements)
     loaded = select_questions(_load(dataset, data), data, limit=limit)
     tally = _ConsolidationTally()
     tell = progress or no_progress
@@ -110,7 +111,7 @@ def run_facts(
 def run_judged(
     sample_file: Path, judgements: Sequence[Path], progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Score judgements of a sample that was written before; return a JSON report.
+    """Score judgements of an earlier sample; return a JSON report.
 
     Raises:
         ImportFileError: the sample or the judgements are malformed.
@@ -146,7 +147,7 @@ def _load(dataset: str, data: Path) -> Dataset:
 
 
 def _compare_recalls(outcomes: Mapping[str, Sequence[QuestionOutcome]]) -> dict[str, Any]:
-    """Summarise the recalls with each kind of facts, and compare them with those without any."""
+    """Summarise the recalls with each kind of facts, and compare them with those without."""
     figures = {name: [*map(question_figures, results)] for name, results in outcomes.items()}
     return {
         name: {
@@ -184,7 +185,7 @@ def _consolidate(
     names: Mapping[str, str],
     tally: _ConsolidationTally,
 ) -> None:
-    """Consolidate what is recorded of a conversation, and count the facts that it has by now."""
+    """Consolidate the recorded part of a conversation, and count its facts so far."""
     started = time.perf_counter()
     while (report := memory.consolidate()).read:
         tally.read += report.read

@@ -1,8 +1,8 @@
-"""`memtier bench gate`: what the encoding gate knows, saves and costs (True Memory, section 4.1).
+"""`memtier bench gate`: what the encoding gate detects, saves and costs (True Memory, 4.1).
 
 A line is positive if a question of the data set names it as evidence.  For each signal of the gate,
-for surprise and for the length alone the report says how well it tells these lines from the others,
-and what the index takes and finds when the rejected lines are left out of vectors and n-grams.
+for surprise and for the length alone the report says how well it separates these lines from the
+others, and how large and how good the index is when the rejected lines have no vectors and n-grams.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.memory import MemTier
 
 _MODES: Final = ("off", "index")
-_ALL: Final = 100_000  # lines, more than any conversation has
+_ALL: Final = 100_000  # lines; more than any conversation has
 
 
 @dataclass(slots=True)
 class _Labelled:
-    """The values of each signal with the labels of the lines, and how many were rejected."""
+    """The values of each signal with the labels of the lines, and the number of rejected lines."""
 
     values: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
     rejected: int = 0
@@ -90,7 +90,7 @@ def run_gate(
 
     Args:
         dataset, data, progress: as for `run_retrieval`.
-        limit, sample: of the questions that are asked; the labels are those of all.
+        limit, sample: applied to the questions asked; the labels use all of them.
 
     Raises:
         ImportFileError: the data set is not as published, or without evidence.
@@ -135,7 +135,7 @@ def _measure(
                 home = Path(folder) / mode
                 recorded = _record(run, home, conversation, mode)
                 with MemTier.open(home, conversation.id, settings=_settings(mode)) as memory:
-                    # Measured first: the write-ahead log of an index just opened is empty.
+                    # Measured first: the write-ahead log of a freshly opened index is empty.
                     sizes[mode] += memory.store.measure_usage(datetime.now(UTC)).index
                     outcomes[mode] += run.ask(memory, conversation, recorded)
                     if mode != "off":
@@ -150,7 +150,7 @@ def _settings(mode: str) -> dict[str, Any]:
 def _record(
     run: BenchRun, home: Path, conversation: Conversation, mode: str
 ) -> RecordedConversation:
-    """Record a conversation, judge its lines, and make its index anew, without gaps."""
+    """Record a conversation, judge its lines, and rebuild its index without gaps."""
     with MemTier.open(home, conversation.id, settings=_settings(mode)) as memory:
         recorded = run.record(memory, conversation)
         while mode != "off" and Gatekeeper(memory.actor).run().left:

@@ -1,8 +1,9 @@
-"""Measure the regression gate: does it refuse weights that do harm, and only those?
+"""Measure the regression gate: does it refuse harmful weights, and only those?
 
-A conversation of a data set is recorded and asked about, and what a right answer used is credited:
-so the project has a history.  Bad weights are drawn until enough of them lower recall@10 of the
-data set's own evidence, which the gate does not know; beside them changes that do nothing are.
+A conversation of a data set is recorded and its questions asked, and the lines used by right
+answers are credited, so the project has a history.  Bad weights are drawn until enough of them
+lower recall@10 on the data set's own evidence, which the gate does not know, along with harmless
+changes.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from memtier_papers.memtier.weight_job import WeightLearner, signals_of, with_we
 from memtier_plugin.credit.regression import measure
 from memtier_plugin.memory import MemTier
 
-HARM: Final = 0.05  # of recall@10, by which drawn weights are bad
-JITTER: Final = 0.02  # of each weight, in a change that does nothing
+HARM: Final = 0.05  # drop of recall@10 from which drawn weights count as bad
+JITTER: Final = 0.02  # of each weight, in a harmless change
 _QUESTIONS: Final = 100  # of the conversation
 _DEPTH: Final = 10
-_MOST_DRAWN: Final = 50  # for each that is wanted
+_MOST_DRAWN: Final = 50  # draws per bad set of weights wanted
 _SEED: Final = 42
 
 
 def run_gate_check(
     data: Path, draws: int = 20, entries: int = 0, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Plant bad weights and harmless ones, and return what the gate says, ready for JSON.
+    """Plant bad weights and harmless ones, and return the gate's verdicts as JSON.
 
     Args:
         draws: how many of each kind.
-        entries: made-up entries that are recorded into the project, too.
+        entries: synthetic entries to record into the project too.
 
     Raises:
         ImportFileError: it is no data set, or has no evidence.
@@ -62,27 +63,27 @@ def run_gate_check(
         [*run.ask(memory, conversation, recorded)]
         memory.catch_up()
         names = [*WeightLearner(memory.actor).start]
-        asked = []
+        examples = []
         for question in conversation.questions:
             hits = memory.recall(question.text, at=question.at).hits
             gold = {turn: number for number, turn in enumerate(sorted(question.gold))}
             turns = [recorded.turns([hit]) for hit in hits]
-            brought = tuple(tuple(gold[t] for t in own if t in gold) for own in turns)
-            asked.append(Example(conversation.id, signals_of(hits, names), brought, len(gold)))
-        return _check(memory, asked, draws, tell) | {"entries": memory.status()["entries"]}
+            brought = tuple(tuple(gold[t] for t in hit_turns if t in gold) for hit_turns in turns)
+            examples.append(Example(conversation.id, signals_of(hits, names), brought, len(gold)))
+        return _check(memory, examples, draws, tell) | {"entries": memory.status()["entries"]}
     raise AssertionError("a data set has a conversation")
 
 
-def _check(memory: MemTier, asked: list[Example], draws: int, tell: Progress) -> dict[str, Any]:
+def _check(memory: MemTier, examples: list[Example], draws: int, tell: Progress) -> dict[str, Any]:
     at, started = memory.actor.clock(), time.perf_counter()
     questions = memory.regression.questions(at)
     before = measure(memory.actor, questions, at)
-    seconds = 2 * (time.perf_counter() - started)  # a check asks before and after
+    seconds = 2 * (time.perf_counter() - started)  # a check asks each question twice
     start = np.array([*WeightLearner(memory.actor).start.values()])
-    usual = _recall(asked, start)
+    usual = _recall(examples, start)
     report: dict[str, Any] = {
         "kind": "gate_check",
-        "dataset": asked[0].group,
+        "dataset": examples[0].group,
         "questions": len(questions),
         "history": sum(question.evidence != "probe" for question in questions),
         "seconds": round(seconds, 2),
@@ -90,14 +91,14 @@ def _check(memory: MemTier, asked: list[Example], draws: int, tell: Progress) ->
         "recall": round(usual, 4),
         "version": memtier_plugin.__version__,
     }
-    for kind, drawn in (("bad", _bad(asked, start, usual)), ("harmless", _harmless(start))):
+    for kind, drawn in (("bad", _bad(examples, start, usual)), ("harmless", _harmless(start))):
         rows = []
         for weights in islice(drawn, draws):
             values = dict(zip(WeightLearner(memory.actor).start, weights.tolist(), strict=True))
             settings = with_weights(memory.settings, values)
             after = measure(memory.actor, questions, at, settings)
             verdict = memory.regression.report("", questions, before, after).verdict
-            change = _recall(asked, weights) - usual
+            change = _recall(examples, weights) - usual
             rows.append({**verdict.to_json(), "recall_change": round(change, 4)})
             tell(f"{kind} weights", len(rows), draws)
         report[kind] = {
@@ -108,12 +109,12 @@ def _check(memory: MemTier, asked: list[Example], draws: int, tell: Progress) ->
     return report
 
 
-def _recall(asked: list[Example], weights: np.ndarray) -> float:
-    return float(np.mean([example.recall(weights, _DEPTH) for example in asked]))
+def _recall(examples: list[Example], weights: np.ndarray) -> float:
+    return float(np.mean([example.recall(weights, _DEPTH) for example in examples]))
 
 
-def _bad(asked: list[Example], start: np.ndarray, usual: float) -> Iterator[np.ndarray]:
-    """Yield weights that lose recall: some set to 0, others enlarged, or all exchanged."""
+def _bad(examples: list[Example], start: np.ndarray, usual: float) -> Iterator[np.ndarray]:
+    """Yield weights that lose recall: some set to 0, others enlarged, or all permuted."""
     chance = np.random.default_rng(_SEED)
     for number in range(_MOST_DRAWN * 20):
         weights = start.copy()
@@ -122,12 +123,12 @@ def _bad(asked: list[Example], start: np.ndarray, usual: float) -> Iterator[np.n
         weights[chance.random(len(weights)) < 0.5] = 0.0
         weights[chance.random(len(weights)) < 0.2] *= 10.0
         weights = np.minimum(weights, 100.0)
-        if _recall(asked, weights) < usual - HARM:
+        if _recall(examples, weights) < usual - HARM:
             yield weights
 
 
 def _harmless(start: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the weights there are, at another scale and each a little different."""
+    """Yield the present weights at another scale, each slightly changed."""
     chance = random.Random(_SEED)
     while True:
         scale = chance.uniform(0.5, 2.0)
@@ -142,7 +143,7 @@ def _fill(memory: MemTier, entries: int) -> None:
 
 
 def gate_check_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a row of each kind of change: drawn, refused, and the range of the differences."""
+    """Yield a row per kind of change: drawn, refused, and the range of the differences."""
     for kind in ("bad", "harmless"):
         part = report[kind]
         rows = part["changes"]

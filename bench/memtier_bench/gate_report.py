@@ -8,7 +8,7 @@ _METRICS = ("recall@1", "recall@10", "injected_recall", "tokens")
 
 
 def gate_view(report: Report) -> list[Section]:
-    """Return a table of the signals, and one of what leaving lines out saves and costs."""
+    """Return a table of the signals, and one of the savings and costs of omitting lines."""
     lines, rejected = report["lines"], report["rejected"]
     head = f"gate · {report['dataset']} · {lines:,} lines, {rejected / lines:.0%} rejected"
     signals = ReportTable(("tells evidence from other lines", "area under the curve", "95 %"))

@@ -1,10 +1,10 @@
-"""`memtier bench table tm-6` and `tm-7`: embedders by rerankers, in kind (True Memory, section 7).
+"""`memtier bench table tm-6` and `tm-7`: embedders by rerankers (True Memory, section 7).
 
-The paper's grid has 56 cells, of 7 embedders and 8 rerankers.  Here there are as many as this
-machine has: the shipped embedder, none and the configured one, without a reranker and with the
+The paper's grid has 56 cells, of 7 embedders and 8 rerankers.  This one has the cells available on
+this machine: the shipped embedder, none and the configured one, without a reranker and with the
 configured one (`rerank.model`), in the profile `rrf`.  With a reader the score is the share of
-right answers, and its model makes up answers for one more cell (`ask.hypothetical`); without one
-it is recall@10.
+right answers, and its model makes up answers for one more cell (`ask.hypothetical`); without one it
+is recall@10.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.intervals import bootstrap_interval, wilson_interval
 from memtier_bench.progress import Progress
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import run_retrieval
 
 TABLES: Final = ("tm-6", "tm-7")
@@ -29,7 +29,7 @@ _CUTOFF: Final = "10"  # True Memory's k
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GridCell:
     """One configuration of the grid."""
 
     embedder: str
@@ -37,8 +37,8 @@ class Cell:
     hypothetical: bool = False
 
 
-def list_cells(reader: bool) -> Iterator[Cell]:
-    """Yield the cells that this machine has.
+def list_cells(reader: bool) -> Iterator[GridCell]:
+    """Yield the cells available on this machine.
 
     Args:
         reader: whether there is a model that makes up answers.
@@ -47,9 +47,9 @@ def list_cells(reader: bool) -> Iterator[Cell]:
     embedders = dict.fromkeys(("default", "none", os.environ.get(_EMBEDDER, "default")))
     for embedder in embedders:
         for chosen in dict.fromkeys(("none", reranker)):
-            yield Cell(embedder, chosen)
+            yield GridCell(embedder, chosen)
     if reader:
-        yield Cell("default", reranker, hypothetical=True)
+        yield GridCell("default", reranker, hypothetical=True)
 
 
 def run_grid(
@@ -58,7 +58,7 @@ def run_grid(
     dataset: str | None = None,
     facts: str = "none",
     sample: int | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Measure each cell; return the rows of Table 7, or the statistics over them of Table 6.
@@ -92,7 +92,7 @@ def run_grid(
     }
 
 
-def _overrides(cell: Cell, reader: Reader | None) -> Mapping[str, Any]:
+def _overrides(cell: GridCell, reader: ReaderModel | None) -> Mapping[str, Any]:
     chosen: dict[str, Any] = {"embedding.model": cell.embedder, "rerank.model": cell.reranker}
     if cell.hypothetical and reader is not None:
         chosen |= {
@@ -105,7 +105,7 @@ def _overrides(cell: Cell, reader: Reader | None) -> Mapping[str, Any]:
     return chosen
 
 
-def _row(cell: Cell, report: Mapping[str, Any], answered: bool) -> dict[str, Any]:
+def _row(cell: GridCell, report: Mapping[str, Any], answered: bool) -> dict[str, Any]:
     questions = [question for question in report["per_question"] if question["recall"]]
     if answered:
         values = [

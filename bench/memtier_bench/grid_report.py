@@ -1,4 +1,4 @@
-"""How the grid of embedders and rerankers is shown."""
+"""Render the grid of embedders and rerankers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from memtier_bench.tables import Report, ReportTable, Section
 
 
 def grid_view(report: Report) -> list[Section]:
-    """Return Table 6 (statistics over the cells) or Table 7 (every cell, the best first)."""
+    """Return Table 6 (statistics over the cells) or Table 7 (every cell, best first)."""
     score, summary = report["score"], report["summary"]
     head = (
         f"Table {report['table'].removeprefix('tm-')} of True Memory, in kind: {score} on "

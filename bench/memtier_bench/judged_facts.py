@@ -1,7 +1,7 @@
-"""Judge a sample of facts by the rubric: what is drawn, which judgements count, how far they agree.
+"""Judge a sample of facts by the rubric: drawing it, valid judgements, and their agreement.
 
-A judgement refers to its fact by a hash, so that judgements of other or since reworded facts do
-not count.
+A judgement refers to its fact by a hash, so that judgements of other or since reworded facts do not
+count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEED: Final = 42
 def list_rows(
     facts: Sequence[Fact], conversation: Conversation, names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return a conversation's facts, each as a row to be judged, in the order they were said.
+    """Return a conversation's facts as rows to judge, in the order they were said.
 
     Args:
         names: the turn that each entry came from.
@@ -54,7 +54,7 @@ def list_rows(
 def draw_sample(
     rows: Sequence[dict[str, Any]], size: int = SAMPLE_SIZE, seed: int = SEED
 ) -> list[dict[str, Any]]:
-    """Return a random sample of rows, in their order; the same facts give the same sample."""
+    """Return a random sample of rows in order; the same facts give the same sample."""
     chosen = random.Random(seed).sample(range(len(rows)), min(size, len(rows)))
     return [rows[number] for number in sorted(chosen)]
 
@@ -66,10 +66,10 @@ def write_sample(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_sample(path: Path) -> list[dict[str, Any]]:
-    """Read a sample that was written before.
+    """Read a sample written by `write_sample`.
 
     Raises:
-        ImportFileError: a line is no row of a sample; names file and line.
+        ImportFileError: a line is not a row of a sample; names file and line.
     """
     rows = []
     for number, line in read_text_lines(path):
@@ -120,7 +120,7 @@ def judgement_key(conversation: str, turn: str, text: str, quote: str) -> str:
 
 
 def load_judgements(path: Path) -> dict[str, dict[str, bool]]:
-    """Read judgements, by the fact they judge; a later one of the same fact replaces the earlier.
+    """Read judgements by fact; a later one of the same fact replaces the earlier.
 
     Raises:
         ImportFileError: a line is not a judgement; names file and line.
@@ -145,7 +145,7 @@ def load_judgements(path: Path) -> dict[str, dict[str, bool]]:
 def score_judgements(
     sample: Sequence[Mapping[str, Any]], files: Sequence[Path]
 ) -> dict[str, Any] | None:
-    """Return what each file of judgements says of a sample, and how far the files agree.
+    """Return the scores of a sample by each file of judgements, and the files' agreement.
 
     Raises:
         ImportFileError: a line is not a judgement; names file and line.
@@ -166,7 +166,7 @@ def score_judgements(
 
 
 def _agreement(pairs: Sequence[Sequence[Mapping[str, bool]]]) -> dict[str, Any] | None:
-    """Return, by criterion, where the judges agree, and Cohen's kappa of the first two.
+    """Return the judges' agreement by criterion, and Cohen's kappa of the first two.
 
     None for fewer than two judges, or nothing that all of them judged.
     """
@@ -186,7 +186,7 @@ def _agreement(pairs: Sequence[Sequence[Mapping[str, bool]]]) -> dict[str, Any] 
 
 
 def _kappa(votes: Sequence[Sequence[bool]]) -> float | None:
-    """Return Cohen's kappa (Cohen 1960) of two judges; None where chance explains everything."""
+    """Return Cohen's kappa (Cohen 1960) of two judges; None if chance explains everything."""
     size = len(votes)
     observed = sum(ours == theirs for ours, theirs in votes) / size
     ours, theirs = (sum(vote[judge] for vote in votes) / size for judge in (0, 1))
@@ -195,17 +195,17 @@ def _kappa(votes: Sequence[Sequence[bool]]) -> float | None:
 
 
 def _meets(verdict: Mapping[str, bool], criterion: str) -> bool:
-    """Tell whether a judgement grants a criterion, or "all" of them."""
+    """Return whether a judgement grants a criterion, or "all" of them."""
     return all(verdict[name] for name in (CRITERIA if criterion == "all" else (criterion,)))
 
 
 def judged_shares(
     sample: Sequence[Mapping[str, Any]], judgements: Mapping[str, Mapping[str, bool]]
 ) -> dict[str, Any]:
-    """Return the share of the judged facts that meet each criterion, with intervals of 95 %.
+    """Return the share of judged facts that meet each criterion, with 95 % intervals.
 
-    A fact of the sample without a judgement is ``missing``; a judgement of a fact that is not in
-    the sample as it reads now is ``stale``.  Neither counts.
+    A fact of the sample without a judgement is ``missing``; a judgement of a fact no longer in the
+    sample is ``stale``.  Neither counts.
     """
     rows = {row["fact"]: row for row in sample}
     judged = {name: verdict for name, verdict in judgements.items() if name in rows}
@@ -235,7 +235,7 @@ def _shares_by_group(
 def _criterion_shares(
     verdicts: Sequence[Mapping[str, bool]],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the share that meets each criterion, and all of them together."""
+    """Yield the share that meets each criterion, and that meeting all."""
     for name in (*CRITERIA, "all"):
         met = sum(_meets(judgement, name) for judgement in verdicts)
         low, high = wilson_interval(met, len(verdicts))

@@ -1,10 +1,10 @@
-"""`memtier bench judgement`: what a memory shows and keeps, judged on small written cases.
+"""`memtier bench judgement`: what a memory shows and stores, judged on small written cases.
 
-Five sets: silence (no line where none is needed), currency (the value that holds comes first,
-older ones are marked), identity (each of several people gets what is theirs), discretion (a
-confidence becomes no shared fact) and keep (what is worth keeping becomes a fact).  A set with two
-sides scores what is right on both, less one, so that a memory that always or never speaks gets 0.
-Only the public API is used.  The format of the files is described in docs/evaluation.md.
+Five sets: silence (no line if none is needed), currency (the current value comes first, older ones
+are marked), identity (each of several people gets their own lines), discretion (a confidence
+becomes no shared fact) and keep (statements worth keeping become facts).  A set with two sides
+scores the sum of both shares minus one, so that a memory that always or never speaks gets 0. Only
+the public API is used.  The format of the files is described in docs/evaluation.md.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from memtier_plugin.memory import MemTier
 
 Case = Mapping[str, Any]
 
-# MemTier's own note on a line of the past; never the words of the line.
+# MemTier's own note on an outdated line, never the line itself.
 _PAST: Final = re.compile(
     r"\b(?:older|former|superseded|replaced by|until|outdated|no longer|now:)", re.I
 )
-_OTHER_LINES: Final = 20  # statements of `keep` that stand in every store of `currency`
+_OTHER_LINES: Final = 20  # statements of `keep` added to every store of `currency`
 _SILENCE_AT: Final = datetime(2026, 7, 1, tzinfo=UTC)
 _IDENTITY_AT: Final = datetime(2026, 2, 1, tzinfo=UTC)
 _FIRST_DAY: Final = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One judgement; ``detail`` says what was asked and shown, and None counts a part only."""
+class CaseVerdict:
+    """One judgement; ``detail`` has the question and the result; None counts only for a part."""
 
     part: str
     right: bool
@@ -54,27 +54,27 @@ class Verdict:
 
 @dataclass(slots=True)
 class Tally:
-    """The judgements of one set, figures to take the mean of, and the times of its recalls."""
+    """The judgements of one set, figures to average, and the latencies of its recalls."""
 
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[CaseVerdict] = field(default_factory=list)
     figures: dict[str, list[float]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
 
     def judge(self, part: str, right: bool, detail: Mapping[str, Any] | None = None) -> None:
         """Add one judgement."""
-        self.verdicts.append(Verdict(part=part, right=right, detail=detail))
+        self.verdicts.append(CaseVerdict(part=part, right=right, detail=detail))
 
     def measure(self, name: str, value: float) -> None:
-        """Add a value to a mean."""
+        """Add a value to an average."""
         self.figures.setdefault(name, []).append(value)
 
     def share(self, part: str) -> float:
-        """Return the share that was right; 0 where nothing was judged."""
+        """Return the share judged right; 0 if nothing was judged."""
         rights = [verdict.right for verdict in self.verdicts if verdict.part == part]
         return sum(rights) / len(rights) if rights else 0.0
 
     def report(self, score: float, failures: int) -> dict[str, Any]:
-        """Return the score with its parts, how many were judged, and the first failures."""
+        """Return the score with its parts, the number of judgements, and the first failures."""
         wrong = [v for v in self.verdicts if not v.right and v.detail is not None]
         parts = dict.fromkeys(verdict.part for verdict in self.verdicts)
         return {
@@ -94,14 +94,14 @@ def run_judgement(
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Judge what a memory shows and keeps in each set of a folder; return a JSON report.
+    """Judge what a memory shows and stores in each set of a folder; return a JSON report.
 
     Args:
-        folder: holds the YAML files.
-        sets: judge these only.
-        failures: how many of what was wrong the report holds, of each set.
+        folder: contains the YAML files.
+        sets: judge only these.
+        failures: the maximum of failures reported per set.
         overrides: settings for the run, by dotted key.
-        progress: told of each step.
+        progress: called for each step.
 
     Raises:
         ImportFileError: a file is missing or malformed; names file and remedy.
@@ -119,7 +119,7 @@ def run_judgement(
     for number, name in enumerate(chosen):
         tell(name, number, len(chosen))
         with tempfile.TemporaryDirectory(prefix="memtier-bench-") as home:
-            judge = Judge(folder, Path(home) / "home", overrides or {})
+            judge = CaseJudge(folder, Path(home) / "home", overrides or {})
             score = SETS[name](judge)
         settings = judge.settings
         results[name] = judge.tally.report(score, failures)
@@ -139,7 +139,7 @@ def run_judgement(
 
 
 def _question_figures(name: str, tally: Tally) -> list[dict[str, Any]]:
-    """Return one judgement a row, numbered within its part."""
+    """Return one row per judgement, numbered within its part."""
     counts: dict[str, int] = {}
     rows = []
     for verdict in tally.verdicts:
@@ -156,8 +156,8 @@ def _fingerprint(folder: Path, sets: Iterable[str]) -> str:
     return sha256(json.dumps(contents).encode()).hexdigest()[:16]
 
 
-class Judge:
-    """Runs the cases of one set in a home of its own, and counts what is right."""
+class CaseJudge:
+    """Runs the cases of one set in a separate home, and counts right results."""
 
     def __init__(self, folder: Path, home: Path, overrides: Mapping[str, Any]) -> None:
         self.tally = Tally()
@@ -200,7 +200,7 @@ class Judge:
 
 
 def _messages(turns: Iterable[Case]) -> list[dict[str, Any]]:
-    """Return turns as messages; a key that is no role is the name of a user."""
+    """Return turns as messages; a key that is not a role names a user."""
     messages = []
     for turn in turns:
         who, text = next(iter(turn.items()))
@@ -214,7 +214,7 @@ def _messages(turns: Iterable[Case]) -> list[dict[str, Any]]:
 
 
 def _runs(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield runs: what a user says, and everything up to the next user's words."""
+    """Yield runs: a user's message, and everything up to the next one."""
     run: list[dict[str, Any]] = []
     for message in messages:
         if message["role"] == "user" and run:
@@ -232,7 +232,7 @@ def _end_runs(
     at: datetime | None = None,
     sender: str | None = None,
 ) -> None:
-    """Record turns as runs that ended, a minute apart."""
+    """Record turns as finished runs, a minute apart."""
     for number, run in enumerate(_runs(_messages(turns))):
         memory.end_run(
             run,
@@ -244,13 +244,13 @@ def _end_runs(
 
 
 def _consolidate(memory: MemTier) -> None:
-    """Make facts of what was recorded, and what the background process makes beside them."""
+    """Consolidate what was recorded, and run the other background jobs."""
     memory.consolidate()
     run_background_jobs(memory)
 
 
 def _record_history(memory: MemTier, case: Case) -> datetime:
-    """Record the sessions of a case; return when its question is asked."""
+    """Record the sessions of a case; return the time at which its question is asked."""
     last = datetime(2026, 1, 1, tzinfo=UTC)
     for number, (day, *turns) in enumerate(case["history"]):
         last = _morning(day)
@@ -266,7 +266,7 @@ def _morning(day: date) -> datetime:
 
 
 def _has(text: str, wanted: str) -> bool:
-    """Tell whether a text has one of the alternatives between bars, ignoring case."""
+    """Return whether a text contains one of the alternatives between bars, ignoring case."""
     return any(part.casefold() in text.casefold() for part in wanted.split("|"))
 
 
@@ -287,12 +287,12 @@ def _lines(recall: Recall, most: int | None = None) -> list[str]:
 # -- the sets --------------------------------------------------------------------------------------
 
 
-def judge_silence(judge: Judge) -> float:
-    """Judge that what needs no memory gets no line, in a store that answers what needs it."""
+def judge_silence(judge: CaseJudge) -> float:
+    """Judge that prompts that need no memory get no line, in a store that answers those that do."""
     tally = judge.tally
     prompts = judge.load("silence", "silent", "vague")
     cases = judge.load("currency", "cases")["cases"]
-    # What holds for any prompt ("no emojis") may stand before any of them, so it is left out.
+    # Rules for any prompt ("no emojis") may precede any of them, so they are ignored.
     kept = [case for case in judge.load("keep", "keep")["keep"] if not case.get("always")]
     with judge.open("silence") as memory:
         for number, case in enumerate(kept):
@@ -313,7 +313,7 @@ def judge_silence(judge: Judge) -> float:
     return 0.75 * (tally.share("silent") + tally.share("answered") - 1) + 0.25 * vague
 
 
-def _judge_silent(judge: Judge, memory: MemTier, groups: Iterable[Case]) -> None:
+def _judge_silent(judge: CaseJudge, memory: MemTier, groups: Iterable[Case]) -> None:
     for group in groups:
         for prompt in group["say"]:
             recall = judge.recall(memory, prompt, at=_SILENCE_AT)
@@ -324,8 +324,8 @@ def _judge_silent(judge: Judge, memory: MemTier, groups: Iterable[Case]) -> None
             judge.tally.judge("silent", not recall.injected, detail)
 
 
-def _judge_vague(judge: Judge, memory: MemTier, case: Case, session: str) -> None:
-    """Judge a follow-up to a session that the prompt shows, and then to one it does not show."""
+def _judge_vague(judge: CaseJudge, memory: MemTier, case: Case, session: str) -> None:
+    """Judge a follow-up to a session visible in the prompt, then to one that is not."""
     shown = Shown(since=datetime.now(UTC) - timedelta(seconds=1))
     _end_runs(memory, session, case["now"])
     recall = judge.recall(memory, case["say"], session_id=session, shown=shown)
@@ -338,8 +338,8 @@ def _judge_vague(judge: Judge, memory: MemTier, case: Case, session: str) -> Non
     judge.tally.judge("vague, out of sight", right, detail)
 
 
-def judge_currency(judge: Judge) -> float:
-    """Judge that the value that holds is shown first, and that no older one stands unmarked."""
+def judge_currency(judge: CaseJudge) -> float:
+    """Judge that the current value is shown first, and that no older one is unmarked."""
     cases = judge.load("currency", "cases")["cases"]
     others = judge.load("keep", "keep")["keep"][:_OTHER_LINES]
     for case in cases:
@@ -353,7 +353,7 @@ def judge_currency(judge: Judge) -> float:
     return judge.tally.share("right")
 
 
-def _judge_current(judge: Judge, case: Case, recall: Recall) -> None:
+def _judge_current(judge: CaseJudge, case: Case, recall: Recall) -> None:
     tally = judge.tally
 
     def is_marked(hit: Hit) -> bool:
@@ -374,8 +374,8 @@ def _judge_current(judge: Judge, case: Case, recall: Recall) -> None:
         tally.judge("first, of two people", first, detail)
 
 
-def judge_identity(judge: Judge) -> float:
-    """Judge that each of several people gets what is theirs and everybody's, and no other's."""
+def judge_identity(judge: CaseJudge) -> float:
+    """Judge that each of several people gets their own and shared facts, and no other's."""
     for case in judge.load("identity", "cases")["cases"]:
         with judge.open(f"identity-{case['id']}") as memory:
             for number, turn in enumerate(case["say"]):
@@ -388,7 +388,7 @@ def judge_identity(judge: Judge) -> float:
     return judge.tally.share("right")
 
 
-def _judge_identity(judge: Judge, memory: MemTier, case: str, check: Case) -> None:
+def _judge_identity(judge: CaseJudge, memory: MemTier, case: str, check: Case) -> None:
     recall = judge.recall(memory, check["ask"], sender=check["as"], at=_IDENTITY_AT)
     lines = _lines(recall)
     has_own = all(any(_has(line, part) for line in lines) for part in check["want"])
@@ -400,8 +400,8 @@ def _judge_identity(judge: Judge, memory: MemTier, case: str, check: Case) -> No
     judge.tally.judge("right", has_own and not wrong)
 
 
-def judge_discretion(judge: Judge) -> float:
-    """Judge that a confidence never becomes a shared fact, and what only sounds so does."""
+def judge_discretion(judge: CaseJudge) -> float:
+    """Judge that a confidence never becomes a shared fact, and that a lookalike does."""
     tally, cases = judge.tally, judge.load("discretion", "confided", "open")
     facts = _shared_facts(judge, "discretion", [*cases["confided"], *cases["open"]])
     for case in cases["confided"]:
@@ -414,8 +414,8 @@ def judge_discretion(judge: Judge) -> float:
     return tally.share("kept private") + tally.share("shared") - 1
 
 
-def judge_keep(judge: Judge) -> float:
-    """Judge that what is worth keeping becomes a fact that says so, and nothing else does."""
+def judge_keep(judge: CaseJudge) -> float:
+    """Judge that statements worth keeping become faithful facts, and nothing else does."""
     tally, cases = judge.tally, judge.load("keep", "keep", "none")
     facts = _shared_facts(judge, "keep", [*cases["keep"], *cases["none"]])
     for case in cases["keep"]:
@@ -429,8 +429,8 @@ def judge_keep(judge: Judge) -> float:
     return tally.share("kept") + tally.share("left alone") - 1
 
 
-def _shared_facts(judge: Judge, project: str, cases: Sequence[Case]) -> dict[str, list[Fact]]:
-    """Record each statement as a run of its own; return the facts another agent sees of it."""
+def _shared_facts(judge: CaseJudge, project: str, cases: Sequence[Case]) -> dict[str, list[Fact]]:
+    """Record each statement as a separate run; return the facts that another agent sees."""
     statements: dict[str, str] = {}
     with judge.open(project) as memory:
         for number, case in enumerate(cases):
@@ -452,7 +452,7 @@ def _shared_facts(judge: Judge, project: str, cases: Sequence[Case]) -> dict[str
     return facts
 
 
-SETS: Final[Mapping[str, Callable[[Judge], float]]] = {
+SETS: Final[Mapping[str, Callable[[CaseJudge], float]]] = {
     "silence": judge_silence,
     "currency": judge_currency,
     "identity": judge_identity,

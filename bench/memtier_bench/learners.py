@@ -1,7 +1,7 @@
-"""Measure what learning the weights gains: both learners, under each scale of the signals.
+"""Measure the gain of learned weights: both learners, under each scale of the signals.
 
 `raw` is the published setting (MemTier, eq. 2, unnormalised BM25), `minmax` the same with BM25
-scaled per query, `recall_first` the default profile.  With one data set its conversations are left
+scaled per query, `recall_first` the default profile.  With one data set its conversations are held
 out in turn, with several the sets.
 """
 
@@ -33,11 +33,11 @@ def run_learners(
     sample: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Train both learners on data sets; return their gains on what was left out, ready for JSON.
+    """Train both learners on data sets; return their gains on held-out parts as JSON.
 
     Args:
         scales: some of `SCALES` [all].
-        sample: ask so many questions of each data set.
+        sample: the number of questions asked of each data set.
 
     Raises:
         ImportFileError: a path is no data set.
@@ -51,7 +51,9 @@ def run_learners(
         names = problem_of(profile, Settings(), ()).names
         sets = [[*collect_examples(each, names, SCALES[scale], tell, sample)] for each in loaded]
         if len(loaded) > 1:
-            sets = [_grouped(asked, each.name) for asked, each in zip(sets, loaded, strict=True)]
+            sets = [
+                _grouped(examples, each.name) for examples, each in zip(sets, loaded, strict=True)
+            ]
         problem = problem_of(profile, Settings(), sets)
         outcomes = [train(problem, learner, tell) for learner in LEARNERS]
         profiles[scale] = {
@@ -69,5 +71,5 @@ def run_learners(
     }
 
 
-def _grouped(asked: Sequence[Example], name: str) -> list[Example]:
-    return [replace(example, group=name) for example in asked]
+def _grouped(examples: Sequence[Example], name: str) -> list[Example]:
+    return [replace(example, group=name) for example in examples]

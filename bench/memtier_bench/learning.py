@@ -15,7 +15,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.datasets import DatasetQuestion
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import BenchRun, dataset_fingerprint, prepare_dataset
 from memtier_papers.memtier.ppo import SIGMA, Episode, learn_weights
 from memtier_papers.memtier.scorer import normalise_weights
@@ -48,8 +48,8 @@ class _AskedQuestion:
         shown, text = BlockPlan(ranked, Paper().k, Paper().token_budget).fill(self.recall.id)
         return tuple(source.entry for hit in shown for source in hit.sources), text
 
-    def is_right(self, weights: Weights, reader: Reader | None) -> bool:
-        """Tell whether these weights get a question answered, or its evidence injected."""
+    def is_right(self, weights: Weights, reader: ReaderModel | None) -> bool:
+        """Return whether these weights get a question answered, or its evidence injected."""
         entries, text = self.block(weights)
         if reader:
             return reader.answer(self.question, text, self.recall.id).soft_em
@@ -61,7 +61,7 @@ def run_learning(
     data: Path,
     facts: str = "none",
     sample: int | None = 100,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Learn the weights of MemTier, eq. 2, from questions; return a JSON report.

@@ -7,7 +7,7 @@ from memtier_bench.tables import Report, ReportTable, Section
 
 
 def gate_check_view(report: Report) -> list[Section]:
-    """Return what the gate refused, of changes that do harm and of others."""
+    """Return the gate's refusals of harmful changes and of others."""
     head = (
         f"gate · {report['questions']} questions, {report['history']} of them of the history ·"
         f" {report['entries']} entries · {report['seconds']:.1f} s a check\n"
@@ -22,7 +22,7 @@ def gate_check_view(report: Report) -> list[Section]:
 
 
 def learners_view(report: Report) -> list[Section]:
-    """Return the gains of both learners under each scale, and why a learner moved nothing."""
+    """Return the gains of both learners under each scale, and why a learner changed nothing."""
     sections: list[Section] = [f"learners · {report['dataset']}"]
     for scale, profile in report["profiles"].items():
         title = f"{scale}: {profile['questions']} questions, {profile['groups']} groups left out"

@@ -124,7 +124,10 @@ def summarise_outcomes(outcomes: Sequence[QuestionOutcome]) -> dict[str, Any]:
         for condition, answer in outcome.answers.items():
             answers.setdefault(condition, []).append((outcome.category, answer))
     if answers:
-        summary["answers"] = {name: summarise_answers(given) for name, given in answers.items()}
+        summary["answers"] = {
+            name: summarise_answers(condition_answers)
+            for name, condition_answers in answers.items()
+        }
     return summary
 
 

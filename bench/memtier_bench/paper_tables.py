@@ -17,7 +17,7 @@ from memtier_bench import grid, router_learning, system_tables, tiers
 from memtier_bench.ablation import run_ablation
 from memtier_bench.learning import run_learning
 from memtier_bench.progress import Progress
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import run_retrieval
 from memtier_plugin.core.errors import Unsupported
 
@@ -87,7 +87,7 @@ def run_table(
     dataset: str | None = None,
     facts: str = "extracted",
     sample: int | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     progress: Progress | None = None,
     entries: Sequence[int] = (),
 ) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Train a planner for `ask` on a data set, and write it only where it helps on held-out talks."""
+"""Train a planner for `ask` on a data set; write it only if it helps on held-out conversations."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def train_planner(
     updates: int = UPDATES,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Train by trees on all conversations; return what it brought on each that was held out.
+    """Train by trees on all conversations; return the gain on each held-out one.
 
-    The file is written where the gain in coverage over an untrained policy has a lower bound
-    (95 %) above 0.
+    The file is written if the gain in coverage over an untrained policy has a lower bound (95 %)
+    above 0.
 
     Args:
         path: the file of the policy; in a folder it is named by its weights, and replaces no other.
         data, dataset, limit, sample, updates, progress: as for `run_trees`.
 
     Raises:
-        Unsupported: there is one conversation only, or no rollouts differed.
+        Unsupported: there is only one conversation, or no rollouts differed.
         ImportFileError: as by `run_trees`.
         LedgerWriteError: the file cannot be written.
     """

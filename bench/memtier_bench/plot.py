@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = "tab:gray"
 _REAL: Final = "tab:blue"
-_ROW: Final = 0.22  # inches of one row of a chart of differences
+_ROW: Final = 0.22  # height of a row in a chart of differences
 
 _PERCENTILES: Final = ("p50", "p95", "p99")
 _SCANS: Final = {"rank-bm25 scan": "rank_bm25_ms", "exact numpy scan": "numpy_ms"}
@@ -102,7 +102,7 @@ def _draw_bars(
 
 
 def _draw_compare(report: Report, figure: Figure) -> None:
-    # Tokens are no share, and would squeeze all others to a point.
+    # Token counts are not shares, and would squeeze everything else.
     rows = [(name, row) for name, row in report["metrics"].items() if name != "tokens"]
     rows += [
         (f"{metric}, {category}", metrics[metric])
@@ -147,10 +147,10 @@ def _draw_differences(axes: Axes, rows: DifferenceRows) -> None:
     """Draw differences with intervals, from top to bottom; significant ones in colour."""
     for index, (_, row) in enumerate(rows):
         if row is not None:
-            reach = _error_bars([row["difference"]], [row["low"]], [row["high"]])
+            error_bars = _error_bars([row["difference"]], [row["low"]], [row["high"]])
             color = _REAL if row["real"] else _PLAIN
             axes.errorbar(
-                [row["difference"]], [index], xerr=reach, fmt="o", ms=4, capsize=2, color=color
+                [row["difference"]], [index], xerr=error_bars, fmt="o", ms=4, capsize=2, color=color
             )
     axes.axvline(0, color="black", lw=0.8)
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
@@ -185,7 +185,7 @@ def _draw_scale(report: Report, figure: Figure) -> None:
     lines |= {label: [s[key] for s in sizes] for label, key in _SCANS.items()}
     for label, values in lines.items():
         points = [(s["entries"], v) for s, v in zip(sizes, values, strict=True) if v is not None]
-        if points:  # a full scan is not made at every size
+        if points:  # not every size has a full scan
             axes.plot(*zip(*points, strict=True), marker="o", label=label)
     axes.set(xscale="log", yscale="log", xlabel="entries", ylabel="ms, warm")
     axes.grid(lw=0.3)
@@ -202,7 +202,7 @@ def _draw_learning(report: Report, figure: Figure) -> None:
 
 
 def _draw_paper_table(report: Report, figure: Figure) -> None:
-    """Draw the one report of a table, or recall@k of each of several."""
+    """Draw the single report of a table, or recall@k of several."""
     parts = report["parts"]
     if len(parts) == 1:
         _drawing_for(parts[0]["report"])(parts[0]["report"], figure)
@@ -232,7 +232,7 @@ def _draw_sets(report: Report, figure: Figure) -> None:
 
 
 def _draw_silence(report: Report, figure: Figure) -> None:
-    """Draw the operating curve: what is kept silent, against what is lost of the answers."""
+    """Draw the operating curve: silence gained against answers lost."""
     figure.set_size_inches(6, 4.5)
     axes = figure.subplots()
     floors = report["floors"]
@@ -257,8 +257,8 @@ def _draw_silence(report: Report, figure: Figure) -> None:
     axes.legend(fontsize="small")
 
 
-def _lost_share(own: Report, relative: bool) -> float:
-    return float(own["loss"] if relative else 1 - own["answered"])
+def _lost_share(figures: Report, relative: bool) -> float:
+    return float(figures["loss"] if relative else 1 - figures["answered"])
 
 
 def _draw_judgement(report: Report, figure: Figure) -> None:

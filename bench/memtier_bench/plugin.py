@@ -1,4 +1,4 @@
-"""The plugin that MemTier finds by entry point: commands of the terminal that measure and train."""
+"""The plugin that MemTier finds by entry point: CLI commands that measure and train."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from memtier_plugin.core.entry_points import CommandSpec
 
-# Of each command, what stands behind `memtier` and its words.
+# The modules behind the commands, by the words that follow `memtier`.
 EXAMPLES: Final = {
     "bench": "locomo --data locomo10.json",
     "bench ablation": "longmemeval --data longmemeval_s.json",

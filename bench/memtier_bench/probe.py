@@ -1,4 +1,4 @@
-"""Run the recalls of the scale benchmark in a process of their own, like a host's.
+"""Run the recalls of the scale benchmark in a separate process, like a host's.
 
 Only the public API is imported before the clock starts, so the first recall pays for what it loads.
 """
@@ -53,8 +53,8 @@ def agent_name(number: int) -> str:
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment of a process that is to import this very package."""
-    # The package may be a checkout that is only on this process's path.
+    """Return the environment for a process that must import this same package."""
+    # The package may be a checkout found only on this process's path.
     package = str(Path(memtier_plugin.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     # With bytecode, as in an installation.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Progress = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
+Progress = Callable[[str, int, int], None]  # the current step, the number done, and the total
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Ignore the progress of a run that nobody watches."""
+    """Report no progress."""

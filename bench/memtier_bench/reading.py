@@ -1,10 +1,9 @@
 """Answer questions with a reader model, given a block of memory.
 
 The reader is any OpenAI-compatible chat endpoint, used as in MemTier, section 4.1: temperature 0,
-at most 30 tokens, no LLM judge (`answers` scores).  A condition decides what it is given:
-``memory`` the block that would be injected, ``oracle`` the gold turns as a block, ``sessions`` the
-gold turns' whole sessions (the oracle of MemTier, table 6), ``none`` nothing, ``full`` the whole
-conversation.
+at most 30 tokens, no LLM judge (`answers` scores).  A condition decides its context: ``memory`` the
+block that would be injected, ``oracle`` the gold turns as a block, ``sessions`` the gold turns'
+whole sessions (the oracle of MemTier, table 6), ``none`` nothing, ``full`` the whole conversation.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _INSTRUCTION: Final = (
 )
 
 
-class Reader:
+class ReaderModel:
     """A chat model that answers questions; replies are cached by prompt."""
 
     def __init__(self, base_url: str, model: str, key_env: str | None = None) -> None:

@@ -1,10 +1,10 @@
-"""Replay the questions of `bench router` in epochs (TierMem, section 5.4 and Table 5).
+"""Repeat the questions of `bench router` in epochs (TierMem, section 5.4 and Table 5).
 
-Within an epoch the facts are frozen.  After it, what escalated questions brought is written back in
-a batch, so that the next epoch may answer from facts.  TierMem's findings are read from the log by
-a model and verified.  Without one the data set's evidence stands in for it: the gold lines that the
-log showed, at most two a question, are kept as they were said.  That is what write-back can bring
-at best, not what a model would.
+Within an epoch the facts are frozen.  After it, the results of escalated questions are written back
+in a batch, so that the next epoch may answer from facts.  In TierMem a model reads findings from
+the log, and they are verified.  Without a model the data set's evidence stands in for it: the gold
+lines that the log showed, at most two per question, are stored verbatim.  That is an upper bound of
+what write-back can achieve.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.results import Hit
 from memtier_plugin.memory import MemTier
 
-MAX_FINDINGS: Final = 2  # of a question, as TierMem keeps (appendix, quality filter)
+MAX_FINDINGS: Final = 2  # per question, as in TierMem (appendix, quality filter)
 
 
 def write_back(memory: MemTier, findings: Iterable[Sequence[Hit]]) -> int:
-    """Write what an epoch brought as facts, and return how many were new.
+    """Write an epoch's findings as facts, and return how many were new.
 
     Args:
         findings: the verified lines of each escalated question.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-CATEGORY_METRICS: Final = ("recall@10", "silent", "right")  # compared category by category
+CATEGORY_METRICS: Final = ("recall@10", "silent", "right")  # metrics compared by category
 
 
 def report_sections(report: Report) -> list[Section]:

@@ -1,7 +1,7 @@
 """Run a data set through MemTier or a baseline, and measure retrieval and answers.
 
-Each conversation is recorded exchange by exchange into a project of its own in a temporary home,
-and every question is asked through the public API.
+Each conversation is recorded exchange by exchange into a separate project in a temporary home, and
+every question is asked through the public API.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.answer_credit import credit_right_answer
 from memtier_bench.answers import ReaderAnswer
-from memtier_bench.baselines import Baseline
+from memtier_bench.baselines import Bm25Baseline
 from memtier_bench.datasets import Conversation, Dataset, DatasetQuestion, load_dataset
 from memtier_bench.metrics import (
     QuestionOutcome,
@@ -31,7 +31,7 @@ from memtier_bench.metrics import (
 )
 from memtier_bench.probe import peak_rss_mb
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.reading import DEFAULT_CONDITIONS, Reader, build_full_block
+from memtier_bench.reading import DEFAULT_CONDITIONS, ReaderModel, build_full_block
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import FactDraft
 from memtier_plugin.core.results import Hit, Recall
@@ -52,7 +52,7 @@ def run_retrieval(
     limit: int | None = None,
     sample: int | None = None,
     overrides: Mapping[str, Any] | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     conditions: Sequence[str] = DEFAULT_CONDITIONS,
     progress: Progress | None = None,
     *,
@@ -69,9 +69,9 @@ def run_retrieval(
         limit, sample: ask only the first questions, or a stratified sample of this size.
         overrides: settings for the run, by dotted key.
         reader: also let it answer, given each of the ``conditions`` of `reading`.
-        progress: told of each step.
-        learn: credit what was injected for each question that is answered right, as MemTier's
-            benchmark does (section 3.2): by the reader, or without one if a gold turn is injected.
+        progress: called for each step.
+        learn: credit the injected items of each question answered right, as MemTier's benchmark
+            does (section 3.2): by the reader, or without one if a gold turn is injected.
 
     Raises:
         ImportFileError: the data set is unknown, not as published, or without evidence.
@@ -93,7 +93,7 @@ def measure_dataset(
     facts: str = "none",
     baseline: str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     conditions: Sequence[str] = DEFAULT_CONDITIONS,
     progress: Progress | None = None,
     *,
@@ -186,7 +186,7 @@ class RecordedConversation:
     hits: dict[str, Hit] = field(default_factory=dict)
 
     def turns(self, hits: Iterable[Hit]) -> tuple[str, ...]:
-        """Return the distinct turns that hits rest on, in their order."""
+        """Return the distinct source turns of hits, in order."""
         return source_turns(
             [self.names[source.entry] for source in hit.sources if source.entry in self.names]
             for hit in hits
@@ -197,8 +197,8 @@ class RecordedConversation:
 class BenchRun:
     """Records conversations and asks their questions, with counts and timings.
 
-    ``recordings`` and ``repeats``: how often each conversation is recorded, and asked; ``learn``:
-    whether right answers move the weights, and ``credited`` how many of them did.
+    ``recordings`` and ``repeats``: how often each conversation is recorded, and queried; ``learn``:
+    whether right answers change weights, and ``credited`` how many did.
     """
 
     loaded: Dataset
@@ -216,9 +216,10 @@ class BenchRun:
     def recorded_conversations(
         self, overrides: Mapping[str, Any] | None
     ) -> Iterator[tuple[MemTier, Conversation, RecordedConversation]]:
-        """Record each conversation into a project of its own in a temporary home; yield it open.
+        """Record each conversation into a separate project in a temporary home; yield it open.
 
-        A conversation with questions before its end comes in stages, each with all so far recorded.
+        A conversation with questions before its end comes in stages, each including the earlier
+        ones.
         """
         with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
             home = Path(folder) / "home"
@@ -232,7 +233,7 @@ class BenchRun:
     def recorded_together(
         self, overrides: Mapping[str, Any] | None
     ) -> Iterator[list[tuple[MemTier, Conversation, RecordedConversation]]]:
-        """Record each conversation into a project of its own, to its end; yield all open."""
+        """Record each whole conversation into a separate project; yield all of them open."""
         with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder, ExitStack() as stack:
             opened = []
             for conversation in self.loaded.conversations:
@@ -248,7 +249,7 @@ class BenchRun:
             Unsupported: there is no such baseline.
         """
         for conversation in self.loaded.conversations:
-            ranking = Baseline(baseline, replace(conversation, sessions=()))
+            ranking = Bm25Baseline(baseline, replace(conversation, sessions=()))
             for stage in conversation.stages:
                 started = time.perf_counter()
                 ranking.add(stage.sessions)
@@ -322,13 +323,13 @@ class BenchRun:
         memory: MemTier,
         conversation: Conversation,
         recorded: RecordedConversation,
-        reader: Reader | None = None,
+        reader: ReaderModel | None = None,
         conditions: Sequence[str] = DEFAULT_CONDITIONS,
     ) -> Iterator[QuestionOutcome]:
         """Ask the questions about a conversation.
 
-        Each is asked twice: by a search, whose hits are ranked, and as the first prompt of a new
-        session, whose block is what is injected.
+        Each is asked twice: as a search, whose hits are ranked, and as the first prompt of a new
+        session, whose block is what gets injected.
         """
         for question in conversation.questions:
             started = time.perf_counter()
@@ -337,7 +338,8 @@ class BenchRun:
             recall = memory.recall(
                 question.text,
                 session_id=f"asked:{self.asked}",
-                run_id=f"{conversation.id} {question.id}",  # runs take part in `causes.withhold`
+                # Only named runs take part in `causes.withhold`
+                run_id=f"{conversation.id} {question.id}",
                 purpose="inject",
                 at=question.at,
             )
@@ -365,7 +367,7 @@ class BenchRun:
             self.count_asked()
 
     def credits_counted(self) -> dict[str, int]:
-        """Return how many right answers moved a weight, for the report of a run that learns."""
+        """Return how many right answers changed a weight, for the report of a learning run."""
         return {"credited": self.credited} if self.learn else {}
 
     def count_asked(self) -> None:
@@ -376,7 +378,10 @@ class BenchRun:
 
 
 def _run_memtier(
-    run: BenchRun, overrides: Mapping[str, Any], reader: Reader | None, conditions: Sequence[str]
+    run: BenchRun,
+    overrides: Mapping[str, Any],
+    reader: ReaderModel | None,
+    conditions: Sequence[str],
 ) -> tuple[dict[str, Any], list[QuestionOutcome]]:
     """Record each conversation and ask about it; return the settings too."""
     settings: dict[str, Any] = {}
@@ -388,7 +393,7 @@ def _run_memtier(
 
 
 def _ask_reader(
-    reader: Reader,
+    reader: ReaderModel,
     question: DatasetQuestion,
     recorded: RecordedConversation,
     recall: Recall,
@@ -421,7 +426,7 @@ def _right_answer(
     shown: frozenset[str],
     answers: Mapping[str, ReaderAnswer],
 ) -> str:
-    """Return the words of a right answer: the reader's, or without one the evidence shown."""
+    """Return the text of a right answer: the reader's, or without one the evidence shown."""
     if answer := answers.get("memory"):
         return answer.text if answer.soft_em else ""
     return "\n".join(recorded.hits[turn].text for turn in sorted(question.gold & shown))

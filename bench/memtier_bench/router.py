@@ -1,11 +1,11 @@
-"""Measure what routing saves and costs: facts only, the raw log, and routed, at equal k.
+"""Measure the savings and costs of routing: facts only, the raw log, and routed, at equal k.
 
 Every question is recalled once at each depth, with the same k and token budget.  Always raw is
 `depth="raw"`: entries only, ranked as usual and packed into the budget.  Three more arms compare:
 routed without the links from facts to their source lines (TierMem, Table 4); the entries of always
 raw truncated as in a routed recall, to separate the effect of routing from that of truncation; and
 the first five whole pages of the entries, as TierMem reads them.  Further epochs ask again, after
-what the last one brought was written back (`replay`).
+the findings of the previous one were written back (`replay`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RouterCase:
     findings: tuple[Hit, ...] = ()  # the gold lines that an escalation showed
 
     def is_right(self, arm: str) -> bool:
-        """Tell whether an arm shows every gold turn."""
+        """Return whether an arm shows every gold turn."""
         return self.arms[arm].recall == 1
 
 
@@ -156,10 +156,10 @@ def _ask_all(
     settings: dict[str, Any] = {}
     for memory, conversation, recorded in run.recorded_conversations(overrides):
         settings = flatten_settings(memory.settings)
-        for epoch, asked in enumerate(replays):
+        for epoch, cases in enumerate(replays):
             findings = []
             for case in _ask_arms(memory, conversation, recorded):
-                asked.append(case)
+                cases.append(case)
                 findings.append(case.findings)
                 run.count_asked()
             if epoch < epochs - 1:
@@ -168,13 +168,13 @@ def _ask_all(
 
 
 def _outcome(case: RouterCase) -> tuple[bool, bool, int, float]:
-    """Return what an epoch counts of a question: see `summarise_epoch`."""
+    """Return an epoch's counts for a question; see `summarise_epoch`."""
     routed = case.arms["routed"]
     return case.action == "S", case.is_right("routed"), routed.tokens, routed.seconds
 
 
 def open_without_links(memory: MemTier) -> MemTier:
-    """Open a memory again in which no fact lends its strength to the lines that it rests on."""
+    """Reopen a memory so that facts no longer boost their source lines."""
     retrieval = memory.settings.retrieval
     weights = replace(retrieval.weights, source=0.0, session=0.0)
     settings = replace(memory.settings, retrieval=replace(retrieval, weights=weights))
@@ -199,8 +199,8 @@ def _ask_each(
         arms: dict[str, ArmResult] = {}
         for name, depth in _DEPTHS.items():
             started = time.perf_counter()
-            asked = unlinked if name == _UNLINKED else memory
-            recall = asked.recall(question.text, at=question.at, depth=depth)
+            queried = unlinked if name == _UNLINKED else memory
+            recall = queried.recall(question.text, at=question.at, depth=depth)
             seconds = time.perf_counter() - started
             recalls[name] = recall
             arms[name] = _arm_result(question, recorded, recall.injected, recall.tokens, seconds)
@@ -244,7 +244,7 @@ def _arm_result(
 def _raw_cut_arm(
     memory: MemTier, question: DatasetQuestion, recorded: RecordedConversation
 ) -> ArmResult:
-    """Measure always raw, truncated as a routed recall is."""
+    """Measure always raw, truncated like a routed recall."""
     started = time.perf_counter()
     recaller = Recaller(Actor(memory.store, memory.agent_id, utc_now, Redactor()))
     asker = Viewer(memory.agent_id, None, False, question.at or datetime.now(UTC))

@@ -1,8 +1,8 @@
-"""Train the router on what facts and log would each have brought, and compare by held-out talks.
+"""Train the router on what facts and log each achieve, and compare on held-out conversations.
 
-`memtier bench table tiermem-3`, `tiermem-13` and `tiermem-14`: TierMem's tables of training and of
-the escalated questions, in kind.  A way is right where it shows every gold turn; nothing reads, so
-that the router costs no tokens.  `memtier learn router` applies what is better.
+`memtier bench table tiermem-3`, `tiermem-13` and `tiermem-14`: counterparts of TierMem's tables on
+training and on escalated questions.  A route is right if it shows every gold turn; no model reads,
+so the router costs no tokens.  `memtier learn router` applies the better policy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TABLES: Final[Mapping[str, str]] = {
 HAND, SFT, GRPO = "hand-set", "SFT", "SFT + GRPO"
 _ALWAYS: Final = 100.0  # a limit that no sum of doubts exceeds
 _SEED: Final = 42
-_ROUNDED: Final = 1e-4  # of a mean
+_ROUNDED: Final = 1e-4  # rounding of an average
 
 _Exported = tuple[RoutedCase, list[dict[str, str]], Route]
 
@@ -65,12 +65,12 @@ def run_router_learning(
     """Train on all conversations but one, in turn, and judge on that one; return a JSON report.
 
     Args:
-        table: one of `TABLES`: what is shown of the report.
-        export: also write `sft.jsonl` and `grpo.jsonl` into this folder.
+        table: one of `TABLES`: the part of the report to show.
+        export: also write `sft.jsonl` and `grpo.jsonl` to this folder.
         data, dataset, facts, sample, limit, progress: as for `run_retrieval`.
 
     Raises:
-        Unsupported: there is one conversation only, there are no facts, or all labels are equal.
+        Unsupported: there is only one conversation, there are no facts, or all labels are equal.
         ImportFileError: as by `run_retrieval`.
     """
     source = dataset or "locomo"
@@ -113,7 +113,7 @@ def train_by_folds(cases: Sequence[RoutedCase]) -> _Policies:
     """Return each policy for each conversation, trained on the others.
 
     Raises:
-        Unsupported: there is one conversation only, or its labels are all equal.
+        Unsupported: there is only one conversation, or its labels are all equal.
     """
     names = list(dict.fromkeys(case.conversation for case in cases))
     if len(names) < 2:
@@ -132,7 +132,7 @@ def train_by_folds(cases: Sequence[RoutedCase]) -> _Policies:
 
 
 def compare_policies(cases: Sequence[RoutedCase], policies: _Policies) -> dict[str, Any]:
-    """Return what each policy decides and earns on the conversations that it was not trained on."""
+    """Return each policy's decisions and rewards on its held-out conversations."""
     hand = [case.reward(case.action(policies[HAND][case.conversation])) for case in cases]
     actions: dict[str, list[str]] = {
         "always facts": ["S" if case.amounts else "R" for case in cases],
@@ -192,7 +192,7 @@ def judge_actions(cases: Sequence[RoutedCase], actions: Sequence[str]) -> dict[s
 def tokens_at_recall(
     cases: Sequence[RoutedCase], by_fold: Mapping[str, RouterDoubts], least: float
 ) -> float | None:
-    """Return the fewest mean tokens at which a moved limit still gives that injected recall."""
+    """Return the fewest mean tokens at which a shifted limit still reaches that injected recall."""
     order = sorted(cases, key=lambda case: -case.score(by_fold[case.conversation]))
     recall = sum(case.recall["S" if case.amounts else "R"] for case in order)
     tokens = sum(case.tokens["S" if case.amounts else "R"] for case in order)
@@ -212,7 +212,7 @@ def label_questions(
     recorded: RecordedConversation,
     count: Callable[[], None],
 ) -> list[_Exported]:
-    """Ask each question so that the facts are trusted always, and never."""
+    """Ask each question twice: always trusting the facts, and never."""
     system = {"role": "system", "content": load_prompt("route").text}
     rows = []
     with _open_with_limit(memory, _ALWAYS) as trusting, _open_with_limit(memory, -_ALWAYS) as wary:
@@ -239,10 +239,10 @@ def _open_with_limit(memory: MemTier, limit: float) -> MemTier:
 
 
 def export_router(folder: Path, rows: Sequence[_Exported]) -> dict[str, int]:
-    """Write `sft.jsonl` and `grpo.jsonl` in the form that trl reads; return the rows of each.
+    """Write `sft.jsonl` and `grpo.jsonl` in trl's format; return the row count of each.
 
-    SFT has the questions of a label with which the hand-set router, the teacher, agrees; its
-    reasons are the thinking.  GRPO has those that the log answers, the hard ones several times.
+    SFT has the questions whose label the hand-set router, the teacher, agrees with; its reasons are
+    the thinking.  GRPO has those that the log answers, the hard ones several times.
 
     Raises:
         LedgerWriteError: a file cannot be written.

@@ -1,4 +1,4 @@
-"""Render the tables of the trained router: strategies, and both ways of what is escalated."""
+"""Render the tables of the trained router: strategies, and both routes of escalated questions."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float64]
 
 NAMES: Final = tuple(each.name for each in fields(RouterDoubts) if each.name != "limit")
-HARD_TIMES: Final = 5  # how often a question counts that only the log answers
+HARD_TIMES: Final = 5  # weight of a question that only the log answers
 
 _STEPS: Final = 400
 _RATE: Final = 0.05
 _RIDGE: Final = 0.001
 _EPOCHS: Final = 6
-_DRAWS: Final = 8  # decisions of a question
+_DRAWS: Final = 8  # decisions per question
 _BATCH: Final = 24
 _TEMPERATURE: Final = 1.2
 _BETA: Final = 0.02
@@ -39,10 +39,10 @@ _GRPO_RATE: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class RoutedCase:
-    """A question with its doubts, and what each way brings.
+    """A question with its doubts, and the results of each route.
 
     Attributes:
-        amounts: of each doubt, 0 to 1; empty where there is no fact, and the log is asked anyway.
+        amounts: of each doubt, 0 to 1; empty if there is no fact, so that the log is used anyway.
         recall, tokens: injected from the facts ("S") and the log ("R").
     """
 
@@ -54,31 +54,31 @@ class RoutedCase:
 
     @property
     def s_right(self) -> bool:
-        """True where the facts alone show every gold turn."""
+        """Whether the facts alone show every gold turn."""
         return self.recall["S"] == 1
 
     @property
     def r_right(self) -> bool:
-        """True where the log shows every gold turn."""
+        """Whether the log shows every gold turn."""
         return self.recall["R"] == 1
 
     def score(self, doubts: RouterDoubts) -> float:
-        """Return how far the doubts exceed the limit."""
+        """Return by how much the doubts exceed the limit."""
         weights = asdict(doubts)
         total = sum(weights[name] * value for name, value in self.amounts.items())
         return float(total - doubts.limit)
 
     def action(self, doubts: RouterDoubts) -> str:
-        """Return the decision, as `routing.decide_route` makes it."""
+        """Return the decision that `routing.decide_route` would make."""
         return "S" if self.amounts and round(self.score(doubts), 9) <= 0 else "R"
 
     def reward(self, action: str) -> float:
-        """Return what a decision earns."""
+        """Return the reward of a decision."""
         return route_reward(action, self.s_right, self.r_right)
 
 
 def train_by_labels(cases: Sequence[RoutedCase]) -> RouterDoubts:
-    """Return the doubts of least cross-entropy to the labels.
+    """Return the doubts with the least cross-entropy to the labels.
 
     Raises:
         Unsupported: all labels are the same, or there are none.
@@ -101,7 +101,7 @@ def train_by_rewards(cases: Sequence[RoutedCase], start: RouterDoubts, seed: int
     """Return the doubts after GRPO from a first policy.
 
     Raises:
-        Unsupported: no decision earns more than another.
+        Unsupported: all decisions earn the same.
     """
     import numpy as np
 
@@ -135,7 +135,7 @@ def _reward_slope(
     earned: NDArray[np.float64],
     chance: np.random.Generator,
 ) -> Vector:
-    """Return the gradient of one batch's objective: drawn decisions, less the divergence."""
+    """Return the gradient of one batch's objective: drawn decisions, minus the divergence."""
     import numpy as np
 
     likely = _sigmoid(values @ weights / _TEMPERATURE)
@@ -180,7 +180,7 @@ def _matrix(cases: Sequence[RoutedCase]) -> NDArray[np.float64]:
 
 
 def _as_doubts(weights: Vector, seen: NDArray[np.float64]) -> RouterDoubts:
-    """Return the doubts; what no question was doubted for counts as hand-set, to the new limit."""
+    """Return the doubts; those that never occurred keep their hand-set share of the new limit."""
     hand, limit = asdict(RouterDoubts()), -float(weights[-1])
     unseen = max(limit, 1.0) / hand["limit"]
     values = {

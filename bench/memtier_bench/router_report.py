@@ -70,7 +70,7 @@ def router_view(report: Report) -> list[Section]:
 
 
 def _epochs(epochs: Sequence[Report]) -> list[Section]:
-    """Return Table 5 of TierMem, where the questions were asked in several epochs."""
+    """Return Table 5 of TierMem, if the questions were asked in several epochs."""
     if len(epochs) < 2:
         return []
     title = (

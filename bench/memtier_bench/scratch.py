@@ -1,8 +1,8 @@
-"""What a benchmark makes on a server, measures and removes.
+"""Temporary data on a server that a benchmark creates, measures and removes.
 
-In PostgreSQL a database, with a role for each machine; what is measured comes from the server's own
-views, read by the owner.  In NATS a stream for each project; all machines are the user of the
-address, who may do all, as users are in the server's configuration.
+In PostgreSQL a database, with a role per machine; measurements come from the server's own views,
+read by the owner.  In NATS a stream per project; all machines share the user of the address, who
+has all permissions, as users are defined in the server's configuration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PREFIX: Final = "memtier_bench_"
 
 
 class StoredLines(NamedTuple):
-    """What the lines of all streams take on the server; sizes in bytes.
+    """The space that the lines of all streams use on the server, in bytes.
 
     ``payload`` is the lines alone, ``heap`` their table, ``indexes`` its indexes.
     """
@@ -61,21 +61,22 @@ class ScratchDatabase:
         self._owner: psycopg.Connection[Any] | None = None
 
     def __enter__(self) -> Self:
-        """Make it.
+        """Create the database.
 
         Raises:
-            LedgerError: the server is away, or this user may not make databases.
+            LedgerError: the server is unreachable, or this user may not create databases.
         """
         with _connected(self._server) as connection:
             connection.execute(f"CREATE DATABASE {self.name}".encode())
         migrate(self.url)
-        self._owner = connect(self.url)  # held: to open one a look would be measured, too
+        # Kept open: opening it for each query would be measured too
+        self._owner = connect(self.url)
         with suppress(LedgerError):
             self._rows("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drop it, and the roles."""
+        """Drop the database and the roles."""
         if self._owner is not None:
             self._owner.close()
         with _connected(self._server) as connection:
@@ -84,11 +85,11 @@ class ScratchDatabase:
                 connection.execute(f"DROP ROLE IF EXISTS {machine}".encode())
 
     def project(self, name: str) -> str:
-        """Return the name of a project of this run: the database has no others."""
+        """Return the name of a project of this run, the only one using the database."""
         return name
 
     def add_machine(self, *projects: str) -> str:
-        """Make a role that may write projects; return its address."""
+        """Create a role that may write projects; return its address."""
         name = f"{self.name}_{len(self._machines)}"
         self._machines.append(name)
         for project in projects:
@@ -97,11 +98,11 @@ class ScratchDatabase:
         return _with(self.url, netloc=f"{name}@{host}")
 
     def count_lines(self) -> int:
-        """Return how many lines all streams have."""
+        """Return the number of lines in all streams."""
         return int(self._value("SELECT coalesce(sum(head), 0) FROM memtier.streams"))
 
     def measure_lines(self) -> StoredLines:
-        """Return what the lines take on the disk."""
+        """Return the space that the lines use on disk."""
         [row] = self._rows(
             """SELECT count(*), coalesce(sum(octet_length(data)), 0)::bigint,
                  pg_table_size('memtier.lines'), pg_indexes_size('memtier.lines')
@@ -110,7 +111,7 @@ class ScratchDatabase:
         return StoredLines(*row)
 
     def count_connections(self) -> dict[str, int]:
-        """Return how many connections each machine has now."""
+        """Return the number of open connections of each machine."""
         rows = self._rows(
             """SELECT usename::text, count(*) FROM pg_stat_activity
                WHERE usename = ANY(%s) GROUP BY 1""",
@@ -119,7 +120,7 @@ class ScratchDatabase:
         return {machine: int(number) for machine, number in rows}
 
     def count_statements(self) -> int | None:
-        """Return how many statements machines have sent; None where they are not counted."""
+        """Return how many statements machines have sent; None if they are not counted."""
         try:
             return int(
                 self._value(
@@ -132,11 +133,11 @@ class ScratchDatabase:
             return None
 
     def process_id(self) -> int:
-        """Return the process of the owner's connection on the server."""
+        """Return the process id of the owner's connection on the server."""
         return int(self._value("SELECT pg_backend_pid()"))
 
     def version(self) -> str:
-        """Return the server's version and its settings of durability, for a report."""
+        """Return the server's version and durability settings, for a report."""
         return str(
             self._value(
                 """SELECT format('PostgreSQL %s, fsync %s, synchronous_commit %s, buffers %s',
@@ -161,9 +162,9 @@ class ScratchDatabase:
 
 
 class ScratchStreams:
-    """New streams, one a project; use it in a ``with`` block."""
+    """New streams, one per project; use it in a ``with`` block."""
 
-    durability: Literal["os", "sync"] = "os"  # the most that one server promises
+    durability: Literal["os", "sync"] = "os"  # the most that a single server guarantees
     environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, url: str) -> None:
@@ -172,7 +173,7 @@ class ScratchStreams:
         self._ledgers: dict[str, NatsLedger] = {}
 
     def __enter__(self) -> Self:
-        """Make nothing yet: a stream is made for its first machine."""
+        """Create nothing yet: a stream is created for its first machine."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -189,10 +190,10 @@ class ScratchStreams:
         return self._prefix + name
 
     def add_machine(self, project: str) -> str:
-        """Return a machine's address; the project is made for its first.
+        """Return a machine's address; the first machine creates the project.
 
         Raises:
-            LedgerError: the server is away, or this user may not.
+            LedgerError: the server is unreachable, or this user lacks permission.
         """
         if project not in self._ledgers:
             prepare(self._url, project)
@@ -200,12 +201,12 @@ class ScratchStreams:
         return self._url
 
     def count_lines(self) -> int:
-        """Return how many lines all projects have."""
+        """Return the number of lines in all projects."""
         heads = (head for ledger in self._ledgers.values() for head in ledger.heads().values())
         return sum(head.offset for head in heads)
 
     def measure_lines(self) -> StoredLines:
-        """Return what the streams take on the disk: lines, keys and subjects are not told apart."""
+        """Return the streams' space on disk: lines, keys and subjects together."""
         size = 0
         for project in self._ledgers:
             link = Link(ServerAddress.of(self._url), Names(project).stream)
@@ -214,17 +215,17 @@ class ScratchStreams:
         return StoredLines(self.count_lines(), size, size, 0)
 
     def count_connections(self) -> dict[str, int]:
-        """Return nothing: the server tells its connections to its operator alone."""
+        """Return nothing: the server reports connections only to its operator."""
         return {}
 
     def count_statements(self) -> None:
-        """Return None: the server does not count what it is asked."""
+        """Return None: the server does not count requests."""
 
     def process_id(self) -> None:
-        """Return None: the server does not say which process it is."""
+        """Return None: the server does not report its process id."""
 
     def version(self) -> str:
-        """Return what the server is, for a report."""
+        """Return the server's version, for a report."""
         return "NATS JetStream, one server"
 
 
@@ -232,7 +233,7 @@ Scratch = ScratchDatabase | ScratchStreams
 
 
 def open_scratch(url: str) -> Scratch:
-    """Return what makes projects on the server of an address.
+    """Return temporary projects on the server at an address.
 
     Raises:
         Unsupported: the engine's driver is not installed.

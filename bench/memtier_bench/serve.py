@@ -1,7 +1,7 @@
-"""Measure `memtier serve --tcp`: many tenants on one resident, and a resident killed among several.
+"""Measure `memtier serve --tcp`: many tenants on one resident, and one of several killed.
 
-Residents are processes with homes of their own, behind TLS where there is an `openssl` to make a
-certificate with.  The clients are threads of this process, each with connections of its own.
+Residents are processes with homes of their own, behind TLS if `openssl` is available to make a
+certificate.  The clients are threads of this process, each with its own connections.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from memtier_plugin.core.residents import in_order, parse_address
 from memtier_plugin.hooks.remote_memory import RemoteMemory
 from memtier_plugin.server.access import FILE, Tokens
 
-HOT: Final = 64  # tenants that have all of the calls in one of the phases
-_PROJECTS: Final = 12  # shared ones, in the part with a killed resident
+HOT: Final = 64  # tenants that receive all calls in one of the phases
+_PROJECTS: Final = 12  # shared projects in the part with a killed resident
 _SEED: Final = 1
-_PACE: Final = 0.05  # seconds between a client's turns beside a resident that is killed
-_RECALL_SECONDS: Final = 4.0  # as hosts wait
-_BEFORE, _AWAY, _AFTER = 0.25, 0.4, 0.35  # shares of the time: before the kill, without it, back
+_PACE: Final = 0.05  # seconds between a client's turns while a resident is killed
+_RECALL_SECONDS: Final = 4.0  # as long as hosts wait
+# Shares of the time: before the kill, while it is down, after its return
+_BEFORE, _AWAY, _AFTER = 0.25, 0.4, 0.35
 _CONFIG: Final = {"embedding": {"model": "none"}}
 
 
@@ -54,16 +55,16 @@ def run_serve(
     url: str | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Measure a resident with many tenants; with a PostgreSQL also one killed of several.
+    """Measure a resident with many tenants; with PostgreSQL also several with one killed.
 
     Args:
         turns: of all clients, each a recall and the end of a run, in each phase.
         residents: of which one is killed.
         seconds: for the part with the kill.
-        url: a PostgreSQL, as a user that may make databases and roles.
+        url: a PostgreSQL, as a user that may create databases and roles.
 
     Raises:
-        MemTierError: a resident does not start, or the server is away.
+        MemTierError: a resident does not start, or the server is unreachable.
     """
     with tempfile.TemporaryDirectory(prefix="memtier-serve-") as top:
         report = {"tenants": _measure_tenants(Path(top), tenants, clients, turns, progress)}
@@ -91,7 +92,7 @@ class _Resident:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, at the address that it had before, and wait until it listens."""
+        """Start it at its previous address, and wait until it listens."""
         where = self.address.partition("//")[2] or "127.0.0.1:0"
         tls = ("--certificate", str(self.certificate)) if self.certificate else ()
         scope = ("--json", "--home", str(self.home), "serve", "--no-socket", "--tcp", where, *tls)
@@ -110,14 +111,14 @@ class _Resident:
         self.address = str(json.loads(line)["address"])
 
     def end(self, number: int = signal.SIGTERM) -> None:
-        """Send it a signal, and wait until it has ended."""
+        """Send it a signal, and wait until it exits."""
         if self.process is not None:
             self.process.send_signal(number)
             self.process.communicate()
             self.process = None
 
     def size(self) -> dict[str, float]:
-        """Return its memory in megabytes, now and at most, and its open files (on Linux)."""
+        """Return its memory in megabytes, current and peak, and its open files (on Linux)."""
         if self.process is None or sys.platform != "linux":
             return {}
         folder = Path(f"/proc/{self.process.pid}")
@@ -132,7 +133,7 @@ class _Resident:
 def _make_residents(
     top: Path, number: int, configs: Sequence[Mapping[str, Any]], environment: Mapping[str, str]
 ) -> tuple[list[_Resident], str]:
-    """Make homes that know one token for all projects; return them, not started, and the token."""
+    """Create homes that accept one token for all projects; return them unstarted, and the token."""
     residents: list[_Resident] = []
     token = ""
     for count in range(number):
@@ -148,7 +149,7 @@ def _make_residents(
 
 
 def _certificate(top: Path) -> Path | None:
-    """Return a certificate of 127.0.0.1 with its key, made once; None without `openssl`."""
+    """Return a certificate for 127.0.0.1 with its key, made once; None without `openssl`."""
     path = top / "certificate.pem"
     if not path.exists() and shutil.which("openssl"):
         curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
@@ -198,9 +199,9 @@ def _measure_tenants(
                 chance.randrange(min(HOT, tenants)) for _ in range(turns)
             ],
         }
-        for name, whose in phases.items():
-            calls = _Calls(name, len(whose), progress)
-            work = partial(_talk, calls, [*enumerate(whose)], name)
+        for name, turns_of_phase in phases.items():
+            calls = _Calls(name, len(turns_of_phase), progress)
+            work = partial(_talk, calls, [*enumerate(turns_of_phase)], name)
             begun = time.monotonic()
             with ThreadPoolExecutor(clients) as pool:
                 for done in [pool.submit(work, memory) for memory in memories]:
@@ -218,7 +219,7 @@ def _measure_tenants(
 
 
 class _Calls:
-    """What the calls of all clients took, and how they failed."""
+    """The durations and failures of all clients' calls."""
 
     def __init__(self, name: str, total: int, progress: Progress) -> None:
         self.name, self.total, self.progress = name, total, progress
@@ -229,7 +230,7 @@ class _Calls:
         self._lock = Mutex()
 
     def next(self) -> int | None:
-        """Return the number of the next turn, of whichever client."""
+        """Return the number of the next turn, for any client."""
         with self._lock:
             number = next(self._next, None)
             if number is not None:
@@ -239,7 +240,7 @@ class _Calls:
         return number
 
     def measure(self, method: str, call: Callable[[], Any]) -> Any:
-        """Return the answer of a call, and note what it took; None if it failed."""
+        """Return the result of a call, recording its duration; None if it failed."""
         started = time.perf_counter()
         try:
             return call()
@@ -250,7 +251,7 @@ class _Calls:
             self.seconds[method].append(time.perf_counter() - started)
 
     def row(self, elapsed: float) -> dict[str, Any]:
-        """Return the figures."""
+        """Return the figures as a row."""
         calls = sum(map(len, self.seconds.values()))
         return {
             "name": self.name,
@@ -265,13 +266,14 @@ class _Calls:
 def _talk(
     calls: _Calls, turns: Sequence[tuple[int, int]], phase: str, memory: RemoteMemory
 ) -> None:
-    """Make turns for the tenants listed until there are none; no recall may show another's."""
+    """Run turns for the listed tenants until none is left; no recall may show another's data."""
     while (number := calls.next()) is not None:
         count, tenant = turns[number]
-        own = memory.of(f"tenant-{tenant}")
+        tenant_memory = memory.of(f"tenant-{tenant}")
         query = f"Where does the crane of tenant {tenant} stand?"
         recalled = calls.measure(
-            "recall", partial(own.recall, query, seconds=_RECALL_SECONDS, purpose="inject")
+            "recall",
+            partial(tenant_memory.recall, query, seconds=_RECALL_SECONDS, purpose="inject"),
         )
         for hit in recalled["hits"] if recalled else ():
             calls.foreign += f" {tenant} " not in hit["text"]
@@ -279,7 +281,9 @@ def _talk(
             {"role": "user", "content": f"The crane of tenant {tenant} stands at pier {count}."},
             {"role": "assistant", "content": f"Noted for tenant {tenant} : pier {count}."},
         ]
-        ended = partial(own.end_run, turn, session_id=f"s{count % 3}", run_id=f"{phase}-{count}")
+        ended = partial(
+            tenant_memory.end_run, turn, session_id=f"s{count % 3}", run_id=f"{phase}-{count}"
+        )
         calls.measure("end_run", ended)
 
 
@@ -349,7 +353,7 @@ def _join(resident: _Resident, project: str) -> None:
 
 
 class _Watch:
-    """Every call of the clients: when it began and ended, and whether it failed."""
+    """Every call of the clients: its start, its end, and whether it failed."""
 
     def __init__(self, projects: Sequence[str], seconds: float, progress: Progress) -> None:
         self.projects, self.progress = projects, progress
@@ -357,10 +361,10 @@ class _Watch:
         self.until = self.begun + seconds
         self.total = seconds
         self.calls: list[tuple[str, float, float, str, str]] = []
-        self.acknowledged: list[tuple[str, str]] = []  # project and the words of its run
+        self.acknowledged: list[tuple[str, str]] = []  # project and text of the run
 
     def note(self, method: str, project: str, call: Callable[[], Any]) -> bool:
-        """Make a call; tell whether it was answered."""
+        """Make a call; return whether it was answered."""
         begun, error = time.monotonic(), ""
         try:
             call()
@@ -374,7 +378,7 @@ class _Watch:
         return not error
 
     def figures(self, killed: float, returned: float, moved: Collection[str]) -> dict[str, Any]:
-        """Return failures, the longest calls, and when all was well again after the kill.
+        """Return failures, the longest calls, and when service was restored after the kill.
 
         Args:
             moved: the projects of the killed resident.
@@ -412,9 +416,9 @@ class _Watch:
         lost = doubled = 0
         for project in self.projects:
             words = Counter(word for of, word in self.acknowledged if of == project)
-            own = memory.of(project)
+            project_memory = memory.of(project)
             for word in words:
-                hits = own.recall(word, k=8, seconds=30.0)["hits"]
+                hits = project_memory.recall(word, k=8, seconds=30.0)["hits"]
                 times = sum(word in hit["text"].split() for hit in hits)
                 lost, doubled = lost + (not times), doubled + (times > 1)
         return lost, doubled
@@ -423,17 +427,21 @@ class _Watch:
 def _keep_talking(
     watch: _Watch, addresses: Sequence[str], token: str, ca_file: str, client: int
 ) -> None:
-    """Recall and end runs, one project after the other, until the time is over."""
+    """Recall and end runs in one project after another until the time is up."""
     with RemoteMemory("", residents=addresses, token=token, ca_file=ca_file) as memory:
         number = 0
         while time.monotonic() < watch.until:
             project = watch.projects[(client + number) % len(watch.projects)]
-            own, word = memory.of(project), f"w{client}x{number}"
+            project_memory, word = memory.of(project), f"w{client}x{number}"
             watch.note(
-                "recall", project, partial(own.recall, "Which word?", seconds=_RECALL_SECONDS)
+                "recall",
+                project,
+                partial(project_memory.recall, "Which word?", seconds=_RECALL_SECONDS),
             )
             turn = [{"role": "user", "content": f"The word is {word} now"}]
-            ended = partial(own.end_run, turn, session_id=f"s{client}", run_id=f"{client}-{number}")
+            ended = partial(
+                project_memory.end_run, turn, session_id=f"s{client}", run_id=f"{client}-{number}"
+            )
             if watch.note("end_run", project, ended):
                 watch.acknowledged.append((project, word))
             number += 1

@@ -9,7 +9,7 @@ from memtier_bench.tables import Report, ReportTable, Section
 
 
 def serve_view(report: Report) -> list[Section]:
-    """Return a table for each part that was measured."""
+    """Return a table for each measured part."""
     tls = "TLS" if report["tls"] else "no TLS (no openssl here)"
     head = (
         f"MemTier {report['version']} · {report['cores']} cores, load {report['load']:.1f} · {tls}"

@@ -1,4 +1,4 @@
-"""The processor time that a PostgreSQL server on this machine has used, from /proc."""
+"""The CPU time of a local PostgreSQL server, from /proc."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PROC: Final = Path("/proc")
 
 
 def leader_of(backend: int | None) -> int | None:
-    """Return the process that started a server's process; None if it does not run here."""
+    """Return the parent process of a server process; None if it does not run here."""
     if backend is None:
         return None
     try:
@@ -22,9 +22,9 @@ def leader_of(backend: int | None) -> int | None:
 
 
 def cpu_seconds(leader: int | None) -> float | None:
-    """Return what a server's processes have used, those that have ended included; None for none.
+    """Return the CPU seconds of a server's processes, including exited ones; None for no server.
 
-    The precision is a tick of the kernel's clock, 10 ms as a rule, a process.
+    The precision is a tick of the kernel's clock per process, usually 10 ms.
     """
     if leader is None:
         return None
@@ -32,11 +32,11 @@ def cpu_seconds(leader: int | None) -> float | None:
     for child in (_PROC / str(leader) / "task" / str(leader) / "children").read_text().split():
         try:
             ticks += sum(map(int, _fields(int(child))[11:13]))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it has exited meanwhile
             continue
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _fields(process: int) -> list[str]:
-    """Return a process's fields, from its state on (proc(5): the third)."""
+    """Return a process's fields from its state on (proc(5): the third)."""
     return (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()

@@ -104,7 +104,7 @@ def _measure_set(
 
 
 def _naming(tell: Progress, name: str) -> Progress:
-    """Return a progress that names what is measured."""
+    """Return a progress callback that adds the name of the set."""
     return lambda what, done, total: tell(f"{name}: {what}", done, total)
 
 

@@ -1,8 +1,8 @@
-"""Measure a project that many machines share, by a real server and machines that are processes.
+"""Measure a project shared by many machines, with a real server and machines as processes.
 
-Each machine has a home and a role of its own.  All of it is in a database that is made for the run
-and dropped after it.  Processor time of the server is read where it runs on this machine, and
-includes what it does in the background; statements are counted by pg_stat_statements, if loaded.
+Each machine has a home and a role of its own.  Everything is in a database created for the run and
+dropped after it.  The server's CPU time is measured if it runs on this machine, and includes its
+background work; statements are counted by pg_stat_statements, if loaded.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from memtier_plugin.core.formats import to_iso
 PARTS: Final = ("machines", "appends", "lag", "catch-up")
 
 _SEED: Final = 1
-_QUERIES: Final = 200  # distinct ones
+_QUERIES: Final = 200  # distinct queries
 _LAG_RUNS: Final = 200
-_LAG_PAUSE: Final = 0.05  # seconds between two runs, so that each is followed by itself
+_LAG_PAUSE: Final = 0.05  # seconds between two runs, so that each is followed separately
 _IDLE_SECONDS: Final = 20.0
-_READY_SECONDS: Final = 4.0  # for processes to start, before all of them begin at once
-_FILL_LINES: Final = 1000  # appended at a time
+_READY_SECONDS: Final = 4.0  # time for processes to start, before all of them begin at once
+_FILL_LINES: Final = 1000  # lines appended at a time
 _NOW: Final = to_iso(EPOCH + timedelta(days=3650))
 
 
@@ -59,17 +59,17 @@ def run_shared(
     only: Collection[str] = (),
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Measure the parts named, or all; return a JSON report.
+    """Measure the named parts, or all; return a JSON report.
 
     Args:
-        url: a database of the server, as a user that may make databases and roles.
-        runs: of each machine, into one agent's shared session and its own in turns.
-        recalls: on one machine, for what they cost the server.
-        lines: appended in all for each number of writers and each batch.
+        url: a database of the server, as a user that may create databases and roles.
+        runs: of each machine, alternating between one agent's shared session and its own.
+        recalls: on one machine, to measure their cost on the server.
+        lines: appended in total for each number of writers and each batch.
         catch_up: how many entries a new machine fetches and indexes.
 
     Raises:
-        LedgerError: the server is away, or refuses.
+        LedgerError: the server is unreachable, or refuses.
         MemTierError: a machine failed.
     """
     measures: dict[str, Callable[[_Bench], Any]] = {
@@ -104,7 +104,7 @@ def run_shared(
 
 @dataclass(slots=True)
 class _Machine:
-    """A machine: its home, its address of the server, and the project."""
+    """A machine: its home, its server address, and the project."""
 
     home: Path
     url: str
@@ -112,7 +112,7 @@ class _Machine:
     environment: Mapping[str, str]
 
     def task(self, **more: Any) -> dict[str, Any]:
-        """Return what a process of this machine is told."""
+        """Return the task description for a process of this machine."""
         return {"home": str(self.home), "url": self.url, "project": self.project, **more}
 
     def run(self, function: str, **more: Any) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class _Machine:
         return run_in_fresh_process(function, self.task(**more), "shared_machine", self.environment)
 
     def command(self, *arguments: str) -> dict[str, Any]:
-        """Run `memtier` on this machine; return what it prints.
+        """Run `memtier` on this machine; return its output.
 
         Raises:
             MemTierError: it failed.
@@ -128,7 +128,7 @@ class _Machine:
         return self.measure(*arguments)[0]
 
     def measure(self, *arguments: str) -> tuple[dict[str, Any], dict[str, float]]:
-        """Run `memtier` on this machine; return what it prints, and what it took.
+        """Run `memtier` on this machine; return its output and cost.
 
         Raises:
             MemTierError: it failed.
@@ -158,7 +158,7 @@ class _Machine:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Let this machine's daemon follow the server."""
+        """Run this machine's daemon, which follows the server."""
         command = [sys.executable, "-m", "memtier_plugin.daemon", "--home", str(self.home), "--all"]
         with (self.home / "daemon.log").open("ab") as log:
             environment = {**child_environment(), **self.environment}
@@ -172,7 +172,7 @@ class _Machine:
 
 @dataclass
 class _Bench:
-    """What all parts use: the server, a folder for homes, and the progress."""
+    """Shared by all parts: the server, a folder for homes, and the progress."""
 
     scratch: Scratch
     top: Path
@@ -184,7 +184,7 @@ class _Bench:
         return leader_of(self.scratch.process_id())
 
     def add_machine(self, project: str) -> _Machine:
-        """Make a machine that may join a project."""
+        """Create a machine that may join a project."""
         self._made[project] += 1
         home = self.top / f"{project}-{self._made[project]}"
         home.mkdir(mode=0o700)
@@ -195,7 +195,7 @@ class _Bench:
         return _Machine(home, url, name, self.scratch.environment)
 
     def add_machines(self, project: str, number: int) -> list[_Machine]:
-        """Make machines that have joined a project."""
+        """Create machines that have joined a project."""
         machines = [self.add_machine(project) for _ in range(number)]
         for done, machine in enumerate(machines, 1):
             machine.command("shared", "join")
@@ -203,25 +203,25 @@ class _Bench:
         return machines
 
     def all_at_once(
-        self, what: str, lines: int, works: Sequence[Callable[[], dict[str, Any]]]
+        self, label: str, lines: int, works: Sequence[Callable[[], dict[str, Any]]]
     ) -> list[dict[str, Any]]:
-        """Do works side by side; tell how many lines the server has got meanwhile."""
+        """Run tasks in parallel; report how many lines the server has received."""
         before = self.scratch.count_lines()
         with ThreadPoolExecutor(len(works)) as pool:
             futures = [pool.submit(work) for work in works]
             while wait(futures, timeout=1.0).not_done:
-                self.tell(what, min(lines, self.scratch.count_lines() - before), lines)
+                self.tell(label, min(lines, self.scratch.count_lines() - before), lines)
         return [future.result() for future in futures]
 
-    def rest(self, what: str, seconds: float) -> None:
-        """Let the server be for some seconds."""
+    def rest(self, label: str, seconds: float) -> None:
+        """Leave the server idle for some seconds."""
         for passed in range(round(seconds)):
-            self.tell(what, passed, round(seconds))
+            self.tell(label, passed, round(seconds))
             time.sleep(1.0)
 
     @contextmanager
     def server_cost(self) -> Iterator[dict[str, float | None]]:
-        """Measure what the server does meanwhile: seconds of its processors, and statements."""
+        """Measure the server's work during the block: CPU seconds, and statements."""
         cost: dict[str, float | None] = {}
         statements, used = self.scratch.count_statements(), cpu_seconds(self._leader)
         yield cost
@@ -232,7 +232,7 @@ class _Bench:
 
 
 def _measure_machines(bench: _Bench, count: int, runs: int, recalls: int) -> dict[str, Any]:
-    """Write on all machines at once; compare what each has, and what each recalls."""
+    """Write on all machines at once; compare their copies and their recalls."""
     machines = bench.add_machines("machines", count)
     begin = time.time() + _READY_SECONDS
     with bench.server_cost() as cost:
@@ -251,7 +251,7 @@ def _measure_machines(bench: _Bench, count: int, runs: int, recalls: int) -> dic
             ],
         )
     stored = bench.scratch.measure_lines()
-    for machine in machines * 2:  # what the last one delivers is new to the others
+    for machine in machines * 2:  # the last one's lines are new to the others
         machine.command("shared", "drain")
     seconds = max(part["ended"] for part in wrote) - min(part["begun"] for part in wrote)
     ended = count * runs
@@ -278,7 +278,7 @@ def _measure_machines(bench: _Bench, count: int, runs: int, recalls: int) -> dic
 def _compare_copies(
     machines: Sequence[_Machine], wrote: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Count lines lost and doubled, turns out of order, and files that differ."""
+    """Count lost and duplicated lines, turns out of order, and differing files."""
     copies = [machine.run("check_copy") for machine in machines]
     acknowledged = [entry for part in wrote for entry in part["acknowledged"]]
     stored = Counter(copies[0]["entries"])
@@ -301,7 +301,7 @@ def _compare_copies(
 def _compare_recalls(
     bench: _Bench, machines: Sequence[_Machine], *, rebuild: bool = True
 ) -> dict[str, Any]:
-    """Ask all machines the same, and one of them again after it rebuilt its index."""
+    """Run the same recalls on all machines, and on one again after rebuilding its index."""
     queries = SyntheticChat(0).questions(_QUERIES)
     asked = [(machine, False) for machine in machines] + [(machines[0], True)] * rebuild
     answers = []
@@ -322,7 +322,7 @@ def _compare_recalls(
 
 
 def _measure_recalls(bench: _Bench, machine: _Machine, number: int) -> dict[str, Any]:
-    """Measure what recalls cost the server: while they run, and when their journal is delivered."""
+    """Measure the cost of recalls on the server: while they run, and when their journal arrives."""
     questions = SyntheticChat(0).questions(_QUERIES)
     queries = [questions[n % _QUERIES] for n in range(number)]
     bench.tell(f"{number:,} recalls", 0, 1)
@@ -345,7 +345,7 @@ def _measure_recalls(bench: _Bench, machine: _Machine, number: int) -> dict[str,
 
 
 def _measure_appends(bench: _Bench, writers: int, batch: int, lines: int) -> dict[str, Any]:
-    """Append by the protocol, each writer to a stream of its own."""
+    """Append by the protocol, each writer to its own stream."""
     project = f"appends-{writers}-{batch}"
     machines = [bench.add_machine(project) for _ in range(writers)]
     each = max(1, lines // writers // batch) * batch
@@ -382,7 +382,7 @@ def _measure_appends(bench: _Bench, writers: int, batch: int, lines: int) -> dic
 
 
 def _measure_lag(bench: _Bench) -> dict[str, Any]:
-    """Write on one machine; note when another, whose daemon follows, has it in its index."""
+    """Write on one machine; record when it is indexed on another, whose daemon follows."""
     writer, reader = bench.add_machines("lag", 2)
     task = {"session": "shared", "turns": 2 * _LAG_RUNS, "until": time.time() + 300}
     with bench.server_cost() as alone:
@@ -390,7 +390,7 @@ def _measure_lag(bench: _Bench) -> dict[str, Any]:
     with ExitStack() as stack:
         for machine in (writer, reader):
             stack.enter_context(machine.following())
-        time.sleep(_READY_SECONDS)  # they take their leases, and look at all once
+        time.sleep(_READY_SECONDS)  # the daemons take their leases, and all check at once
         with bench.server_cost() as idle:
             bench.rest("two machines follow", _IDLE_SECONDS)
         connections = bench.scratch.count_connections()
@@ -410,7 +410,7 @@ def _measure_lag(bench: _Bench) -> dict[str, Any]:
                 lambda: reader.run("watch", **task),
             ],
         )
-    # A run has two turns; it can be read when the second can.
+    # A run has two turns; it is readable once the second is.
     lags = [seen - then for then, seen in zip(wrote["times"], watched["times"][1::2], strict=False)]
     return {
         "runs": _LAG_RUNS,
@@ -428,7 +428,7 @@ def _measure_lag(bench: _Bench) -> dict[str, Any]:
 
 
 def _measure_catch_up(bench: _Bench, entries: int) -> list[dict[str, Any]]:
-    """Let new machines join a project with a past: line by line, and by a snapshot of the first."""
+    """Let new machines join a project with history: line by line, and by a snapshot."""
     project = f"catch-up-{entries}"
     filler, first, second = (bench.add_machine(project) for _ in range(3))
     fill = {"agent": AGENT, "seed": _SEED, "lines": entries, "batch": _FILL_LINES, "begin": 0}
@@ -447,7 +447,8 @@ def _measure_catch_up(bench: _Bench, entries: int) -> list[dict[str, Any]]:
     rows[0]["server_bytes_per_line"] = round((stored.heap + stored.indexes) / stored.lines, 1)
     rows[1] |= {"snapshot_bytes": made["bytes"], **{f"snapshot_{k}": v for k, v in took.items()}}
     copies = [machine.run("check_copy")["files"] for machine in (first, second)]
-    names = {name for copy in copies for name in copy if "/" in name}  # no register of exports
+    # Without the register of exports
+    names = {name for copy in copies for name in copy if "/" in name}
     rows[1]["files"] = len(names)
     rows[1]["files_different"] = sum(copies[0].get(n) != copies[1].get(n) for n in names)
     return [rows[0], rows[1] | _compare_recalls(bench, [first, second], rebuild=False)]
@@ -456,7 +457,7 @@ def _measure_catch_up(bench: _Bench, entries: int) -> list[dict[str, Any]]:
 def _measure_join(
     bench: _Bench, machine: _Machine, entries: int, way: str, *arguments: str
 ) -> dict[str, Any]:
-    """Measure `memtier shared join`, from the start of the process to the last line indexed."""
+    """Measure `memtier shared join`, from process start to the last indexed line."""
     bench.tell(f"a new machine joins by {way}", 0, 1)
     with bench.server_cost() as cost:
         _, took = machine.measure("shared", "join", *arguments)
@@ -473,5 +474,5 @@ def _measure_join(
 
 
 def _each(total: float | None, number: float, scale: int = 1000) -> float | None:
-    """Return the share of each in a total, in thousandths as a rule; None for none."""
+    """Return the average per item, in thousandths by default; None for none."""
     return None if total is None else round(scale * total / max(number, 1), 4)

@@ -1,4 +1,4 @@
-"""One machine of `memtier bench shared`: what it does in a process and a home of its own."""
+"""One machine of `memtier bench shared`, in its own process and home."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _POLL_SECONDS: Final = 0.001
 
 
 def write_runs(task: Mapping[str, Any]) -> dict[str, Any]:
-    """End runs of a question and an answer, in turns in the shared session and in an own one.
+    """End runs of a question and an answer, alternating between the shared and an own session.
 
-    Returns the ids of all entries that were acknowledged, when each run was, and what it took.
+    Returns the ids of all acknowledged entries, when each run was acknowledged, and the durations.
     """
     chat = SyntheticChat(task["seed"])
     acknowledged: list[str] = []
@@ -54,12 +54,12 @@ def write_runs(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_copy(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what this machine's files hold: a digest of each, every entry, turns by session."""
+    """Return the contents of this machine's files: digests, entries, and turns by session."""
     with _open(task) as memory:
         files = {
             str(path.relative_to(memory.folder)): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(memory.folder.rglob("*.jsonl"))
-            if path.stat().st_size  # a spool stays when all of it was delivered
+            if path.stat().st_size  # a spool remains after everything in it was delivered
         }
         entries = [logged.entry for logged in memory.store.log.entries() if logged.entry]
         turns: dict[str, list[int]] = {}
@@ -69,7 +69,7 @@ def check_copy(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recall(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Recall for each query, after rebuilding the index if told so; return digests and times."""
+    """Run the queries, optionally after rebuilding the index; return digests and times."""
     hits, seconds = [], []
     with _open(task) as memory:
         if task["rebuild"]:
@@ -84,7 +84,7 @@ def recall(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def watch(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Note when each turn of a session can be read in this machine's index, which others fill."""
+    """Record when each turn of a session is readable in this machine's index."""
     times: list[float] = []
     with _open(task) as memory, memory.store.session() as reader:
         while len(times) < task["turns"] and time.time() < task["until"]:
@@ -95,16 +95,16 @@ def watch(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure_index(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many entries this machine's index has, and its bytes."""
+    """Return the number of entries in this machine's index, and its size in bytes."""
     with _open(task) as memory:
         index = memory.status()["index"]
         return {"entries": index["entries"], "bytes": index["bytes"]}
 
 
 def append_lines(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Append entries to a stream of this machine alone, some at a time, by the ledger's protocol.
+    """Append entries in batches to this machine's own stream, by the ledger's protocol.
 
-    They are made before the clock starts.
+    They are generated before the clock starts.
     """
     stream, batch = Stream("episodic", task["agent"]), task["batch"]
     lines = [*islice(_lines(task["agent"], task["seed"]), task["lines"])]
@@ -124,7 +124,7 @@ def append_lines(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lines(agent: str, seed: int) -> Iterator[NewLine]:
-    """Yield the ledger lines of made-up sessions, as `MemTier.record` writes them."""
+    """Yield the ledger lines of synthetic sessions, as `MemTier.record` writes them."""
     for session in SyntheticChat(seed).sessions():
         then = session.observed_at or EPOCH
         for turn, spoken in enumerate(session.turns, 1):

@@ -9,7 +9,7 @@ from memtier_bench.tables import Report, ReportTable, Section
 
 
 def shared_view(report: Report) -> list[Section]:
-    """Return a table for each part that was measured."""
+    """Return a table for each measured part."""
     head = f"{report['server']} · MemTier {report['version']} · {report['cores']} cores, "
     sections: list[Section] = [f"{head}load {report['load']:.1f} at the end"]
     if part := report.get("machines"):
@@ -116,14 +116,14 @@ def _catch_up(rows: list[Mapping[str, Any]]) -> ReportTable:
             took = [row[f"snapshot_{name}"] for name in figures]
             size = f"its file, {row['snapshot_bytes'] / 1e6:,.0f} MB"
             table.add_row(size, "", f"{took[0]:.1f}", f"{took[1]:.1f}", f"{took[2]:,}", *[""] * 3)
-            for what, different, among in (
+            for label, different, among in (
                 ("files", row["files_different"], row["files"]),
                 ("recalls", row["recalls_different"], row["queries"]),
             ):
-                table.add_row(f"{what} that differ, {different} of {among}", *[""] * 7)
+                table.add_row(f"{label} that differ, {different} of {among}", *[""] * 7)
     return table
 
 
 def _figure(value: float | None) -> str:
-    """Return a figure to three digits, and a dash where it could not be measured."""
+    """Return a figure to three digits, and a dash if it could not be measured."""
     return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

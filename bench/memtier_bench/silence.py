@@ -1,9 +1,9 @@
-"""`memtier bench silence`: when a memory speaks, and when it keeps silent.
+"""`memtier bench silence`: when a memory speaks, and when it stays silent.
 
 Three kinds of prompts are asked in each conversation's store: its own questions, which the store
-answers; foreign ones, the questions about another conversation with the names of its speakers
-exchanged for the store's; and generic prompts, which need no memory.  Each is asked with every
-value of `retrieval.floor`, which gives an operating curve.
+answers; foreign ones, the questions about another conversation with its speakers' names replaced by
+the store's; and generic prompts, which need no memory.  Each is asked with every value of
+`retrieval.floor`, which gives an operating curve.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from memtier_bench.metrics import latency_percentiles, recall_at
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.retrieval import BenchRun, RecordedConversation, select_questions
 from memtier_bench.silence_prompts import (
+    AskedPrompt,
     GenericPrompt,
-    Prompt,
     build_store,
     exchange_names,
     foreign_questions,
@@ -51,12 +51,12 @@ OFF: Final = "off"  # the floor that every other is compared with
 AS_CONFIGURED: Final = "as configured"
 
 _FLOOR: Final = ("retrieval", "floor")
-_GENERIC_STORES: Final = 10  # stores in which each generic prompt is asked, at most
+_GENERIC_STORES: Final = 10  # the most stores in which each generic prompt is asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceOutcome:
-    """What one prompt got with one floor; ``group`` is a category, or language and kind."""
+    """The result of one prompt with one floor; ``group`` is a category, or language and kind."""
 
     id: str
     kind: str
@@ -70,12 +70,12 @@ class SilenceOutcome:
 
     @property
     def answered(self) -> bool:
-        """Whether a line that answers it stands in the block."""
+        """Whether the block contains a line that answers it."""
         return bool(self.gold & self.injected)
 
 
 def floors() -> tuple[str, ...]:
-    """Return the values of `retrieval.floor`; none where there is no such setting."""
+    """Return the values of `retrieval.floor`; none if there is no such setting."""
     key = all_keys().get(_FLOOR)
     return get_args(key.kind) if key else ()
 
@@ -171,8 +171,8 @@ class _SilenceRun:
         every = max(1, -(-len(stores) // _GENERIC_STORES))
         for number, conversation in enumerate(stores):
             prompts = self.prompts[number % every :: every]
-            asked = list_prompts(conversation, foreign[id(conversation)], prompts, prefix)
-            outcomes += self.ask(conversation, asked, f"{loaded.name}, {number + 1}")
+            to_ask = list_prompts(conversation, foreign[id(conversation)], prompts, prefix)
+            outcomes += self.ask(conversation, to_ask, f"{loaded.name}, {number + 1}")
         return outcomes
 
     def measure_size(self, loaded: Sequence[Dataset], size: int) -> dict[str, Any]:
@@ -181,16 +181,16 @@ class _SilenceRun:
         kept = conversations[:-1] or conversations
         store, made_up = build_store(kept, size)
         foreign = exchange_names(conversations[-1], store) if len(conversations) > 1 else []
-        asked = list_prompts(store, foreign, self.prompts)
-        outcomes = self.ask(store, asked, f"{size:,} lines")
+        to_ask = list_prompts(store, foreign, self.prompts)
+        outcomes = self.ask(store, to_ask, f"{size:,} lines")
         return {"lines": size, "made_up": made_up, "floors": summarise_prompts(outcomes, self.arms)}
 
     def ask(
-        self, conversation: Conversation, asked: Sequence[Prompt], name: str
+        self, conversation: Conversation, prompts: Sequence[AskedPrompt], name: str
     ) -> Iterator[SilenceOutcome]:
         """Record a conversation, and ask each prompt with every floor."""
-        by_question = {id(prompt.question): prompt for prompt in asked}
-        conversation = replace(conversation, questions=tuple(p.question for p in asked))
+        by_question = {id(prompt.question): prompt for prompt in prompts}
+        conversation = replace(conversation, questions=tuple(p.question for p in prompts))
         run = BenchRun(
             loaded=Dataset(name=name, conversations=(conversation,), skipped=0, unresolved=0),
             facts="none",
@@ -218,7 +218,7 @@ class _SilenceRun:
                     run.count_asked()
 
     def _ask_once(
-        self, memory: MemTier, prompt: Prompt, arm: str, recorded: RecordedConversation
+        self, memory: MemTier, prompt: AskedPrompt, arm: str, recorded: RecordedConversation
     ) -> SilenceOutcome:
         """Ask a prompt as the first one of a new session."""
         started = time.perf_counter()
@@ -260,12 +260,12 @@ def _summarise_arm(
 ) -> dict[str, Any]:
     by_kind = {kind: [o for o in outcomes if o.kind == kind] for kind in KINDS}
     figures: dict[str, Any] = {kind: _speech(rows) for kind, rows in by_kind.items()}
-    own, generic = by_kind["own"], by_kind["generic"]
-    if own:
-        shares = [recall_at(tuple(o.injected), o.gold, len(o.injected)) for o in own]
-        lost = [reference[o.id] and not o.answered for o in own] if reference else []
+    own_prompts, generic = by_kind["own"], by_kind["generic"]
+    if own_prompts:
+        shares = [recall_at(tuple(o.injected), o.gold, len(o.injected)) for o in own_prompts]
+        lost = [reference[o.id] and not o.answered for o in own_prompts] if reference else []
         figures["own"] |= {
-            "answered": _share(o.answered for o in own),
+            "answered": _share(o.answered for o in own_prompts),
             "injected_recall": round(fmean(shares), 4),
             "loss": _share(lost) if lost else None,
         }
@@ -296,18 +296,18 @@ def _share(values: Iterable[bool]) -> float:
 
 def _figures(outcome: SilenceOutcome) -> dict[str, Any]:
     """Return the figures of one prompt with one floor."""
-    own = outcome.kind == "own"
+    is_own = outcome.kind == "own"
     return {
         "id": f"{outcome.floor}: {outcome.id}",
         "category": f"{outcome.kind}, {outcome.floor}",
         "silent": float(not outcome.lines),
         "tokens": outcome.tokens,
         "lines": outcome.lines,
-        "answered": float(outcome.answered) if own else None,
+        "answered": float(outcome.answered) if is_own else None,
     }
 
 
 def _fingerprint(outcomes: Iterable[SilenceOutcome]) -> str:
     """Return a hash that identifies the prompts and their evidence, with any floor."""
-    asked = {(o.id, *sorted(o.gold)) for o in outcomes}
-    return sha256(json.dumps(sorted(asked)).encode()).hexdigest()[:16]
+    prompts = {(o.id, *sorted(o.gold)) for o in outcomes}
+    return sha256(json.dumps(sorted(prompts)).encode()).hexdigest()[:16]

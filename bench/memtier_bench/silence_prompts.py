@@ -18,7 +18,7 @@ from memtier_plugin.retrieval.prompt_words import likeliest_language, split_word
 
 GENERIC: Final = Path(__file__).with_name("questions") / "generic.yaml"
 
-_FILLING_HOURS: Final = 1.0  # hours between two made-up sessions
+_FILLING_HOURS: Final = 1.0  # hours between two synthetic sessions
 _SEED: Final = 1
 
 
@@ -32,8 +32,8 @@ class GenericPrompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """A prompt to be asked in a store."""
+class AskedPrompt:
+    """A prompt to ask in a store."""
 
     id: str
     kind: str
@@ -42,7 +42,7 @@ class Prompt:
 
 
 def load_generic_prompts(languages: Collection[str] = ()) -> list[GenericPrompt]:
-    """Return the prompts that ship, of some languages or of all.
+    """Return the shipped prompts in some languages, or in all.
 
     Raises:
         Unsupported: there is none in such a language.
@@ -68,17 +68,17 @@ def list_prompts(
     foreign: Sequence[DatasetQuestion],
     generic: Sequence[GenericPrompt],
     prefix: str = "",
-) -> list[Prompt]:
-    """Return all that is asked in a conversation's store."""
+) -> list[AskedPrompt]:
+    """Return all prompts to ask in a conversation's store."""
     asked_at = [question.at for question in conversation.questions if question.at]
     at = max(asked_at, default=None) or newest_date(conversation.sessions)
     start = f"{prefix}{conversation.id}"
-    own = [
-        Prompt(id=f"{start}/own/{q.id}", kind="own", group=(q.category,), question=q)
+    own_prompts = [
+        AskedPrompt(id=f"{start}/own/{q.id}", kind="own", group=(q.category,), question=q)
         for q in conversation.questions
     ]
     others = [
-        Prompt(
+        AskedPrompt(
             id=f"{start}/foreign/{q.id}",
             kind="foreign",
             group=(q.category,),
@@ -87,7 +87,7 @@ def list_prompts(
         for q in foreign
     ]
     needless = [
-        Prompt(
+        AskedPrompt(
             id=f"{start}/generic/{p.language}/{p.text}",
             kind="generic",
             group=(p.language, p.kind),
@@ -97,13 +97,13 @@ def list_prompts(
         )
         for p in generic
     ]
-    return [*own, *others, *needless]
+    return [*own_prompts, *others, *needless]
 
 
 def foreign_questions(loaded: Sequence[Dataset]) -> dict[int, list[DatasetQuestion]]:
-    """Return for each conversation the questions about the next one; the last has the first's.
+    """Return for each conversation the questions about the next one; the last gets the first's.
 
-    The next one is of the same set where there is one, else of the same language.
+    The next one is of the same set if possible, else of the same language.
     """
     every = [conversation for part in loaded for conversation in part.conversations]
     foreign: dict[int, list[DatasetQuestion]] = {}
@@ -120,26 +120,27 @@ def foreign_questions(loaded: Sequence[Dataset]) -> dict[int, list[DatasetQuesti
     return foreign
 
 
-def exchange_names(asked: Conversation, store: Conversation) -> list[DatasetQuestion]:
-    """Return a conversation's questions, its speakers' names exchanged for those of the store."""
-    theirs, ours = _speakers(asked), _speakers(store)
+def exchange_names(conversation: Conversation, store: Conversation) -> list[DatasetQuestion]:
+    """Return a conversation's questions with its speakers' names replaced by the store's."""
+    theirs, ours = _speakers(conversation), _speakers(store)
     if not theirs or not ours:
-        return list(asked.questions)
+        return list(conversation.questions)
     names = {name: ours[number % len(ours)] for number, name in enumerate(theirs)}
     pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
     return [
-        replace(q, text=pattern.sub(lambda match: names[match[0]], q.text)) for q in asked.questions
+        replace(q, text=pattern.sub(lambda match: names[match[0]], q.text))
+        for q in conversation.questions
     ]
 
 
 def _language(conversation: Conversation) -> str:
-    """Return the language of most of what is asked about a conversation."""
+    """Return the most common language of a conversation's questions."""
     text = " ".join(question.text for question in conversation.questions[:5])
     return likeliest_language(text, split_words(text))
 
 
 def _speakers(conversation: Conversation) -> list[str]:
-    """Return the names of who speaks, in the order of their first words."""
+    """Return the names of the speakers, in order of first appearance."""
     return [*dict.fromkeys(t.message.speaker for t in conversation.turns if t.message.speaker)]
 
 
@@ -147,10 +148,10 @@ def _speakers(conversation: Conversation) -> list[str]:
 
 
 def build_store(conversations: Sequence[Conversation], size: int) -> tuple[Conversation, int]:
-    """Return a store of so many lines, and how many are made up.
+    """Return a store with this many lines, and the number of synthetic ones.
 
-    The lines are those of the conversations, in their order; where they do not suffice, recombined
-    sentences of theirs come before.
+    The lines are those of the conversations, in order; if they do not suffice, recombined sentences
+    of theirs are put before them.
     """
     sessions: list[Session] = []
     questions: list[DatasetQuestion] = []
@@ -186,7 +187,7 @@ def build_store(conversations: Sequence[Conversation], size: int) -> tuple[Conve
 def _fill_sessions(
     conversations: Sequence[Conversation], lines: int, before: Sequence[Session]
 ) -> Iterator[Session]:
-    """Yield made-up sessions of so many lines, earlier than the given ones."""
+    """Yield synthetic sessions with this many lines, dated before the given ones."""
     if lines <= 0:
         return
     chat = SyntheticChat(_SEED, Sentences(conversations))
@@ -201,5 +202,5 @@ def _fill_sessions(
         return
     shift = start - made[-1].observed_at
     for session in made:
-        assert session.observed_at is not None  # a made-up session is dated
+        assert session.observed_at is not None  # a synthetic session is dated
         yield replace(session, observed_at=session.observed_at + shift)

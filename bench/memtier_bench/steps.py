@@ -1,11 +1,10 @@
-"""`memtier bench steps`: what multi-turn retrieval covers after each step.
+"""`memtier bench steps`: the coverage of multi-turn retrieval after each step.
 
-The loop of `ask.mode: tools` runs with a script in place of a model, on the multi-hop questions of
-LoCoMo: by the rules of `ask.planner: rules`, or by an oracle of how to take a question apart.  The
-oracle searches for the question itself, then for what the question is about with the speaker and
-the day of each gold turn that was not shown yet (who and when, never the words of the turn).
-Beside each step stands one recall of the question with as many tokens (Mem-T, section 3.1, phase
-II).
+The loop of `ask.mode: tools` runs with a script in place of a model, on LoCoMo's multi-hop
+questions: by the rules of `ask.planner: rules`, or by an oracle that knows how to split a question.
+The oracle searches for the question itself, then for its subject with the speaker and the day of
+each gold turn not shown yet (who and when, never the words of the turn). Each step is compared with
+one recall of the question with as many tokens (Mem-T, section 3.1, phase II).
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from memtier_plugin.trust.redaction import Redactor
 
 Planner = Literal["oracle", "rules"]
 CATEGORY: Final = "multi-hop"
-_LINES: Final = 1000  # of the one recall, which its tokens limit
+_LINES: Final = 1000  # of the single recall, which is limited by tokens
 _LEAST_TOKENS: Final = 16
 
 
 @dataclass(slots=True)
 class _GoldSearch:
-    """The searches of a question, and the gold turns that they are to show."""
+    """The searches of a question, and the gold turns to find."""
 
     gold: Mapping[str, Entry]
     search: StoreSearch
@@ -61,13 +60,13 @@ class _GoldSearch:
 
 @dataclass(slots=True)
 class OraclePolicy:
-    """Searches for the question, then for who and when of each gold turn that is missing."""
+    """Searches for the question, then for speaker and date of each missing gold turn."""
 
     state: _GoldSearch
     _tried: set[str] = field(default_factory=set)
 
     def next_call(self, question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
-        """Return the next search; the end where no gold turn is left to search for."""
+        """Return the next search; finish once no gold turn is missing."""
         gold, done = self.state.gold, self.state.shown | self._tried
         missing = [gold[i] for i in sorted(gold) if i not in done]
         if not transcript:
@@ -83,13 +82,13 @@ class OraclePolicy:
     def answer(
         self, question: str, at: datetime, findings: Sequence[AnswerFinding]
     ) -> ModelAnswer | None:
-        """Give no answer: coverage is what is measured."""
+        """Give no answer, as only coverage is measured."""
         return None
 
 
 @dataclass(slots=True)
 class MeasuredPolicy:
-    """Notes what was shown before each call of a policy, and at the end.
+    """Records what was shown before each call of a policy, and at the end.
 
     Attributes:
         coverage: the share of the gold turns shown, after each step.
@@ -112,7 +111,7 @@ class MeasuredPolicy:
     def answer(
         self, question: str, at: datetime, findings: Sequence[AnswerFinding]
     ) -> ModelAnswer | None:
-        """Give no answer: coverage is what is measured."""
+        """Give no answer, as only coverage is measured."""
         self._measure()
         return None
 
@@ -131,10 +130,10 @@ def run_steps(
     progress: Progress | None = None,
     planner: Planner = "oracle",
 ) -> dict[str, Any]:
-    """Return the coverage of the gold turns after each step, and of one recall beside it.
+    """Return the coverage of the gold turns after each step, and of a single recall.
 
     Args:
-        planner: what plans the searches: the oracle, or `ask.planner: rules`.
+        planner: the planner of the searches: the oracle, or `ask.planner: rules`.
         data, dataset, limit, sample, overrides, progress: as for `run_retrieval`.
 
     Raises:

@@ -1,10 +1,10 @@
-"""`memtier bench table tm-4`, `tm-5` and `mem-t-4`: systems by category, in kind.
+"""`memtier bench table tm-4`, `tm-5` and `mem-t-4`: systems by category.
 
 True Memory's Tables 4 (LongMemEval) and 5 (BEAM) compare its accuracy with that of other systems,
-and give it by category.  Here MemTier's default stands beside True Memory's own ranking (the
-profile `rrf`), words alone and vectors alone, on the same record, with the same reader.  The upper
-half of Mem-T's Table 4 leaves out one store at a time, in F1.  Without a reader each is in
-recall@10; the share of evidence in the block stands in the report, too.
+by category.  Here MemTier's default is compared with True Memory's own ranking (the profile `rrf`),
+words alone and vectors alone, on the same recording, with the same reader.  The upper half of
+Mem-T's Table 4 leaves out one store at a time, scored by F1.  Without a reader each is scored by
+recall@10; the report also has the share of evidence in the block.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.ablation import STORES, AblationPlan, Variant, ablate
 from memtier_bench.progress import Progress
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import prepare_dataset
 from memtier_plugin.core.settings.schema import Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemTable:
-    """A table of systems: its data set, what is compared, and what a reader's answers score."""
+    """A table of systems: its data set, the systems compared, and the score for answers."""
 
     paper: str
     title: str
     dataset: str
     systems: Mapping[str, Mapping[str, Any]]
     measure: str = "soft_em"
-    conditions: Sequence[str] = ()  # what else the reader is given with the default settings
+    conditions: Sequence[str] = ()  # further contexts given to the reader with the default settings
 
 
 def _alone(signal: str) -> dict[str, Any]:
-    """Return the settings that rank by one signal, whatever it is worth."""
+    """Return the settings that rank by one signal only."""
     weights = {f"retrieval.weights.{name}": float(name == signal) for name in asdict(Weights())}
     return {**weights, "retrieval.floor": "off"}
 
@@ -77,7 +77,7 @@ def run_system_table(
     dataset: str | None = None,
     facts: str = "extracted",
     sample: int | None = None,
-    reader: Reader | None = None,
+    reader: ReaderModel | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Measure one of `TABLES`; return a JSON report.
@@ -127,7 +127,7 @@ def run_system_table(
 
 
 def _row(name: str, figures: Mapping[str, Any], measure: str) -> dict[str, Any]:
-    """Return a system's scores; ``difference`` is that to MemTier's."""
+    """Return a system's scores; ``difference`` is relative to MemTier's."""
     kept = {
         "difference": figures.get("difference", {}).get(measure),
         "ms": figures["latency_ms"]["p50"],

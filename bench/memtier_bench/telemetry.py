@@ -1,7 +1,7 @@
-"""What telemetry costs a recall: off, on, and with a collector that is down, in the same run.
+"""The cost of telemetry in a recall: off, on, and with a collector that is down, in the same run.
 
 Each mode has a home with the same entries, and they take turns, so that a busy machine slows all
-alike. What a mode exports is sent before the next one's turn.
+alike. A mode's exports are sent before the next one's turn.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.telemetry.watch import close_watches
 
 MODES: Final = ("off", "on", "down")
-_ROUNDS: Final = 6  # turns that each mode gets, at most
-_SESSION: Final = 20  # entries of a made-up session
+_ROUNDS: Final = 6  # most rounds per mode
+_SESSION: Final = 20  # entries of a synthetic session
 
 
 def run_telemetry(
@@ -48,7 +48,7 @@ def run_telemetry(
     latencies: dict[str, list[float]] = {mode: [] for mode in MODES}
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as top, ExitStack() as stack:
         taken = stack.enter_context(socket.socket())
-        taken.bind(("127.0.0.1", 0))  # and does not listen
+        taken.bind(("127.0.0.1", 0))  # bound but not listening
         down = f"http://127.0.0.1:{taken.getsockname()[1]}"
         endpoints = {"off": down, "on": stack.enter_context(_collector()), "down": down}
         memories = {}
@@ -95,7 +95,7 @@ def _recall(memory: MemTier, questions: Sequence[str]) -> list[float]:
 
 @contextmanager
 def _collector() -> Iterator[str]:
-    """Serve what takes all that it is sent; yield its address."""
+    """Serve a collector that accepts everything; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

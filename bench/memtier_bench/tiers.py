@@ -1,9 +1,9 @@
 """Reproduce HMO's ablations on a conversation data set: tiers, strategies and the drift gate.
 
-A conversation is recorded session by session, each at its own time and with the job of priorities
-after it, as for a live agent; of a large store the older sessions come at once.  It is measured in
-a store of its own, with all others in one, or in stores of given sizes.  The accuracy of the
-published tables needs a reader, and is left out.
+A conversation is recorded session by session, each at its own time and followed by the priority
+job, as for a live agent; in a large store the older sessions are recorded at once.  It is measured
+in a store of its own, together with all others, or in stores of given sizes.  The accuracy of the
+published tables needs a reader, and is omitted.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ TABLES: Final[Mapping[str, str]] = {
     "hmo-drift": "rescoring at every change of the persona, or past the drift gate",
 }
 _CUT: Final = 5
-_LIVE: Final = 200  # the last sessions, recorded one by one; those before come at once
+_LIVE: Final = 200  # final sessions recorded one by one; earlier ones are recorded at once
 _NO_CACHE: Final = {"priority.cache": 0, "priority.sessions": 0}
 _FLAT: Final = "flat"
 _TIERED: Final = "tiers"
-# Of each table: an arm's name, how priorities are made, and how it searches; the last is the base.
+# For each table, each arm's name, prioritisation and search; the last is the base.
 _Arm = tuple[str, Mapping[str, Any], str]
 _ARMS: Final[Mapping[str, Sequence[_Arm]]] = {
     "hmo-3": (
@@ -66,7 +66,7 @@ _GATES: Final = ("always", "gate")
 
 @dataclass(slots=True)
 class _Clock:
-    """The time of the conversation that is recorded."""
+    """The time of the conversation being recorded."""
 
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -116,7 +116,7 @@ def run_hmo_table(
     stores = {"a conversation a store": loaded, "all in one store": _together(loaded)}
     if entries:
         stores = {f"{size:,} entries": _of_size(loaded, size) for size in entries}
-    # Without tier 1 there would be a second store of each size to record.
+    # Without tier 1, a second store of each size would have to be recorded.
     arms = [arm for arm in _ARMS.get(table, ()) if not (entries and arm[1])]
     parts = []
     for name, store in stores.items():
@@ -138,7 +138,7 @@ def run_hmo_table(
 
 
 def _together(loaded: Dataset) -> Dataset:
-    """Return a data set with all conversations as one, in the order of their times."""
+    """Return a data set with all conversations merged, in chronological order."""
     sessions = [
         replace(
             session,
@@ -159,7 +159,7 @@ def _together(loaded: Dataset) -> Dataset:
 
 
 def _of_size(loaded: Dataset, size: int) -> Dataset:
-    """Return a data set of one conversation of so many lines, and what is asked about it.
+    """Return a data set of one conversation with this many lines, and the questions about it.
 
     Raises:
         Unsupported: no question's evidence is among so few lines.
@@ -177,7 +177,7 @@ def _time_of(session: Session) -> datetime:
 def _record(
     run: BenchRun, home: Path, conversation: Conversation, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[MemTier, RecordedConversation, int, int]]:
-    """Record a conversation; yield after each session, with what was rescored, and how often."""
+    """Record a conversation; after each session, yield the rescored entries and how often."""
     clock, recorded = _Clock(), RecordedConversation()
     settings = {"priority.enabled": True, "consolidation.probes": 0, **overrides}
     with MemTier.open(home, conversation.id, settings=settings, clock=clock) as memory:
@@ -212,7 +212,9 @@ def _measure_arms(run: BenchRun, arms: Sequence[_Arm]) -> dict[str, Any]:
                         settings = {**made, "retrieval.search": search, "priority.enabled": True}
                         outcomes[name] += _ask(run, homes[key], conversation, recorded, settings)
     base = outcomes[arms[-1][0]]
-    return {"arms": [{"name": name, **_figures(asked, base)} for name, asked in outcomes.items()]}
+    return {
+        "arms": [{"name": name, **_figures(results, base)} for name, results in outcomes.items()]
+    }
 
 
 def _ask(
@@ -242,27 +244,27 @@ def _ask(
             run.count_asked()
 
 
-def _figures(asked: Sequence[_Asked], base: Sequence[_Asked]) -> dict[str, Any]:
+def _figures(results: Sequence[_Asked], base: Sequence[_Asked]) -> dict[str, Any]:
     """Return the means of an arm, its tiers, and its difference from the base."""
-    difference = paired_difference([a.all_gold for a in asked], [b.all_gold for b in base])
+    difference = paired_difference([a.all_gold for a in results], [b.all_gold for b in base])
     tiers = {}
     for tier in TIERS:
-        steps = [step for a in asked for step in a.steps if step.name == tier]
-        ended = [a for a in asked if a.steps and a.steps[-1].name == tier]
+        steps = [step for a in results for step in a.steps if step.name == tier]
+        ended = [a for a in results if a.steps and a.steps[-1].name == tier]
         if steps:
             tiers[tier] = {
-                "answered": len(ended) / len(asked),
+                "answered": len(ended) / len(results),
                 "rec_all@5": fmean(a.all_gold for a in ended) if ended else None,
                 "read": fmean(step.read for step in steps),
                 "p50_ms": percentile([step.ms for step in steps], 0.5),
             }
     return {
-        "rec_all@5": fmean(a.all_gold for a in asked),
+        "rec_all@5": fmean(a.all_gold for a in results),
         "difference": [difference.mean, difference.low, difference.high],
-        "recall@5": fmean(a.recall for a in asked),
-        "ndcg@5": fmean(a.ndcg for a in asked),
-        "p50_ms": percentile([a.ms for a in asked], 0.5),
-        "read": fmean(a.read for a in asked),
+        "recall@5": fmean(a.recall for a in results),
+        "ndcg@5": fmean(a.ndcg for a in results),
+        "p50_ms": percentile([a.ms for a in results], 0.5),
+        "read": fmean(a.read for a in results),
         "tiers": tiers,
     }
 
@@ -271,7 +273,7 @@ def _figures(asked: Sequence[_Asked], base: Sequence[_Asked]) -> dict[str, Any]:
 
 
 def _measure_gate(run: BenchRun) -> dict[str, Any]:
-    """Compare tiers, after each session, with those of rescoring at every change."""
+    """Compare tiers, after each session, with those from rescoring at every change."""
     run.recordings = 2
     rescored = dict.fromkeys(_GATES, 0)
     times = dict.fromkeys(_GATES, 0)

@@ -1,4 +1,4 @@
-"""`memtier learn export`: all rows for trainers, and the page that LLaMA-Factory reads of them."""
+"""`memtier learn export`: rows for trainers, and the index file that LLaMA-Factory reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memtier_bench.tree_export import CONSTRUCTION, export_trees
 from memtier_bench.trees import load_conversations, searchable_questions
 from memtier_plugin.core.files import write_private_file
 
-# LLaMA-Factory finds data sets by this file in its `dataset_dir`; it takes what is only messages.
+# LLaMA-Factory finds data sets by this file in its `dataset_dir`; it accepts message-only rows.
 DATASET_INFO: Final[dict[str, Any]] = {
     "memtier_construction": {
         "file_name": CONSTRUCTION,
@@ -39,7 +39,7 @@ def export_training_rows(
     sample: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, int]:
-    """Write the rows of the router and of the trees, each kind into a file; count the rows.
+    """Write the rows of the router and of the trees, one file per kind; count the rows.
 
     Args:
         data, dataset, facts, limit, sample, progress: as for `run_retrieval`.

@@ -1,8 +1,8 @@
-"""Write the trees of searches, and what they credit, as rows that trainers read.
+"""Write search trees, and the operations they credit, as rows for trainers.
 
-`retrieval.jsonl`: a row a call, with the prompt that a model would see, the call, its advantage and
-its log probability.  `construction.jsonl`: a row for each operation that wrote memory and helped,
-as messages (Mem-T, section 3.3).  Both are rolled out by the untrained policy.
+`retrieval.jsonl`: a row per call, with the prompt that a model would see, the call, its advantage
+and its log probability.  `construction.jsonl`: a row for each operation that wrote memory and
+helped, as messages (Mem-T, section 3.3).  Both are rolled out by the untrained policy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def export_trees(
     recorded: Sequence[tuple[MemTier, Conversation, RecordedConversation]],
     folds: Sequence[Sequence[SearchableQuestion]],
 ) -> dict[str, int]:
-    """Write both files into a folder, each at once; return the rows of each.
+    """Write both files to a folder, each atomically; return the row count of each.
 
     Raises:
         LedgerWriteError: a file cannot be written.
@@ -73,7 +73,7 @@ def export_trees(
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows as JSON Lines, all of them or none."""
+    """Write rows as JSON Lines, atomically."""
     write_private_file(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
 
 
@@ -135,7 +135,7 @@ def _credit_facts(
 
 
 def _construction_row(fact: Fact, recorded: RecordedConversation) -> Row | None:
-    """Return the call that makes a fact of its source lines; None where these are not at hand."""
+    """Return the call that makes a fact from its source lines; None if these are unavailable."""
     by_id = {hit.id: hit.item for hit in recorded.hits.values()}
     entries = [by_id[source.entry] for source in fact.sources if source.entry in by_id]
     lines = prompt_lines(entry for entry in entries if isinstance(entry, Entry))

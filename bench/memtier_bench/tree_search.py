@@ -1,6 +1,6 @@
-"""Searches of a question as a tree: what each path of calls shows, and how rollouts branch.
+"""Searches of a question as a tree: the results of each path of calls, and branching rollouts.
 
-A state is a function of the calls before it, so that it is made once however often it is rolled
+A state is a function of the calls before it, so that it is computed once however often it is rolled
 out.  MoT-GRPO (Mem-T, section 3.2): seed rollouts, each with branches from some of its calls.
 """
 
@@ -45,11 +45,11 @@ CallPath = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A state of a question's searches, with what its calls have shown.
+    """A state of a question's searches, with the results of its calls.
 
     Attributes:
         evidence: the share of the gold turns shown.
-        shown: the ids of the items shown, in their order.
+        shown: the ids of the items shown, in order.
         tokens: of all lines shown.
     """
 
@@ -64,13 +64,13 @@ class Situation:
 
     @property
     def ended(self) -> bool:
-        """True after the last search."""
+        """Whether this is after the last search."""
         return len(self.state.taken) >= MAX_DEPTH
 
 
 @dataclass(slots=True)
 class SearchableQuestion:
-    """A question of a data set, and the situations that its searches led to."""
+    """A question of a data set, and the situations that its searches lead to."""
 
     id: str
     asked: AskedQuestion
@@ -125,7 +125,7 @@ class SearchableQuestion:
         )
 
     def transcript(self, path: CallPath) -> list[str]:
-        """Return what a model would be shown after some searches."""
+        """Return the transcript that a model would see after some searches."""
         shown = StoreSearch(self.search.store, self.search.recaller, self.search.viewer)
         lines: list[str] = []
         for step, index in enumerate(path):
@@ -159,7 +159,7 @@ class _FoundLine:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a rollout, in the situation in which it was made, and what it led to."""
+    """A call of a rollout, the situation in which it was made, and its result."""
 
     before: Situation
     action: int
@@ -169,7 +169,7 @@ class Call:
 
     @property
     def is_last(self) -> bool:
-        """True at the end of a rollout."""
+        """Whether this is the end of a rollout."""
         return self.action == _FINISH or self.after.ended
 
 
@@ -181,7 +181,7 @@ class CallTree:
     parents: list[int | None] = field(default_factory=list)
 
     def nodes(self) -> list[TreeNode]:
-        """Return the nodes as `tree_credit` takes them."""
+        """Return the nodes in the form that `tree_credit` takes."""
         return [
             TreeNode(parent, call.after.evidence, rate_end(call.after))
             for parent, call in zip(self.parents, self.calls, strict=True)
@@ -196,9 +196,9 @@ def _distinct(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def rate_end(end: Situation) -> float:
-    """Return how good the end of a rollout is: 1 where every gold turn was shown.
+    """Return the quality of a rollout's end: 1 if every gold turn was shown.
 
-    It stands for the F1 of the answer, which the paper takes and only a model can give.
+    It replaces the F1 of the answer that the paper uses, which only a model can give.
     """
     return float(end.evidence == 1)
 
@@ -206,7 +206,7 @@ def rate_end(end: Situation) -> float:
 def roll_out(
     question: SearchableQuestion, weights: Weights, chance: random.Random, path: CallPath = ()
 ) -> list[Call]:
-    """Return the calls that a policy draws from a situation on."""
+    """Return the calls that a policy draws, starting from a situation."""
     calls: list[Call] = []
     while True:
         before = question.situation(path)
@@ -222,7 +222,7 @@ def roll_out(
 
 
 def follow_best(question: SearchableQuestion, weights: Weights) -> Situation:
-    """Return where the likeliest calls of a policy lead."""
+    """Return the situation reached by a policy's likeliest calls."""
     path: CallPath = ()
     while True:
         here = question.situation(path)

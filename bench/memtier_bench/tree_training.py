@@ -1,8 +1,8 @@
-"""Train the small planner: by trees (MoT-GRPO), or by chains (GRPO) as the paper compares.
+"""Train the small planner: by trees (MoT-GRPO), or by chains (GRPO) as the paper's comparison.
 
 The objective is that of Mem-T (eq. 14 and 15): PPO's clipped ratio with the advantage of a call, a
-penalty for leaving the first policy, the mean over the calls of a tree and over trees.  The
-policy is a softmax that is linear in the features, so that its gradient is written down.
+penalty for leaving the first policy, the mean over the calls of a tree and over trees.  The policy
+is a softmax linear in the features, so its gradient has a closed form.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CHAINS: Final = TREES * (1 + ROUNDS * PIVOTS)  # as many rollouts as the trees 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a policy is trained; without one of the two advantages for an ablation."""
+    """How a policy is trained, optionally without one of the two advantages for an ablation."""
 
     method: Method = "tree"
     intra: bool = True
@@ -54,7 +54,7 @@ class Recipe:
 
 @dataclass(slots=True)
 class TrainingBatch:
-    """The calls of a batch as arrays, a row each."""
+    """The calls of a batch as arrays, one row each."""
 
     features: NDArray[np.float64]
     legal: NDArray[np.bool_]
@@ -65,7 +65,7 @@ class TrainingBatch:
 
 
 def first_weights() -> Weights:
-    """Return the weights of an untrained policy: every legal action is as likely."""
+    """Return the weights of an untrained policy: all legal actions are equally likely."""
     import numpy as np
 
     return np.zeros((len(ACTIONS), len(FEATURES)))
@@ -77,10 +77,10 @@ def train_policy(
     seed: int,
     updates: int = UPDATES,
 ) -> tuple[Weights, list[float]]:
-    """Return the trained weights, and the mean reward of the rollouts of each update.
+    """Return the trained weights, and each update's mean rollout reward.
 
     Raises:
-        Unsupported: no two rollouts ever earned different rewards, so there is nothing to learn.
+        Unsupported: all rollouts earned the same reward, so there is nothing to learn.
     """
     import numpy as np
 

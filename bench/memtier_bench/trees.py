@@ -1,9 +1,9 @@
-"""`memtier bench trees`: train the small planner of retrieval by trees, and see what that brings.
+"""`memtier bench trees`: train the small retrieval planner by trees, and measure its gain.
 
-In kind the lower half of Mem-T's Table 4: on held-out conversations, the share of the gold turns
-that an untrained policy shows, one trained by chains (GRPO), one by trees (MoT-GRPO), and one by
-trees without each of the two advantages.  Beside them one recall of the question with as many
-tokens as the tree-trained policy shows.
+The counterpart of the lower half of Mem-T's Table 4: on held-out conversations, the share of the
+gold turns shown by an untrained policy, one trained by chains (GRPO), one by trees (MoT-GRPO), and
+one by trees without each of the two advantages.  They are compared with one recall of the question
+with as many tokens as the tree-trained policy shows.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from memtier_bench.tree_search import Weights
 
 SEEDS: Final = 3
-_DRAWS: Final = 5  # rollouts of a question in a measurement
-_LINES: Final = 1000  # of the one recall, which its tokens limit
+_DRAWS: Final = 5  # rollouts per question in a measurement
+_LINES: Final = 1000  # of the single recall, which is limited by tokens
 _LEAST_TOKENS: Final = 16
 UNTRAINED: Final = "untrained"
 TREE: Final = "tree"
@@ -59,7 +59,7 @@ ARMS: Final[Mapping[str, Recipe | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a policy showed of a question: by its own draws, and by its likeliest calls."""
+    """What a policy showed for a question: by its own draws, and by its likeliest calls."""
 
     drawn: float
     drawn_searches: float
@@ -83,13 +83,13 @@ def run_trees(
     """Train and measure on folds of conversations, each held out in turn; return a JSON report.
 
     Args:
-        seeds: how often everything is trained.
+        seeds: how many times everything is trained.
         updates: steps of training, each on a batch of questions.
-        export: also write `retrieval.jsonl` and `construction.jsonl` into this folder.
+        export: also write `retrieval.jsonl` and `construction.jsonl` to this folder.
         data, dataset, facts, limit, sample, overrides, progress: as for `run_retrieval`.
 
     Raises:
-        Unsupported: there is one conversation only, or no rollouts differed.
+        Unsupported: there is only one conversation, or no rollouts differed.
         ImportFileError, SettingsError: as by `run_retrieval`.
     """
     loaded = load_conversations(dataset, data, facts, limit, sample)
@@ -140,7 +140,7 @@ def load_conversations(
 def searchable_questions(
     memory: MemTier, conversation: Conversation, recorded: RecordedConversation
 ) -> Iterator[SearchableQuestion]:
-    """Yield the questions about an open conversation, to be searched step by step."""
+    """Yield the questions about an open conversation, for searching step by step."""
     recaller = Recaller(Actor(memory.store, memory.agent_id, utc_now, Redactor()))
     tokenize = memory.store.tokenizer.words
     latest = max(hit.item.timestamp for hit in recorded.hits.values())
@@ -158,7 +158,7 @@ def searchable_questions(
         )
 
 
-_Runs = list[list[Outcome]]  # of each seed, those of all questions in their order
+_Runs = list[list[Outcome]]  # per seed, those of all questions in order
 
 
 def _measure(
@@ -190,7 +190,7 @@ def _measure(
 
 
 def judge_policy(question: SearchableQuestion, weights: Weights, seed: int) -> Outcome:
-    """Return what a policy shows of a question."""
+    """Return what a policy shows for a question."""
     chance = random.Random(f"{seed} {question.id}")
     ends = [roll_out(question, weights, chance)[-1].after for _ in range(_DRAWS)]
     best = follow_best(question, weights)
@@ -208,7 +208,7 @@ def _by_question(runs: _Runs) -> list[Outcome]:
 
 
 def _report_arm(runs: _Runs) -> dict[str, Any]:
-    """Return the means over questions, and how far they spread over the seeds."""
+    """Return the averages over questions, and their spread over the seeds."""
     drawn = [mean([o.drawn for o in row]) for row in runs]
     best = [mean([o.best for o in row]) for row in runs]
     everything = _by_question(runs)
@@ -225,7 +225,7 @@ def _report_arm(runs: _Runs) -> dict[str, Any]:
 
 
 def _compare_to_tree(outcomes: Mapping[str, _Runs]) -> dict[str, dict[str, float]]:
-    """Return the paired difference of the tree-trained policy to each other one, with interval."""
+    """Return the tree-trained policy's paired difference to each other one, with interval."""
     means = {
         name: [mean([o.drawn for o in column]) for column in zip(*runs, strict=True)]
         for name, runs in outcomes.items()
@@ -243,7 +243,7 @@ def _compare_to_tree(outcomes: Mapping[str, _Runs]) -> dict[str, dict[str, float
 
 
 def _recall_once(memory: MemTier, question: SearchableQuestion, tokens: int) -> float:
-    """Return what one recall of the question shows of its gold turns in so many tokens."""
+    """Return the gold turns' share shown by one recall of the question within a token budget."""
     at = question.search.viewer.at
     recall = memory.recall(
         question.asked.text, at=at, k=_LINES, token_budget=max(_LEAST_TOKENS, tokens)

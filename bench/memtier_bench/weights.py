@@ -1,6 +1,6 @@
-"""Questions of data sets as `memtier learn weights` learns from them: signals, and what answers.
+"""Data sets' questions as input for `memtier learn weights`: signals and answers.
 
-Every question is asked of a project of its own, with what it ranks first and their signals.
+Every question is asked in a separate project, recording its first hits and their signals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memtier_plugin.core.errors import ImportFileError
 
 
 def load_any(path: Path) -> tuple[Dataset, ...]:
-    """Load a file or folder of any of the data sets that `memtier bench` knows.
+    """Load a file or folder of any data set that `memtier bench` supports.
 
     Raises:
         ImportFileError: it is none of them.
@@ -46,9 +46,9 @@ def collect_examples(
     """Record each conversation and ask its questions.
 
     Args:
-        names: the signals, in their order.
-        overrides: settings, by key; a floor or a small block leaves nothing out here.
-        sample: ask so many of its questions, of each category its share.
+        names: the signals, in order.
+        overrides: settings by key; floors and small blocks omit nothing here.
+        sample: ask only this many of its questions, from each category its share.
     """
     if sample is not None:
         loaded = select_questions(loaded, Path(loaded.name), sample=sample)
@@ -62,7 +62,9 @@ def collect_examples(
             yield Example(
                 f"{loaded.name} {conversation.id}",
                 signals_of(hits, names),
-                tuple(tuple(gold[turn] for turn in own if turn in gold) for own in turns),
+                tuple(
+                    tuple(gold[turn] for turn in hit_turns if turn in gold) for hit_turns in turns
+                ),
                 len(gold),
             )
             run.count_asked()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from memtier_bench.baselines import Baseline
+from memtier_bench.baselines import Bm25Baseline
 from memtier_bench.datasets import Dataset, load_dataset
 from memtier_bench.metrics import (
     CUTOFFS,
@@ -313,7 +313,7 @@ def test_a_question_without_evidence_counts_for_answers_only() -> None:
 def test_the_plain_baseline_takes_words_as_they_stand(tmp_path: Path) -> None:
     """`bm25` finds the same word in any case, but not another form of it, nor the speaker."""
     conversation = load_dataset("locomo", locomo(tmp_path)).conversations[0]
-    plain = Baseline("bm25", conversation)
+    plain = Bm25Baseline("bm25", conversation)
     assert plain.rank("BAKERY bread")[0] == "D2:1"
     assert plain.rank("Bens repaint hallways") == tuple(t.id for t in conversation.turns)
 
@@ -321,7 +321,7 @@ def test_the_plain_baseline_takes_words_as_they_stand(tmp_path: Path) -> None:
 def test_the_stemmed_baseline_takes_stems_date_and_speaker(tmp_path: Path) -> None:
     """`bm25-stem` finds other forms of a word, the speaker and the date."""
     conversation = load_dataset("locomo", locomo(tmp_path)).conversations[0]
-    stemmed = Baseline("bm25-stem", conversation)
+    stemmed = Bm25Baseline("bm25-stem", conversation)
     assert stemmed.rank("repainted hallways")[0] == "D1:4"
     assert set(stemmed.rank("What did Ben say?")[:3]) == {"D1:2", "D1:4", "D2:1"}
     assert set(stemmed.rank("What was on the 2 of May?")[:3]) == {"D2:1", "D2:2", "D2:3"}

@@ -14,7 +14,7 @@ from bench.tests.test_bench_compare import locomo
 from bench.tests.test_bench_speech import CASES, GARDEN, ISLAND, conversation, write_set
 from memtier_bench.ablation_parts import run_ablations
 from memtier_bench.paper_tables import run_table
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.report import markdown
 from memtier_bench.system_tables import TABLES
 from memtier_plugin.cli.main import main
@@ -107,7 +107,7 @@ def test_a_table_of_systems_without_a_reader_is_in_recall(tmp_path: Path, table:
 def test_a_reader_gives_accuracy_or_f1(tmp_path: Path, table: str, score: str) -> None:
     """True Memory's tables count right answers, Mem-T's has F1; the oracle is a row of Table 4."""
     with Loopback() as server:
-        reader = Reader(server.base_url, "m")
+        reader = ReaderModel(server.base_url, "m")
         report = run_table(table, locomo(tmp_path), "locomo", facts="none", reader=reader)
     assert report["score"] == score
     names = [row["name"] for row in report["rows"]]

@@ -24,7 +24,7 @@ from memtier_bench.answers import (
 )
 from memtier_bench.intervals import bootstrap_interval, wilson_interval
 from memtier_bench.metrics import ndcg_at
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import run_retrieval
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import EndpointError, Unsupported
@@ -237,7 +237,7 @@ def test_the_oracle_by_session_reads_whole_sessions(tmp_path: Path) -> None:
     path.write_text(json.dumps([sample]))
     conditions = ("oracle", "sessions", "full")
     with Loopback() as server:
-        reader = Reader(server.base_url, "extractive")
+        reader = ReaderModel(server.base_url, "extractive")
         report = run_retrieval("locomo", path, reader=reader, conditions=conditions)
     tokens = [report["answers"][name]["prompt_tokens"] for name in conditions]
     assert tokens == sorted(tokens) and len(set(tokens)) == 3
@@ -246,7 +246,7 @@ def test_the_oracle_by_session_reads_whole_sessions(tmp_path: Path) -> None:
 def test_a_reader_answers_from_what_it_is_given(tmp_path: Path) -> None:
     """From the block and from the gold turns an extractive reader is right, from nothing wrong."""
     with Loopback() as server:
-        reader = Reader(server.base_url, "extractive")
+        reader = ReaderModel(server.base_url, "extractive")
         report = run_retrieval(
             "locomo",
             talk(tmp_path),
@@ -275,7 +275,7 @@ def test_a_reader_answers_from_what_it_is_given(tmp_path: Path) -> None:
 def test_a_prompt_is_the_block_and_the_question(tmp_path: Path) -> None:
     """The endpoint is sent what would be injected, at temperature 0, for at most 30 tokens."""
     with Loopback() as server:
-        reader = Reader(server.base_url, "m")
+        reader = ReaderModel(server.base_url, "m")
         run_retrieval("locomo", talk(tmp_path), limit=1, reader=reader, conditions=("memory",))
         [request] = server.requests
     body = request["body"]
@@ -288,7 +288,7 @@ def test_a_prompt_is_the_block_and_the_question(tmp_path: Path) -> None:
 def test_the_same_prompt_is_sent_once(tmp_path: Path) -> None:
     """A block differs by its id each time; what says the same is not paid for again."""
     with Loopback() as server:
-        reader = Reader(server.base_url, "m")
+        reader = ReaderModel(server.base_url, "m")
         for _ in range(2):
             run_retrieval("locomo", talk(tmp_path), limit=2, reader=reader, conditions=("none",))
         assert server.count("/chat/completions") == 2
@@ -298,11 +298,11 @@ def test_a_key_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.Mo
     """The key is read where it is named, and a wrong one ends the run with a clear error."""
     monkeypatch.setenv("READER_KEY", "right")
     with Loopback(key="right") as server:
-        reader = Reader(server.base_url, "m", "READER_KEY")
+        reader = ReaderModel(server.base_url, "m", "READER_KEY")
         run_retrieval("locomo", talk(tmp_path), limit=1, reader=reader)
         monkeypatch.setenv("READER_KEY", "wrong")
         with pytest.raises(EndpointError, match="refuses the key; check the key in READER_KEY"):
-            Reader(server.base_url, "m", "READER_KEY").answer(*question(tmp_path))
+            ReaderModel(server.base_url, "m", "READER_KEY").answer(*question(tmp_path))
 
 
 def question(tmp_path: Path) -> tuple[Any, str]:
@@ -315,8 +315,8 @@ def question(tmp_path: Path) -> tuple[Any, str]:
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """A baseline has no block, BEAM no short answers, and an address is http."""
     with pytest.raises(Unsupported, match="--reader 'localhost': expected an address such as"):
-        Reader("localhost", "m")
-    reader = Reader("http://127.0.0.1:9/v1", "m")
+        ReaderModel("localhost", "m")
+    reader = ReaderModel("http://127.0.0.1:9/v1", "m")
     with pytest.raises(Unsupported, match="'bm25' injects nothing for a reader to read"):
         run_retrieval("locomo", talk(tmp_path), baseline="bm25", reader=reader)
     with pytest.raises(Unsupported, match=r"beam has no short answers .* locomo, longmemeval"):

@@ -15,7 +15,7 @@ from memtier_bench.ablation import GROUPS, list_variants, run_ablation
 from memtier_bench.cli import commands as bench
 from memtier_bench.compare import METRICS, run_compare
 from memtier_bench.paper_tables import TABLES, run_table
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_bench.report import markdown
 from memtier_bench.retrieval import run_retrieval
 from memtier_papers.memtier import scorer as paper_scorer
@@ -124,7 +124,7 @@ def test_answers_are_compared_too(tmp_path: Path) -> None:
     """Where both let a reader answer, its scores from the block are compared."""
     data = locomo(tmp_path)
     with Loopback() as server:
-        reader = Reader(server.base_url, "m")
+        reader = ReaderModel(server.base_url, "m")
         ours = run_retrieval("locomo", data, reader=reader)
         tiny = {"retrieval.token_budget": 48}
         theirs = run_retrieval("locomo", data, reader=reader, overrides=tiny)
@@ -247,7 +247,7 @@ def test_an_ablation_ends_with_everything_asked(tmp_path: Path) -> None:
 def test_an_ablation_can_let_a_reader_answer(tmp_path: Path) -> None:
     """Every row then has the answers from its own block, and their difference."""
     with Loopback() as server:
-        reader = Reader(server.base_url, "m")
+        reader = ReaderModel(server.base_url, "m")
         report = run_ablation("locomo", locomo(tmp_path), "paper", only=["k"], reader=reader)
     rows = {row["name"]: row for row in report["profiles"][0]["rows"]}
     base = report["profiles"][0]["base"]["answers"]

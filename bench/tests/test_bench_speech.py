@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from memtier_bench import plot, silence
-from memtier_bench.baselines import Baseline
+from memtier_bench.baselines import Bm25Baseline
 from memtier_bench.cli import commands as bench
 from memtier_bench.compare import run_compare
 from memtier_bench.datasets import load_sets
@@ -195,7 +195,7 @@ def test_a_unit_is_found_once_by_any_of_its_turns(tmp_path: Path) -> None:
     for baseline in (None, "bm25-stem"):
         report = measure_dataset(loaded, baseline=baseline)
         assert report["recall"]["1"] == 1.0
-    assert Baseline("bm25-stem", loaded.conversations[0]).rank("beans") == ("u0", "u2")
+    assert Bm25Baseline("bm25-stem", loaded.conversations[0]).rank("beans") == ("u0", "u2")
 
 
 def test_stemmed_bm25_reads_writing_without_spaces(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_stemmed_bm25_reads_writing_without_spaces(tmp_path: Path) -> None:
         ("A", "灯塔被漆成了橙色。"),
     ]
     [loaded] = load_sets(write_set(tmp_path, "zh", conversation("garden", lines)))
-    stemmed = Baseline("bm25-stem", loaded.conversations[0])
+    stemmed = Bm25Baseline("bm25-stem", loaded.conversations[0])
     assert stemmed.rank("面包店在哪里?")[0] == "u1"
     assert stemmed.rank("会议在什么时候?")[0] == "u0"
 

@@ -179,7 +179,7 @@ def test_two_learners_do_not_meet(tmp_path: Path) -> None:
                 "--home", tmp_path / "home", "--project", "p", "learn", command, "--data", data,
                 code=1,
             )  # fmt: skip
-            assert "another process learns" in done.output
+            assert "another process is learning" in done.output
         assert not (LearnLog(memory.actor).path.with_name("planner.json")).exists()
 
 

@@ -16,10 +16,10 @@ const LONGEST_PAUSE_MS = 30_000;
 export function parseAddress(text) {
   const match = /^(?:(tls|tcp):\/\/)?(?:\[([0-9a-f:.]+)\]|([^\s/?#@:[\]]+))(?::(\d+))?\/?$/i.exec(text);
   const port = Number(match?.[4] ?? PORT);
-  if (!match || port > 65_535) throw new Error(`${JSON.stringify(text)} is no address of a resident; one is tls://memory.example.org`);
+  if (!match || port > 65_535) throw new Error(`${JSON.stringify(text)} is not a resident's address; expected one like tls://memory.example.org`);
   const host = (match[2] ?? match[3]).toLowerCase();
   const tls = (match[1] ?? "tls").toLowerCase() === "tls";
-  if (!tls && !isLoopback(host)) throw new Error(`${JSON.stringify(text)} would send the token in plain text: say tls://${host}`);
+  if (!tls && !isLoopback(host)) throw new Error(`${JSON.stringify(text)} would send the token in plain text: use tls://${host}`);
   return { host, port, tls, name: `${tls ? "tls" : "tcp"}://${host.includes(":") ? `[${host}]` : host}:${port}` };
 }
 

@@ -1,1 +1,1 @@
-"""Answers to questions, with the ledger lines they rest on."""
+"""Answers to questions, with the ledger lines that they cite."""

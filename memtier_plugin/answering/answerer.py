@@ -1,12 +1,12 @@
-"""Answer a question: from facts where they are enough, else from the pages of the log.
+"""Answer a question: from facts if they suffice, else from the pages of the log.
 
-Every answer names the ledger lines that it rests on, and each is looked up before it is given: it
-must exist, and the viewer must be allowed to see it.  With a model (`ask.model`) a router decides,
-the pages are read in at most `ask.rounds` rounds, and findings that are worth it are kept as facts;
-or a plugin searches in its own way (`ask.mode`).
-Without a model, or when it fails, the answer quotes the lines that are likely to answer, and says
-so.  Only lines that pass the floor (`retrieval.judgement`) are quoted, or read by a model; without
-any, nothing about the question is stored, and no model is asked.
+Every answer cites ledger lines, and each is looked up before the answer is returned: it must exist,
+and be visible to the asker.  With a model (`ask.model`) a router decides, the pages are read in at
+most `ask.rounds` rounds, and worthwhile findings are stored as facts; or a plugin searches in its
+own way (`ask.mode`).
+Without a model, or if it fails, the answer quotes the lines that are likely to answer, and says so.
+Only lines that pass the floor (`retrieval.judgement`) are quoted or given to a model; without any,
+the answer is that nothing is stored, and no model is asked.
 
 The stages are those of TierMem (TierMem, sections 2.2 to 2.4).
 """
@@ -51,21 +51,20 @@ from memtier_plugin.storage.index.overviews import Page
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.passages import select_passage
 
-EXTRACTIVE_LINES: Final = 5  # of an answer without a model
+EXTRACTIVE_LINES: Final = 5  # quoted without a model
 EXTRACTIVE: Final = "extractive"
 NOTHING: Final = "Nothing about this is stored."
-MIN_SHARE: Final = 0.5  # of the best line's probability, for a line to be quoted
+MIN_SHARE: Final = 0.5  # of the best line's probability, below which a line is not quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer, what it rests on, and what it took.
+    """An answer, its citations, and its cost.
 
-    ``answered`` is false where nothing that is stored fits the question, or the model says that it
-    does not answer it.  ``by`` is the model,
-    or "extractive" where the text quotes lines as they stand; ``problem`` says why, if a
-    model should have answered, or what it had to do without.  ``rejected`` counts what the model
-    named that does not exist.
+    ``answered`` is false if nothing stored fits the question, or the model says that it does not
+    answer it.  ``by`` is the model, or "extractive" if the text quotes lines verbatim; ``problem``
+    says why no model answered although one should have, or what it had to do without.  ``rejected``
+    counts the model's citations of nonexistent lines.
     """
 
     id: str
@@ -84,16 +83,16 @@ class Answer:
 
     @property
     def tokens(self) -> int:
-        """The tokens that the model read and wrote, the router's and the planner's included."""
+        """The tokens that the model read and wrote, including the router's and the planner's."""
         return sum(step.tokens for step in self.steps)
 
     @property
     def ms(self) -> float:
-        """The milliseconds of all steps."""
+        """The total milliseconds of all steps."""
         return sum(step.ms for step in self.steps)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the answer as `memtier ask --json` and JSON-RPC give it."""
+        """Return the answer in the form of `memtier ask --json` and JSON-RPC."""
         return {
             "id": self.id,
             "question": self.question,
@@ -115,7 +114,7 @@ class Answer:
 
 @dataclass(slots=True)
 class _Inquiry:
-    """A question, and what answering it took so far."""
+    """A question, and the cost of answering it so far."""
 
     id: str
     question: str
@@ -131,7 +130,7 @@ class _Inquiry:
 
     @property
     def text(self) -> str:
-        """The question, with the subject that it leaves to its session."""
+        """The question, with the subject that its session implies."""
         return with_subject(self.question, self.subject)
 
     def answer(
@@ -210,7 +209,7 @@ class Answerer:
     # -- without a model -----------------------------------------------------------------------
 
     def _quote_lines(self, inquiry: _Inquiry, problem: str) -> Answer:
-        """Answer with the lines that say most, each with its sources."""
+        """Answer with the most informative lines, each with its sources."""
         recall = self._recall(inquiry, "mixed", inquiry.text)
         hits = _quotable(recall)[:EXTRACTIVE_LINES]
         with self._store.session() as reader:
@@ -221,12 +220,12 @@ class Answerer:
         for hit in hits:
             rests_on = {source.entry for source in hit.sources}
             if rests_on and rests_on <= quoted:
-                continue  # another line says it
+                continue  # another line says the same
             quoted |= rests_on
             sources = {hit.id, *rests_on}
             names = [citation.short for citation in citations if citation.id in sources]
             if not names:
-                continue  # nothing that this viewer could look up
+                continue  # this viewer may see none of its sources
             passage = select_passage(hit.text, weights, tokenize, PASSAGE_CHARS)
             note = f" ({hit.note})" if hit.note else ""
             lines.append(f"- {hit_time(hit):%Y-%m-%d} {passage}{note} [{', '.join(names)}]")
@@ -278,7 +277,7 @@ class Answerer:
         )
 
     def _search_log(self, inquiry: _Inquiry, model: AnsweringModel) -> Recall:
-        """Search the log; stage by stage, if its ranker has stages, until the model has enough."""
+        """Search the log; if its ranker has stages, one by one until the model has enough."""
         *first, last = self._recaller.ranker.stages or (None,)
         for stage in first:
             recall = self._recall(inquiry, "raw", inquiry.text, stage=stage)
@@ -289,7 +288,7 @@ class Answerer:
     def _quote_uncited(
         self, inquiry: _Inquiry, model: AnsweringModel, reply: ModelAnswer | None
     ) -> Answer:
-        """Quote lines in place of an answer that rests on none."""
+        """Quote lines in place of an answer without citations."""
         why = "the answer cites nothing" if reply else "no quote for an answer was found"
         inquiry.steps += model.steps
         return self._quote_lines(inquiry, f"{model.model.name}: {why}")
@@ -297,7 +296,7 @@ class Answerer:
     def _answer_by_search(
         self, inquiry: _Inquiry, model: AnsweringModel, answer: AskMode
     ) -> Answer:
-        """Let a plugin search for the answer; what it cites is looked up as with pages."""
+        """Let a plugin search for the answer; its citations are checked like those of pages."""
         search = StoreSearch(self._store, self._recaller, inquiry.viewer)
         try:
             searched = answer(search, model, inquiry.text, inquiry.viewer.at)
@@ -324,7 +323,7 @@ class Answerer:
     def _answer_from_facts(
         self, inquiry: _Inquiry, model: AnsweringModel, facts: Recall
     ) -> ModelAnswer | None:
-        """Return the answer of the facts alone; None where they do not answer, or cite nothing."""
+        """Return the answer from the facts alone; None if they do not answer or cite nothing."""
         findings = [
             AnswerFinding(hit.text, hit_time(hit), (hit,), fact=hit.item)
             for hit in facts.injected
@@ -344,7 +343,7 @@ class Answerer:
         facts: Sequence[Hit],
         lines: Sequence[Hit],
     ) -> list[AnswerFinding]:
-        """Read pages in bounded rounds; return what they say, located in the log."""
+        """Read pages in bounded rounds; return their findings, located in the log."""
         settings = self._store.settings.ask
         budget = FollowUpBudget(settings.pages)
         budget.claim_new([FollowUp("semantic", inquiry.text)])
@@ -352,19 +351,19 @@ class Answerer:
         missing = ""
         with self._store.session() as reader:
             pages = PageReader(reader, inquiry.viewer)
-            # The pages that facts and entries point at, in turn, so that neither fills a round.
+            # The pages of facts and of entries alternate, so that neither fills a round.
             linked = _alternate(pages.pages_of_hits(facts), pages.pages_of_hits(lines))
             linked = self._rerank_pages(inquiry, linked, pages)
             budget.add_pages(page.id for page in linked)
             for number in range(settings.rounds):
                 inquiry.rounds = number + 1
-                if taken := budget.take_pages():
-                    inquiry.pages += taken
-                    read = [pages.hits_on(page) for page in map(pages.page, taken) if page]
+                if new_pages := budget.take_pages():
+                    inquiry.pages += new_pages
+                    read = [pages.hits_on(page) for page in map(pages.page, new_pages) if page]
                     new, missing = model.integrate(inquiry.text, findings, read)
                     findings += new
                 if number == settings.rounds - 1:
-                    break  # nobody would read what a search finds now
+                    break  # no round is left to read further hits
                 plan = model.plan(inquiry.text, findings, missing, [*budget.searched.values()])
                 if not plan and (findings or not budget.pending):
                     break
@@ -376,7 +375,7 @@ class Answerer:
         return _distinct(findings)
 
     def _rerank_pages(self, inquiry: _Inquiry, linked: list[Page], pages: PageReader) -> list[Page]:
-        """Return pages in a plugin's order, if one ranks them."""
+        """Return the pages in the order of a plugin, if one ranks them."""
         settings, started = self._store.settings, time.monotonic()
         name, redact = "rerank pages", self._recaller.redact
         try:
@@ -409,7 +408,7 @@ class Answerer:
     ) -> Recall:
         started = time.monotonic()
         viewer = inquiry.viewer
-        is_question = text == inquiry.text  # what a model searches for is not expanded
+        is_question = text == inquiry.text  # a model's own searches are not expanded
         request = RecallRequest(
             session_id=inquiry.session,
             sender=viewer.sender,
@@ -423,7 +422,7 @@ class Answerer:
         recall = recaller.recall(text, request, by_meaning=by_meaning, expands=is_question)
         ms = (time.monotonic() - started) * 1000
         read = recall.postings + recall.vectors
-        # Of models that expanded the query; those of the block are no cost.
+        # of models that expanded the query; the steps of the block cost nothing
         tokens = sum(step.tokens for step in recall.steps if step.name != "pack")
         inquiry.steps.append(Step(name=f"recall {depth}", ms=ms, tokens=tokens, read=read))
         return recall
@@ -447,26 +446,26 @@ class Answerer:
 
 
 def _quotable(recall: Recall) -> Sequence[Hit]:
-    """Return the lines that are likely to answer by themselves: those near the best one."""
+    """Return the lines likely to answer on their own: those close to the best one."""
     best = max((hit.probability or 0.0 for hit in recall.injected), default=0.0)
     least = MIN_SHARE * best
     return [h for h in recall.injected if h.probability is None or h.probability >= least]
 
 
 def _quoted_route(hits: Sequence[Hit]) -> Route:
-    """Return the route of an answer that quotes lines: to the facts where all of them are."""
+    """Return the route of a quoting answer: to the facts if all its lines are facts."""
     facts = all(isinstance(hit.item, Fact) for hit in hits)
     why = ("its lines are quoted, without a model",)
     return Route(action="S" if facts else "R", doubt=0.0 if facts else 1.0, why=why)
 
 
 def _no_route(recall: Recall) -> Route:
-    """Return the route of a question for which nothing was found that fits."""
+    """Return the route of a question without matching hits."""
     return Route(action="R", doubt=1.0, why=(recall.silent or "nothing was found",))
 
 
 def _distinct(findings: Sequence[AnswerFinding]) -> list[AnswerFinding]:
-    """Return findings without repetitions of the same statement about the same line."""
+    """Return findings without repeated statements about the same line."""
     distinct: dict[tuple[str, str], AnswerFinding] = {}
     for finding in findings:
         entry = finding.quote.entry.id if finding.quote else ""

@@ -1,4 +1,4 @@
-"""The ledger lines that an answer rests on, as far as the viewer may see them."""
+"""The ledger lines that an answer cites, as far as the viewer may see them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.visibility import PageReader
 from memtier_plugin.storage.index.records import Stored
 
-PASSAGE_CHARS: Final = 400  # of a cited line that are shown
+PASSAGE_CHARS: Final = 400  # characters of a cited line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    """A ledger line that an answer rests on: file and line, who said it when, and the words.
+    """A cited ledger line: its file and line number, speaker, time and text.
 
-    ``fact`` is the fact that led to it, where one did; it is the fact's own line where the viewer
-    may see none of those that the fact rests on.
+    ``fact`` is the fact that led to it, if any; if the viewer may see none of that fact's sources,
+    the fact's own line is cited.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Citation:
 
     @property
     def short(self) -> str:
-        """The end of its id, as it stands in the answer."""
+        """The end of its id, as shown in the answer."""
         return self.id[-SHORT_ID_CHARS:]
 
     def to_document(self) -> dict[str, Any]:
@@ -47,19 +47,19 @@ class Citation:
 
 
 def cite_findings(pages: PageReader, findings: Iterable[AnswerFinding]) -> list[Citation]:
-    """Return the lines that findings rest on; see `cite_hits`."""
+    """Return the lines that findings cite; see `cite_hits`."""
     return cite_hits(pages, [(hit, finding) for finding in findings for hit in finding.sources])
 
 
 def cite_hits(
     pages: PageReader, hits: Sequence[tuple[Hit, AnswerFinding | None]]
 ) -> list[Citation]:
-    """Return the sources of hits, without those that do not exist or may not be seen.
+    """Return the sources of hits, without those that are missing or not visible.
 
-    A shared fact none of whose lines may be seen stands for itself, with its own line.
+    A shared fact without visible sources is cited by its own line.
 
     Args:
-        hits: each with the finding that it was found by.
+        hits: each with the finding that produced it.
     """
     sources: dict[str, tuple[str | None, AnswerFinding | None]] = {}
     for hit, finding in hits:

@@ -1,8 +1,8 @@
-"""The prompts of answering a question: one method each, and every reply is checked.
+"""Prompts for answering a question: one method each, and every reply is checked.
 
-Routing, research and write-back are those of TierMem (TierMem, sections 2.2 to 2.4).  The router
-replies with one of two words; anything else, and every error, leads to the log.  A number in a
-reply that is none of those given counts as nothing.
+Routing, research and write-back follow TierMem (TierMem, sections 2.2 to 2.4).  The router replies
+with one of two words; anything else, and every error, leads to the log.  Unknown line numbers in a
+reply are ignored.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from memtier_plugin.providers.prompting import (
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.duplicates import hit_time
 
-MAX_KEPT: Final = 2  # findings of one question that become facts
-MAX_SEARCHES: Final = 3  # of one round
-NEED_MORE: Final = "<NEED_MORE>"  # the trigger token of HMO
+MAX_KEPT: Final = 2  # findings per question that become facts
+MAX_SEARCHES: Final = 3  # per round
+NEED_MORE: Final = "<NEED_MORE>"  # HMO's trigger token
 ENOUGH: Final = "ENOUGH"
 _MAX_FINDINGS: Final = 40  # shown to a prompt
-_MAX_FACTS: Final = 10  # that the router sees
+_MAX_FACTS: Final = 10  # shown to the router
 _FINDING_CHARS: Final = 600
 
 
@@ -64,23 +64,23 @@ _KEEP: Final = object_of("keep", keep=list_of(_KEPT))
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """One more search: by meaning, or by words alone."""
+    """A further search, by meaning or by words only."""
 
     kind: Literal["semantic", "keyword"]
     text: str
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key under which equal searches compare equal."""
+        """A key that is equal for equal searches."""
         words = self.text.casefold().split()
         return (self.kind, *(sorted(set(words)) if self.kind == "keyword" else words))
 
 
 @dataclass(slots=True)
 class FollowUpBudget:
-    """The pages read and the searches made so far for one question, and the pages that wait.
+    """The pages read, queued and searched so far for one question.
 
-    Pure bookkeeping; ``pages_per_round`` bounds what `take_pages` hands out.
+    Only bookkeeping; ``pages_per_round`` limits what `take_pages` returns.
     """
 
     pages_per_round: int
@@ -96,15 +96,15 @@ class FollowUpBudget:
         return len(new)
 
     def take_pages(self) -> list[str]:
-        """Return the pages to read in this round; they are not handed out again."""
-        taken = [*self.pending][: self.pages_per_round]
-        for page in taken:
+        """Return the pages to read in this round, each only once."""
+        round_pages = [*self.pending][: self.pages_per_round]
+        for page in round_pages:
             del self.pending[page]
             self.read[page] = None
-        return taken
+        return round_pages
 
     def claim_new(self, searches: Iterable[FollowUp]) -> list[FollowUp]:
-        """Return the searches that were not made yet, and count them as made."""
+        """Return the searches not made before, and mark them as made."""
         new = []
         for search in searches:
             key = search.key
@@ -116,9 +116,9 @@ class FollowUpBudget:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFinding:
-    """A statement that bears on the question, and what it rests on.
+    """A statement relevant to the question, and its basis.
 
-    A finding in the log has a ``quote``, located by code; one in the facts has the ``fact``.
+    A finding in the log has a ``quote``, which code located; one in the facts has the ``fact``.
     ``sources`` are the hits of its entries.
     """
 
@@ -136,12 +136,12 @@ class ModelAnswer:
     enough: bool
     text: str
     cites: tuple[AnswerFinding, ...]
-    invented: int  # numbers of no finding
+    invented: int  # cited numbers of no finding
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFinding:
-    """A finding that the model wants to keep as a fact, or to add to one."""
+    """A finding that the model wants to store as a fact, or to merge into one."""
 
     finding: AnswerFinding
     target: Fact | None  # the fact that it updates
@@ -153,14 +153,14 @@ class KeptFinding:
 
 @dataclass(slots=True)
 class AnsweringModel:
-    """Asks one model, and records what each step took."""
+    """Asks one model, and records the cost of each step."""
 
     model: ChatModel
     steps: list[Step] = field(default_factory=list)
-    unlocated: int = 0  # findings whose quote stands nowhere
+    unlocated: int = 0  # findings whose quote was not found
 
     def route(self, question: str, facts: Sequence[Hit]) -> Route:
-        """Decide whether the facts are enough: R unless the model replies S and nothing else."""
+        """Decide whether the facts suffice: R unless the model replies S and nothing else."""
         if not facts:
             return Route(action="R", doubt=1.0, why=("no fact was found",), by=self.model.name)
         try:
@@ -173,9 +173,9 @@ class AnsweringModel:
         return Route(action=action, doubt=doubt, why=("the model says so",), by=self.model.name)
 
     def suffices(self, question: str, lines: Sequence[Hit]) -> bool:
-        """Return whether the lines of a tier are enough (HMO, section 3.2).
+        """Return whether the lines of a tier suffice (HMO, section 3.2).
 
-        Anything but the word for it means that more is needed, as `NEED_MORE` does.
+        Any other word means that more is needed, like `NEED_MORE`.
         """
         if not lines:
             return False
@@ -188,10 +188,10 @@ class AnsweringModel:
     ) -> tuple[list[AnswerFinding], str]:
         """Return the findings of pages, and what is still missing.
 
-        Pages that are too much for the model at once are read in halves.
+        If the model cannot read all pages at once, they are split in halves.
 
         Raises:
-            ContextTooLong: one page is too much.
+            ContextTooLong: a single page is too long.
         """
         earlier = "\n".join(_numbered(before)) or "nothing"
         lines = [format_line(hit, hit.text) for page in pages for hit in page]
@@ -205,8 +205,8 @@ class AnsweringModel:
                 raise
             half = len(pages) // 2
             first, _ = self.integrate(question, before, pages[:half])
-            rest, missing = self.integrate(question, [*before, *first], pages[half:])
-            return [*first, *rest], missing
+            second, missing = self.integrate(question, [*before, *first], pages[half:])
+            return [*first, *second], missing
         except BadAnswer:
             return [], ""
         by_id = {hit.id: hit for page in pages for hit in page}
@@ -229,7 +229,7 @@ class AnsweringModel:
         missing: str,
         searched: Sequence[FollowUp],
     ) -> list[FollowUp]:
-        """Return the searches to make next; none when the model says so, or nothing usable."""
+        """Return the next searches; none if the model wants none, or its reply is unusable."""
         searches = [f"{search.kind}: {search.text}" for search in searched] or ["none"]
         user = (
             f"Question: {question}"
@@ -248,7 +248,7 @@ class AnsweringModel:
     def answer(
         self, question: str, at: datetime, findings: Sequence[AnswerFinding]
     ) -> ModelAnswer | None:
-        """Return the answer from findings; None where the model gives none."""
+        """Return the answer from findings; None if the model gives none."""
         shown = findings[:_MAX_FINDINGS]
         user = f"Question: {question}\nAsked on: {at:%Y-%m-%d}\n\n{fence_data(_numbered(shown))}"
         try:
@@ -263,7 +263,7 @@ class AnsweringModel:
     def choose_kept(
         self, question: str, findings: Sequence[AnswerFinding], existing: Sequence[Fact]
     ) -> list[KeptFinding]:
-        """Return the few findings to keep as facts; none where the reply is not clear."""
+        """Return the few findings to store as facts; none if the reply is unclear."""
         facts = [f"F{number} {fact.text}" for number, fact in enumerate(existing, 1)]
         user = (
             f"Question: {question}\n\nFindings:\n{fence_data(_numbered(findings))}\n\n"
@@ -291,7 +291,7 @@ class AnsweringModel:
         return parse_json(self.complete(name, user, most, schema=schema), schema)
 
     def complete(self, name: str, user: str, most: int, **options: Any) -> str:
-        """Return the reply to a prompt, and record what it took."""
+        """Return the reply to a prompt, and record its cost."""
         started, tokens = time.monotonic(), 0
         count = sum(step.name.partition(" ")[0] == name for step in self.steps)
         title = f"{name} {count + 1}" if name in ("integrate", "plan", "retrieve") else name
@@ -309,7 +309,7 @@ class AnsweringModel:
 
 
 def route_request(question: str, facts: Sequence[Hit]) -> str:
-    """Return the request to the router; the prompt is ``route``."""
+    """Return the request to the router; its prompt is ``route``."""
     lines = [
         f"[{number}] {hit_time(hit):%Y-%m-%d} (score {hit.score:.2f}) {hit.text}"
         for number, hit in enumerate(facts[:_MAX_FACTS], 1)

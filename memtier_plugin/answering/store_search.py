@@ -1,8 +1,8 @@
-"""Search single stores (turns, facts, experiences, people, summaries), no line shown twice.
+"""Search single stores (turns, facts, experiences, people, summaries), each line shown once.
 
-Every search is a recall of the asker (journalled, within its rights), or reads the summaries that
-it may see.  After what was searched come the lines of the log that it rests on, as far as they were
-not shown before (Mem-T, section 3.1).
+A search is a recall by the asker (journalled, within their rights), or reads the summaries that
+they may see.  The results are followed by the log lines that they rest on, unless already shown
+(Mem-T, section 3.1).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PERSONAS, TURNS = "search_personas", "search_turns"
 STORES: Final[Mapping[str, str]] = {
     name.removeprefix("search_"): name for name in (SUMMARY, FACTS, EXPERIENCES, PERSONAS, TURNS)
 }
-MAX_STEPS: Final = 6  # searches of one question
+MAX_STEPS: Final = 6  # searches per question
 DEFAULT_TURNS: Final = 5
-MAX_TURNS: Final = 50  # of one search
+MAX_TURNS: Final = 50  # per search
 MAX_QUERY_CHARS: Final = 1_000
 NO_RESULTS: Final = "no results"
 SUMMARIES: Final = "summary"
-PROFILES: Final = "profile"  # the shelf of what is known of a person
-_LIMIT: Final = 5  # items of one search
-_LINE_CHARS: Final = 600  # of one line, in the passage that answers best
-_STEP_CHARS: Final = 12_000  # of what one search shows
-_POSTINGS: Final = 2_500  # of summaries
+PROFILES: Final = "profile"  # the kind of facts that describe a person
+_LIMIT: Final = 5  # items per search
+_LINE_CHARS: Final = 600  # characters of a line, in the passage that answers best
+_STEP_CHARS: Final = 12_000  # characters that one search shows
+_POSTINGS: Final = 2_500  # read for summaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class SearchCall:
 
 @dataclass(frozen=True, slots=True)
 class BadCall:
-    """Why a model's call is invalid: the model is shown it, and it counts as a step."""
+    """An invalid call by the model, which is shown the reason; it counts as a step."""
 
     error: str
 
 
 def read_search(name: str, query: Any, limit: Any) -> SearchCall | BadCall:
-    """Read what a model gave to one of the searches."""
+    """Parse a model's call of a search."""
     query = query or ""
     if not isinstance(query, str) or not (query.strip() or name == SUMMARY):
         return BadCall(f"{name} needs a text to search for")
@@ -71,12 +71,12 @@ def read_search(name: str, query: Any, limit: Any) -> SearchCall | BadCall:
 
 @dataclass(slots=True)
 class StoreSearch:
-    """The searches of one question, and the lines that they have shown.
+    """The searches for one question, and the lines shown so far.
 
     Attributes:
-        findings: the lines shown, by their number less one.
-        steps: what each search took.
-        shown: the ids of what was shown, by earlier searches of a run, too.
+        findings: the lines shown, at their number less one.
+        steps: the cost of each search.
+        shown: the ids of all items shown, including by earlier searches of a run.
     """
 
     store: Store
@@ -91,7 +91,7 @@ class StoreSearch:
         return self._number(self.find(call)) or [NO_RESULTS]
 
     def find(self, call: SearchCall) -> list[AnswerFinding]:
-        """Return the lines found and their sources, without those shown before."""
+        """Return the lines found and their sources, without those already shown."""
         started = time.monotonic()
         hits = self.search(call)
         new = self._take(hits, call.query)
@@ -100,7 +100,7 @@ class StoreSearch:
         return new
 
     def search(self, call: SearchCall) -> list[Hit]:
-        """Return the hits of a search, then the lines they rest on; none counts as shown."""
+        """Return the hits of a search and the lines they rest on, marking none as shown."""
         with self.store.session() as reader:
             hits = self._search(reader, call)
             sources = PageReader(reader, self.viewer).visible_entries(
@@ -128,22 +128,22 @@ class StoreSearch:
         request = RecallRequest(sender=self.viewer.sender, at=self.viewer.at, depth=depth)
         return self.recaller.recall(query, request, expands=False).hits
 
-    def _shelved(self, reader: Reader, shelf: str, query: str) -> list[Hit]:
-        """Return the best matches of a query on a shelf; without a query the newest items."""
+    def _shelved(self, reader: Reader, kind: str, query: str) -> list[Hit]:
+        """Return a query's best matches among facts of a kind, or the newest without a query."""
         viewer, tokenizer = self.viewer, self.store.tokenizer
-        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=shelf)
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=kind)
         if query:
             terms = weigh_terms(query, tokenizer)
             scores = reader.match_words(scopes, terms, _POSTINGS).scores()
         else:
-            rows = reader.overviews.shelf_rows(shelf, scopes, _LIMIT)
+            rows = reader.overviews.shelf_rows(kind, scopes, _LIMIT)
             scores = {row: 1.0 / rank for rank, row in enumerate(rows, 1)}
         current = {candidate.row: candidate.id for candidate in reader.candidates(scores)}
         order = sorted(current, key=lambda row: (-scores[row], current[row]))[:_LIMIT]
         return read_hits(reader, [(row, scores[row], {}) for row in order], viewer, {})
 
     def show(self, hits: Iterable[Hit], query: str) -> list[str]:
-        """Return the lines of those hits that were not shown yet, numbered."""
+        """Return the hits' lines not shown before, numbered."""
         return self._number(self._take(hits, query))
 
     def _number(self, new: Sequence[AnswerFinding]) -> list[str]:
@@ -176,5 +176,5 @@ def render_finding(finding: AnswerFinding) -> str:
 
 
 def _is_about(hit: Hit, name: str) -> bool:
-    """Return whether a fact is about the person of this (normalised) name."""
+    """Return whether a fact is about the person with this (normalised) name."""
     return isinstance(hit.item, Fact) and normalise(hit.item.subject)[0] == name

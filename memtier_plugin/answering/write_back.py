@@ -1,8 +1,8 @@
-"""Keep the findings of an answer as facts: TierMem's write-back (TierMem, section 2.4).
+"""Store findings of an answer as facts: TierMem's write-back (TierMem, section 2.4).
 
-At most two a question are kept.  Each is verified again (`facts.verification`) and written like
-every other fact: the agent whose line it is must allow it, foreign text waits for a review, and
-nothing is written twice.
+At most two per question are stored.  Each is verified again (`facts.verification`) and written like
+any other fact: the agent whose line it is must allow it, foreign text waits for review, and nothing
+is written twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.store import Actor
 
 EXTRACTOR: Final = "ask"
-_NEAREST: Final = 3  # existing facts that are shown for each finding
+_NEAREST: Final = 3  # existing facts shown for each finding
 _NO_RIGHTS: Final = AgentRights()
 
 
@@ -39,9 +39,9 @@ class FindingWriter:
     def write(
         self, run: str, question: str, findings: Sequence[AnswerFinding], model: AnsweringModel
     ) -> list[Fact]:
-        """Ask the model which findings to keep, and return the facts that were written.
+        """Ask the model which findings to store, and return the facts written.
 
-        Nothing is written where the model replies nothing usable.
+        Nothing is written if the model's reply is unusable.
         """
         allowed = [finding for finding in findings if self._promotion(finding) != "none"]
         if not allowed:
@@ -50,7 +50,7 @@ class FindingWriter:
         try:
             chosen = model.choose_kept(question, allowed, existing)
         except (EndpointError, CapReached):
-            return []  # the answer stands without it
+            return []  # the answer is valid without it
         drafts: list[FactDraft] = []
         decisions: dict[int, Decision] = {}
         for selected in chosen:
@@ -67,7 +67,7 @@ class FindingWriter:
 
     def _draft(self, selected: KeptFinding, model: str) -> FactDraft | None:
         finding = selected.finding
-        assert finding.quote is not None  # only findings that the log contains are kept
+        assert finding.quote is not None  # only findings located in the log are stored
         entry = finding.quote.entry
         claim = Claim(
             subject=selected.subject,
@@ -89,7 +89,7 @@ class FindingWriter:
         return persons.hold_extracted(held, settings.mode) if held else None
 
     def _promotion(self, finding: AnswerFinding) -> str:
-        """Return what the agent of a line allows: its `promote` setting."""
+        """Return the `promote` setting of a line's agent."""
         if finding.quote is None:
             return "none"
         agents = self._store.settings.agents

@@ -93,14 +93,15 @@ def _agents_of(hits: tuple[Hit, ...]) -> Iterator[str]:
 
 def reach_view(document: Document) -> Iterator[Text]:
     """Render which agents were searched, and where else something was found."""
-    reach = document["reach"]
-    if not reach["named"] and reach["agents"] != ["main"]:  # the default agent
-        searched = f"Searched: what {', '.join(reach['agents'])} recorded in {reach['project']}."
-        nothing = f"Nothing was recorded in {reach['project']} yet."
-        yield safe_text(searched if reach["agents"] else nothing, "dim")
-    for match in reach["elsewhere"]:
+    search_scope = document["reach"]
+    if not search_scope["named"] and search_scope["agents"] != ["main"]:  # the default agent
+        agents, project = ", ".join(search_scope["agents"]), search_scope["project"]
+        searched = f"Searched: what {agents} recorded in {project}."
+        nothing = f"Nothing was recorded in {project} yet."
+        yield safe_text(searched if search_scope["agents"] else nothing, "dim")
+    for match in search_scope["elsewhere"]:
         has = f"{match['project']} has matching lines from {', '.join(match['agents'])}"
-        same = match["project"] == reach["project"]
+        same = match["project"] == search_scope["project"]
         how = "without --agent" if same else f"memtier --project {match['project']} ..."
         yield safe_text(f"{has}: {how}", "yellow")
 
@@ -167,10 +168,10 @@ def recall(
                 )
         else:
             result = memory.recall(query, request=request)
-        reach = describe_reach(scope, memory, query, empty=not result.hits)
+        search_scope = describe_reach(scope, memory, query, empty=not result.hits)
     document = recall_document(result, limit)
     document |= {"signals": signals, "text": result.text if inject_preview else ""}
-    document["reach"] = reach
+    document["reach"] = search_scope
     scope.show(document, recall_view)
     if inject_preview and not scope.as_json:
         for note in notes:
@@ -313,11 +314,11 @@ def ask(
                 session_id=session,
             )
             if answer.answered or number == len(agents):
-                reach = describe_reach(scope, memory, question, empty=not answer.answered)
+                search_scope = describe_reach(scope, memory, question, empty=not answer.answered)
                 break
     if sender is not None:
-        reach["agents"] = agents[:number]
-    scope.show(answer.to_document() | {"show_steps": steps, "reach": reach}, answer_view)
+        search_scope["agents"] = agents[:number]
+    scope.show(answer.to_document() | {"show_steps": steps, "reach": search_scope}, answer_view)
 
 
 def answer_view(document: views.Document) -> RenderableType:

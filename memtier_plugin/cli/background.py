@@ -199,8 +199,8 @@ def embedding_done_view(document: views.Document) -> RenderableType:
     """Render the result of an embedding pass."""
     rows = [(name, views.format_value(document[name])) for name in ("embedded", "dropped", "left")]
     if document["refused"]:
-        kept = "the previous vectors are kept: restore embedding.model, or accept with --yes"
-        rows.append(("refused", f"{document['refused']}; {kept}"))
+        remedy = "the previous vectors are kept: restore embedding.model, or accept with --yes"
+        rows.append(("refused", f"{document['refused']}; {remedy}"))
     cost = [("cost", format_cost(document["cost"]))] if document["cost"] else []
     return views.name_value_table(
         [("model", views.format_value(document["state"]["model"])), *rows, *cost]

@@ -235,8 +235,8 @@ def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
         oldest = document.get("proposals", {}).get("oldest")
         since = f", the oldest since {format_time(oldest)}" if oldest else ""
         yield "review", f"{describe_counts(counts)} wait{since}: memtier review"
-    for held in document.get("held_back", ()):
-        yield "held back", f"{format_time(held['at'])} {held['run']}: {format_value(held['why'])}"
+    for run in document.get("held_back", ()):
+        yield "held back", f"{format_time(run['at'])} {run['run']}: {format_value(run['why'])}"
 
 
 def _plugin_rows(document: Document) -> Iterator[tuple[str, str]]:

@@ -33,11 +33,11 @@ from memtier_plugin.views.reading import read_log_lines
 
 FOLDER: Final = "edits"  # in the home
 _RULES: Final = (
-    "Nothing is edited in place; what you change here is written as an event:",
-    "change the words behind an [id], and they take the place of the old ones;",
-    "delete a line, and it is forgotten (`memtier unforget` brings it back);",
-    "write a line without an [id], and it is remembered; indent its further lines.",
-    "Lines may be moved. What starts with # is not read.",
+    "Nothing is edited in place; your changes are written as events:",
+    "change the text after an [id] to replace it;",
+    "delete a line to forget it (`memtier unforget` restores it);",
+    "add a line without an [id] to remember it; indent its further lines.",
+    "Lines may be moved. Lines that start with # are ignored.",
 )
 _SIGNS: Final = {"forget": ("-", "red"), "reword": ("~", "cyan"), "add": ("+", "green")}
 

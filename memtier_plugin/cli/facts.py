@@ -72,8 +72,8 @@ def facts_list(scope: Scope, everything: bool, proposed: bool, subject: str | No
             if proposed
             else person.facts(include_superseded=everything, subject=subject, shelves=everything)
         )
-    wanted = None if subject is None else subject.strip().casefold()
-    shown = [view for view in views if wanted in (None, view.fact.subject.casefold())]
+    subject_key = None if subject is None else subject.strip().casefold()
+    shown = [view for view in views if subject_key in (None, view.fact.subject.casefold())]
     ordered = sorted(shown, key=lambda view: view.fact.id, reverse=True)
     scope.show({"facts": [view.to_json() for view in ordered]}, fact_list_view)
 
@@ -253,15 +253,15 @@ def timeline_view(timeline: FactTimeline) -> RenderableType:
     parts: list[RenderableType] = [safe_text(timeline.subject, "bold")]
     for relation in timeline.relations:
         parts += ["", safe_text(relation.name, "cyan")]
-        for held in relation.facts:
-            start = format_time(held.since)[:10]
-            still = "now" if held.state == "active" else "?"
-            end = format_time(held.until)[:10] if held.until else f"{still:<10}"
-            drawn = f"{span(held.start, held.end, _SPAN)}  " if views.draws() else ""
-            mark = "  " if held.state == "active" else "× "
-            words = f"{mark}{one_line(held.text, 200)}  {short_id(held.id)}"
+        for fact in relation.facts:
+            start = format_time(fact.since)[:10]
+            still = "now" if fact.state == "active" else "?"
+            end = format_time(fact.until)[:10] if fact.until else f"{still:<10}"
+            drawn = f"{span(fact.start, fact.end, _SPAN)}  " if views.draws() else ""
+            mark = "  " if fact.state == "active" else "× "
+            words = f"{mark}{one_line(fact.text, 200)}  {short_id(fact.id)}"
             line = f"  {start} – {end}  {drawn}{words}"
-            parts.append(safe_text(line, "" if held.state == "active" else "dim"))
+            parts.append(safe_text(line, "" if fact.state == "active" else "dim"))
     return Group(*parts)
 
 

@@ -1,4 +1,4 @@
-"""`memtier forget`, `unforget` and `purge`: hide lines, bring them back, or erase them."""
+"""`memtier forget`, `unforget` and `purge`: hide lines, restore them, or erase them."""
 
 from __future__ import annotations
 
@@ -72,18 +72,18 @@ def _build_selection(scope: Scope, memory: MemTier, options: dict[str, Any]) -> 
     """Build the selection from the options; --agent alone requires --all-of-agent."""
     now = datetime.now(UTC)
     person = memory.knowledge.person
-    rest = {name: options[name] for name in ("query", "session", "sender", "run")}
-    rest |= {
+    conditions = {name: options[name] for name in ("query", "session", "sender", "run")}
+    conditions |= {
         name: parse_time(options[name], now) if options[name] else None
         for name in ("since", "until")
     }
-    narrowed = options["all_of_agent"] or any(value is not None for value in rest.values())
+    narrowed = options["all_of_agent"] or any(value is not None for value in conditions.values())
     if options["all_of_agent"] and not scope.agent:
         raise click.UsageError("--all-of-agent needs --agent NAME")
     return Selection(
         ids=tuple(person.full_id(item) for item in options["ids"]),
         agent=scope.agent if narrowed else None,
-        **rest,
+        **conditions,
     )
 
 

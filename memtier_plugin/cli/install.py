@@ -172,7 +172,7 @@ def _next_step(document: Mapping[str, Any], undo: bool, failed: bool) -> str:
     if host == "codex":
         return (
             "once, enter /hooks in Codex and trust those of memtier: until then it runs none and "
-            "nothing is recorded; `memtier doctor` tells whether it does"
+            "nothing is recorded; check with `memtier doctor`"
         )
     if host in CODING_AGENTS:
         return f"the next session of {host} will use it; see `memtier status`"

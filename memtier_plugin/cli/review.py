@@ -75,13 +75,15 @@ def review(
         elif not scope.as_json and sys.stdin.isatty():
             decided += _Dialogue(memory).run(person.review_queue())
         waiting = person.review_queue()
-        held = {run.run: run.why for run in person.runs() if run.why and run.reverted}
+        held_back = {run.run: run.why for run in person.runs() if run.why and run.reverted}
     by_option = bool(accepted or rejected or edited)
     document = {
         "decided": [asdict(view) for view in decided],
         "waiting": [] if by_option else [item.to_json() for item in waiting],
         "left": len(waiting),
-        "held_back": {run: why for run, why in held.items() if run and _is_held_back(waiting, run)},
+        "held_back": {
+            run: why for run, why in held_back.items() if run and _is_held_back(waiting, run)
+        },
     }
     scope.show(document, review_view)
 

@@ -281,8 +281,8 @@ class CliCommand(ExampleCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        taken = {param.name for param in self.params}
-        self.params += [param for param in common_options() if param.name not in taken]
+        existing = {param.name for param in self.params}
+        self.params += [param for param in common_options() if param.name not in existing]
 
 
 # Commands of MemTier's other packages, and the package to install.
@@ -365,10 +365,10 @@ def example_of(command: click.Command, words: str) -> str:
         return f"memtier {words} {example}"
     from memtier_plugin.cli.commands import find_commands
 
-    given = {
+    examples = {
         name: each for spec in find_commands().values() for name, each in spec.examples.items()
     }
-    return f"memtier {words} {given.get(words, '')}".rstrip()
+    return f"memtier {words} {examples.get(words, '')}".rstrip()
 
 
 def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -99,7 +99,7 @@ def mcp(ctx: click.Context, http: bool, port: int) -> None:
     if not project:
         raise SettingsError(
             "name the project (`memtier --project NAME mcp`): "
-            "the folder that a client starts this in is no sign of it"
+            "it cannot be told from the folder that a client starts this in"
         )
     home = _absolute_home(scope)
     opening = None if http else Opening.on_stdio()  # before loading the SDK

@@ -97,8 +97,8 @@ def grant(
     password = os.environ.get(password_env) if password_env else None
     if password_env and not password:
         raise SettingsError(f"the environment variable {password_env} is empty")
-    given = MachineGrant(machine, name or scope.project_name, only_agent, read_only)
-    scope.show(engines.grant(url or _server(scope), given, password))
+    machine_grant = MachineGrant(machine, name or scope.project_name, only_agent, read_only)
+    scope.show(engines.grant(url or _server(scope), machine_grant, password))
 
 
 @shared.command(cls=CliCommand, example="laptop")
@@ -129,7 +129,7 @@ def join(scope: Scope, name: str | None, snapshot: Path | None) -> None:
     url, project = _server(scope), scope.project_name
     folder = ProjectFolder.of(scope.path, project)
     joined = shared_name(folder.path)
-    taken: dict[str, int] = {}
+    copied: dict[str, int] = {}
     if joined is None or is_joining(folder.path):
         name = joined or name or project
         ledger = engines.open_ledger(url, name)
@@ -143,24 +143,24 @@ def join(scope: Scope, name: str | None, snapshot: Path | None) -> None:
                 else:
                     step = partial(report, "reading the snapshot")
                     done = join_by_snapshot(folder, project, name, ledger, snapshot, step)
-                    taken = asdict(done)
+                    copied = asdict(done)
         finally:
             ledger.close()
     elif snapshot is not None:
         raise SettingsError("this project is already shared; run `memtier shared drain`")
-    _synchronise(scope, **taken)
+    _synchronise(scope, **copied)
 
 
 @contextmanager
 def _alone(home: Path, project: str) -> Iterator[None]:
     """Keep hosts and daemons out."""
-    held = child.acquire(home, project)
-    if held is None:
+    lock = child.acquire(home, project)
+    if lock is None:
         raise SettingsError("stop the hosts and `memtier daemon` of this project first")
     try:
         yield
     finally:
-        release_lock(held)
+        release_lock(lock)
 
 
 @shared.command(cls=CliCommand, example="harbor.tar")
@@ -233,16 +233,16 @@ def leave(scope: Scope, forget: bool, undelivered: bool) -> None:
     )
 
 
-def _synchronise(scope: Scope, **taken: int) -> None:
+def _synchronise(scope: Scope, **copied: int) -> None:
     with scope.open() as memory:
         sharing = _sharing(memory.store)
         synced = sharing.sync()
-        if taken:
+        if copied:
             memory.store.catch_up_all()  # the copied files are known by their content
         state = sharing.shared_status()
     done = {"fetched": synced.pulled, "delivered": synced.delivered, "purged": synced.purged}
     why = {"refused": synced.refused} if synced.refused else {}
-    scope.show({**taken, **done, "waiting": state["waiting"], **why})
+    scope.show({**copied, **done, "waiting": state["waiting"], **why})
 
 
 @shared.command(cls=CliCommand)

@@ -158,9 +158,9 @@ def done_view(document: Document) -> RenderableType:
 
 
 def print_paged(renderables: Iterable[RenderableType], *, paged: bool = True) -> None:
-    """Print these parts, through a pager where they do not fit on the terminal.
+    """Print these parts, through a pager if they do not fit on the terminal.
 
-    Nothing is paged where stdout is no terminal. Parts are rendered as the pager asks for them.
+    Nothing is paged unless stdout is a terminal. Parts are rendered as the pager requests them.
     """
     console = make_console()
     if not (paged and console.is_terminal):
@@ -173,7 +173,7 @@ def print_paged(renderables: Iterable[RenderableType], *, paged: bool = True) ->
     for text in rendered:
         first.append(text)
         lines += text.count("\n")
-        if lines >= console.height:  # the prompt needs a line, too
+        if lines >= console.height:  # the shell prompt needs a line too
             click.echo_via_pager(chain(first, rendered))
             return
     click.echo("".join(first), nl=False)
@@ -186,7 +186,7 @@ def _render(console: Console, renderables: Iterable[RenderableType]) -> Iterator
         yield capture.get()
 
 
-# -- Times as a person types them
+# -- Times as people type them
 
 written_option: Final = click.option(
     "--written", is_flag=True, help="Go by the time of writing, not by the time said."
@@ -194,7 +194,7 @@ written_option: Final = click.option(
 
 
 class LengthOfTime(click.FloatRange):
-    """A number of seconds, minutes or days; NaN and infinity, which floats may be, are refused."""
+    """A number of seconds, minutes or days; rejects NaN and infinity, which floats may be."""
 
     name = "number"
 
@@ -203,23 +203,23 @@ class LengthOfTime(click.FloatRange):
     ) -> float:
         """Return a finite number in the range."""
         number = float(super().convert(value, param, ctx))
-        return number if isfinite(number) else self.fail(f"{value} is no number", param, ctx)
+        return number if isfinite(number) else self.fail(f"{value} is not a number", param, ctx)
 
 
 def parse_optional_time(text: str | None) -> datetime | None:
-    """Parse a time as it is typed; None stays None.
+    """Parse a typed time; None stays None.
 
     Raises:
-        click.BadParameter: the text is no such time.
+        click.BadParameter: the text is not a time.
     """
     return None if text is None else parse_time(text, datetime.now(UTC))
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """Parse a time as it is typed: 2026-03-14T09:00, 2d, yesterday.
+    """Parse a typed time: 2026-03-14T09:00, 2d, yesterday.
 
     Raises:
-        click.BadParameter: the text is no such time, or longer ago than there are years.
+        click.BadParameter: the text is not a time, or is before the year 1.
     """
     try:
         return read_typed_time(text, now)
@@ -228,10 +228,10 @@ def parse_time(text: str, now: datetime) -> datetime:
 
 
 def parse_span(since: str, until: str | None) -> tuple[datetime, datetime]:
-    """Parse the two moments of a comparison; the later one is now where it is left out.
+    """Parse the two times of a comparison; the later one defaults to now.
 
     Raises:
-        click.BadParameter: one is no time.
+        click.BadParameter: one of them is not a time.
         MessageError: the first is the later one.
     """
     now = datetime.now(UTC)
@@ -241,16 +241,16 @@ def parse_span(since: str, until: str | None) -> tuple[datetime, datetime]:
     return start, end
 
 
-# -- Read options that hold several values with commas between them
+# -- Options with several values, separated by commas
 
 
 def parse_names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Read names with commas between them."""
+    """Parse names separated by commas."""
     return tuple(name.strip() for name in value.split(",")) if value else ()
 
 
 def parse_sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
-    """Read ascending whole numbers with commas between them; none for no value."""
+    """Parse ascending whole numbers separated by commas; none for no value."""
     if value is None:
         return ()
     try:

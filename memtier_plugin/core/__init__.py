@@ -1,1 +1,1 @@
-"""Records, results, errors, paths, locks, plugins: what every other package builds on."""
+"""Records, results, errors, paths, locks and plugins: the foundation of every other package."""

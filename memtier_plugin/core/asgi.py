@@ -1,4 +1,4 @@
-"""Deliver refusals: what every HTTP server of MemTier does before it answers an error."""
+"""Deliver error responses reliably; shared by every HTTP server of MemTier."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DISCARD_SECONDS: Final = 2.0
 
 
 def deliver_refusals(app: ASGIApp) -> ASGIApp:
-    """Return an app that reads what is left of a request before it answers an error.
+    """Wrap an app so that it reads the rest of a request before it answers an error.
 
-    If a server closes a connection while bytes are still unread, the client is sent a reset and
-    may never see the answer (RFC 9112, section 9.6).  A request of more than `MAX_DISCARDED_BYTES`
-    is not read, and its client may miss the answer.
+    A server that closes a connection with unread bytes sends a reset, and the client may never see
+    the response (RFC 9112, section 9.6).  Bodies over `MAX_DISCARDED_BYTES` are not drained, so
+    their clients may miss it.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

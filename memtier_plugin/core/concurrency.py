@@ -1,4 +1,4 @@
-"""Locks, turns, kept threads, allowances of processor time, and pauses of the garbage collector."""
+"""Locks, fair semaphores, worker threads, CPU allowances, and pauses of the garbage collector."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from weakref import WeakSet
 
 from memtier_plugin.core.errors import Exhausted, MemTierError
 
-# -- A lock between threads that a forked child finds free
+# -- A thread lock that is free in a forked child
 
 
 class Mutex:
-    """A lock like that of ``threading``; in a forked child it is free.
+    """A `threading.Lock` that is free in a forked child.
 
-    A thread that held it when the process forked does not exist in the child.
+    The thread that held it at the fork does not exist in the child.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Mutex:
         return self._lock.acquire(blocking, timeout)
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> None:
@@ -65,8 +65,8 @@ os.register_at_fork(after_in_child=_renew_all)
 class Turns:
     """A semaphore that admits the longest waiter first.
 
-    The standard library's lets a thread that has just left in again before those that wait, so
-    under load some wait ever longer.
+    The standard library's may readmit a thread that has just left before those that wait, so under
+    load some threads starve.
     """
 
     def __init__(self, places: int) -> None:
@@ -83,7 +83,7 @@ class Turns:
             self._waiting.append(turn)
         try:
             turn.wait()
-        except BaseException:  # an interrupt: the place goes to the next
+        except BaseException:  # on an interrupt, pass the slot to the next waiter
             with self._lock:
                 if turn in self._waiting:
                     self._waiting.remove(turn)
@@ -105,8 +105,8 @@ class Turns:
 
 # -- Reusable daemon threads for work that may outlast its caller's deadline
 #
-# A store keeps one connection per thread.  And a thread that ends cleans up after OpenSSL, whose
-# locks a process forked at that moment would inherit, held forever.
+# A store keeps one connection per thread.  And a thread that exits runs OpenSSL's cleanup: a
+# process forked at that moment would inherit OpenSSL's locks held forever.
 
 T = TypeVar("T")
 _QueuedJob = tuple[Future[Any], Callable[[], Any], Future[Any] | None]
@@ -117,9 +117,9 @@ class TooManyJobs(MemTierError):
 
 
 class WorkerPool:
-    """A pool of daemon threads for at most ``max_jobs`` jobs at once; a forked child has its own.
+    """A pool of daemon threads that runs at most ``max_jobs`` jobs; a forked child gets its own.
 
-    Made once, by the module that uses it, as it registers itself for forks.
+    Create one per module, at import: each pool registers a fork handler.
     """
 
     def __init__(self, name: str, max_jobs: int = 64) -> None:
@@ -136,7 +136,7 @@ class WorkerPool:
         self._last_of_queue: dict[Hashable, Future[Any]] = {}
 
     def submit(self, job: Callable[[], T], line: Hashable = None) -> Future[T]:
-        """Start a job; jobs of the same line run one after another, in order of submission.
+        """Start a job; jobs of the same ``line`` run one after another, in order of submission.
 
         Raises:
             TooManyJobs: too many earlier jobs are still running; the job is not started.
@@ -148,7 +148,7 @@ class WorkerPool:
                 key: last for key, last in self._last_of_queue.items() if not last.done()
             }
             if len(self._pending) >= self.max_jobs:
-                raise TooManyJobs(f"{self.max_jobs} jobs of {self.name} are still at work")
+                raise TooManyJobs(f"{self.max_jobs} jobs of {self.name} are still running")
             before = self._last_of_queue.get(line)
             self._pending.add(future)
             if line is not None:
@@ -162,7 +162,7 @@ class WorkerPool:
         return future
 
     def drain(self, seconds: float) -> None:
-        """Wait for running jobs, for at most ``seconds``."""
+        """Wait up to ``seconds`` for running jobs."""
         with self._lock:
             pending = set(self._pending)
         wait(pending, seconds)
@@ -182,13 +182,13 @@ class WorkerPool:
             settle()
 
 
-# -- The remaining processor time of a request, and whether its answer is still wanted
+# -- Per-request CPU allowances, and cancellation when nobody waits for the answer
 #
 # Checked where work can be dropped safely: before reading a text, and before a search.
 
 
 class _Allowance(threading.local):
-    until: float | None = None  # processor seconds of this thread
+    until: float | None = None  # in CPU seconds of this thread
     is_wanted: Callable[[], bool] | None = None
 
 
@@ -197,7 +197,7 @@ _allowance = _Allowance()
 
 @contextmanager
 def allow(seconds: float, is_wanted: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Bound the work of this thread within the block; see `require`."""
+    """Limit the CPU time of this thread within the block; see `require`."""
     _allowance.until, _allowance.is_wanted = time.thread_time() + seconds, is_wanted
     try:
         yield
@@ -206,13 +206,13 @@ def allow(seconds: float, is_wanted: Callable[[], bool] | None = None) -> Iterat
 
 
 def require() -> None:
-    """Raise unless the request may take more time and its answer is still wanted.
+    """Raise if the request has used up its time or its answer is no longer wanted.
 
     Raises:
         Exhausted: the request is over.
     """
     if _allowance.until is not None and time.thread_time() > _allowance.until:
-        raise Exhausted("the request took too much processor time: send less text at a time")
+        raise Exhausted("the request took too much CPU time: send less text at a time")
     if _allowance.is_wanted is not None and not _allowance.is_wanted():
         raise Exhausted("nobody waits for the answer any more")
 
@@ -222,13 +222,14 @@ def require() -> None:
 
 @contextmanager
 def delayed_collection() -> Iterator[None]:
-    """Start no cyclic collection inside, unless another thread does.
+    """Suspend cyclic garbage collection in the block, unless another thread re-enables it.
 
-    A recall makes thousands of small containers, none of them part of a cycle, that are gone when
-    it ends.  Each few hundred of them would start a collection, which now and then walks through
-    all that the host holds: a tenth of a recall's time, for nothing.
+    A recall allocates thousands of small containers without cycles that are freed when it ends.
+    They would trigger a collection every few hundred allocations, and now and then one that walks
+    the host's whole heap: a tenth of a recall's time, for nothing.
     """
-    if not gc.isenabled():  # by the host's wish, or by another recall that enables it at its end
+    # disabled by the host, or by another recall that enables it when it ends
+    if not gc.isenabled():
         yield
         return
     gc.disable()

@@ -1,4 +1,4 @@
-"""Find the entry points of plugins without `importlib.metadata`, whose import is slow."""
+"""Find the entry points of plugins without `importlib.metadata`, which is slow to import."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-COMMANDS_GROUP: Final = "memtier.commands"  # of plugins that only the terminal loads
+COMMANDS_GROUP: Final = "memtier.commands"  # of plugins that only the CLI loads
 
 
 class CommandSpec(NamedTuple):
-    """A command of `memtier` that is imported when it is called.
+    """A command of `memtier`, imported only when it is called.
 
     Attributes:
-        module: its module, with an attribute of the command's name.
-        help: its line in the list of commands.
+        module: the module to import; it has an attribute of the command's name.
+        help: the command's line in the list of commands.
         section: the heading it is listed under.
-        examples: arguments to show, by the words of the command and of those in it.
+        examples: example arguments, keyed by the words of the command or subcommand.
     """
 
     module: str
@@ -30,7 +30,7 @@ class CommandSpec(NamedTuple):
 def find_entry_points(group: str) -> dict[str, str]:
     """Return the references of a group, such as `package.module:attribute`, by name.
 
-    Of a distribution that lies in two folders of the path the first is meant.
+    If a distribution is installed in two folders of the path, the first one wins.
     """
     points: dict[str, str] = {}
     distributions: set[str] = set()
@@ -47,7 +47,7 @@ def find_entry_points(group: str) -> dict[str, str]:
 
 
 def load_entry_point(reference: str) -> Any:
-    """Import what an entry point refers to."""
+    """Import the object that an entry point refers to."""
     module, _, attributes = reference.partition("[")[0].partition(":")
     target: Any = import_module(module.strip())
     for name in filter(None, attributes.strip().split(".")):

@@ -91,8 +91,7 @@ class MessageError(MemTierError):
 class EndpointError(MemTierError):
     """An endpoint gave no usable answer; the message names it and the remedy.
 
-    ``transient`` tells that the same request may do better later, after ``retry_after`` seconds at
-    least.
+    If ``transient``, the same request may succeed later, after at least ``retry_after`` seconds.
     """
 
     transient: bool = False
@@ -100,7 +99,7 @@ class EndpointError(MemTierError):
 
 
 class EndpointRefused(EndpointError):
-    """An endpoint will not take this request, however often; ``response_text`` says why."""
+    """An endpoint refuses this request for good; ``response_text`` says why."""
 
     response_text: str = ""
 
@@ -114,7 +113,7 @@ class AnswerLost(EndpointError):
 
 
 class HostAway(EndpointError):
-    """No host runs whose own model may be asked; the work waits for one."""
+    """No running host offers its model; the work waits for one."""
 
 
 class HostLeft(AnswerLost, HostAway):
@@ -122,7 +121,7 @@ class HostLeft(AnswerLost, HostAway):
 
 
 class BadAnswer(MemTierError):
-    """The answer of a model does not have the requested form; ``reason`` says why."""
+    """A model's answer does not have the requested form; ``reason`` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -130,20 +129,20 @@ class BadAnswer(MemTierError):
 
 
 class EmbeddingUnavailable(MemTierError):
-    """The vector of a text is not available now; recalls go on by words."""
+    """A text's vector is not available now; recalls fall back to words."""
 
 
 NOT_RERANKED: Final = "not reranked"  # in the label of a recall that kept the first order
 
 
 class RerankUnavailable(MemTierError):
-    """What was found cannot be reranked now; recalls keep the first order."""
+    """Hits cannot be reranked now; recalls keep the first order."""
 
 
 class CapReached(MemTierError):
     """A call would exceed the user's spending limit for endpoints.
 
-    ``until`` is when more is allowed by itself; None where it waits for the user.
+    ``until`` is when the limit allows more; None if only the user can raise it.
     """
 
     def __init__(self, message: str, until: datetime | None = None) -> None:
@@ -168,11 +167,11 @@ class NotFound(MemTierError):
 
 
 class NotGranted(MemTierError):
-    """Somebody asked for what is another's: another person's, or beyond a token's reach."""
+    """A caller asked for another person's data, or for more than its token allows."""
 
 
 class Exhausted(MemTierError):
-    """A request took more processor time than it may, or nobody waits for it any more."""
+    """A request ran over its CPU limit, or nobody waits for its answer any more."""
 
 
 class Closed(MemTierError):

@@ -1,4 +1,4 @@
-"""Pack a recall's journal line: about 1.2 kB instead of nine.  Pure."""
+"""Pack a recall's journal line, from nine kB to about 1.2.  Pure."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from typing import Any, Final
 from memtier_plugin.core.structs import Record, convert
 
 # The full form has a record for each line of a block and each near miss, with every signal by name.
-# The packed one has their ids, in their order, and beside them, by their position:
+# The packed form has their ids in order, and parallel lists for the rest:
 #
 #     "injected": "01M842EQB5GE7BTT4EN4ABKPVB 01M842MR3Q5BQ0DRRCDQWR8VVG"
-#     "near_misses": "P6AC1EJ8DM P61PJV67SP"    the ends of ids: only `explain` reads them
-#     "scores": "12.54 11.02 9.41"              of the lines, then of the near misses
-#     "signals": "words 1=fz; user 2: 1"        a signal's weight, and each line's value
-#     "ranks": "1 3"                            where they do not simply count up from 1
-#     "tiers": "es"                             first letters, where not all are episodic
+#     "near_misses": "P6AC1EJ8DM P61PJV67SP"    ends of ids; only `explain` reads them
+#     "scores": "12.54 11.02 9.41"              the lines', then the near misses'
+#     "signals": "words 1=fz; user 2: 1"        each signal's weight, and its value per line
+#     "ranks": "1 3"                            unless they simply count up from 1
+#     "tiers": "es"                             first letters, unless all are episodic
 #     "learned": {"1": 0.1}                     learned weights that are not 0
-#     "notes": [["held until 2026-05-31", "0"]] each note, and which of them have it
-#     "proofs": [["01M8...: same port", "0"]]   what a note rests on, likewise
+#     "notes": [["held until 2026-05-31", "0"]] each note, and the lines that have it
+#     "proofs": [["01M8...: same port", "0"]]   the evidence for a note, likewise
 #
-# After "=" each line's value is one digit of 0-9, A-Z, a-z, the share of 61 parts; after ":" values
-# are as they are, and a single one is that of all lines.  Not kept are signals that are 0 for every
-# line, the signals of near misses, which `explain` computes again and says so, and what is as it is
-# by default.
+# After "=" each line's value is one digit of 0-9, A-Z, a-z, in 61sts; after ":" values are written
+# out, and a single one holds for all lines.  Omitted are signals that are 0 for every line, the
+# signals of near misses (`explain` recomputes them and says so), and default values.
 
 _DIGITS: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
-STEPS: Final = len(_DIGITS) - 1  # between a journalled signal's 0 and 1
-MISS_CHARS: Final = 10  # of the id of a near miss: 50 bits of those that are random
-_SCORES: Final = "scores"  # is there in packed lines alone
+STEPS: Final = len(_DIGITS) - 1  # steps between a journalled signal's 0 and 1
+MISS_CHARS: Final = 10  # length of a near miss's shortened id: 50 of its random bits
+_SCORES: Final = "scores"  # only packed lines have this field
 PACKED_FIELDS: Final = frozenset(
     {_SCORES, "ranks", "tiers", "learned", "notes", "proofs", "signals"}
 )
-_SEPARATORS: Final = re.compile(r"[\s;:=]")  # may be in the name of a plugin's signal
+_SEPARATORS: Final = re.compile(r"[\s;:=]")  # characters that a plugin's signal name may contain
 _TIERS: Final = {"e": "episodic", "s": "semantic", "p": "procedural"}
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "profile": "recall_first",
@@ -65,7 +64,7 @@ class _Packed(Record, frozen=True, kw_only=True):
 
 
 def is_packed(data: Mapping[str, Any]) -> bool:
-    """Return whether a recall's line is packed; those of earlier versions are not."""
+    """Return whether a recall's line is packed; lines of earlier versions are not."""
     return _SCORES in data
 
 
@@ -98,15 +97,15 @@ def pack(full: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_kept(name: str, value: Any) -> bool:
-    """Return whether a field is written; without ``at`` it is the time of the line."""
+    """Return whether a field is written; a missing ``at`` means the time of the line."""
     return bool(value != _DEFAULTS.get(name, "" if name == "at" else None))
 
 
 def unpack(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the full form of a recall's line; of one that is not packed, the line as it is.
+    """Return the full form of a recall's line; a line that is not packed is returned as it is.
 
     Raises:
-        KeyError, ValueError: the line is not as it was written.
+        KeyError, ValueError: the line is damaged.
     """
     if not is_packed(data):
         return data
@@ -142,7 +141,7 @@ def unpack(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _pack_texts(items: Sequence[Mapping[str, Any]], name: str) -> list[list[str]]:
-    """Return each text of a field once, with the positions of the items that have it."""
+    """Return each distinct text of a field with the positions of the items that have it."""
     places: dict[str, list[str]] = {}
     for n, hit in enumerate(items):
         if text := hit.get(name):
@@ -174,7 +173,7 @@ def _pack_values(values: Sequence[float]) -> str:
 
 
 def _unpack_signals(signals: str, count: int) -> tuple[dict[str, float], list[Mapping[str, float]]]:
-    """Return the weight of each signal, and of each line its signals."""
+    """Return the weight of each signal, and the signals of each line."""
     weights: dict[str, float] = {}
     rows: list[dict[str, float]] = [{} for _ in range(count)]
     for column in signals.split("; ") if signals else ():

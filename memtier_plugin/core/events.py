@@ -1,10 +1,10 @@
 """The schema of the journal: one frozen record for each kind of event, tagged with its kind.
 
-A journal line holds the common fields of a `JournalEvent` and, beside them, the fields of its kind.
-Here is the only place that names these fields. Writers pass an instance to `Actor.event`; readers
-call `CreditEvent.of(event)` and get the typed fields of a line.
-Fields are written in the order in which they are declared; None only where `NULLS` names them.
-Unknown fields of a line are ignored; those that old lines lack have defaults.
+A journal line holds the common fields of a `JournalEvent` plus those of its kind, which are
+declared only here. Writers pass an instance to `Actor.event`; readers call `CreditEvent.of(event)`
+to get typed fields.
+Fields are written in declaration order, None only if `NULLS` lists them. Unknown fields are
+ignored; fields missing from old lines have defaults.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memtier_plugin.core.records import (
 
 
 class RankedItem(EventRecord, frozen=True, kw_only=True):
-    """An item of a recall: its rank among all hits, and the signals that made its score."""
+    """A recalled item: its rank among all hits, and the signals behind its score."""
 
     item: str
     rank: int = 0
@@ -41,11 +41,11 @@ class RankedItem(EventRecord, frozen=True, kw_only=True):
 
 
 class RecallEvent(EventPayload, frozen=True, kw_only=True, tag="recall"):
-    """A query was answered; ``injected`` are the items whose lines stand in the block.
+    """A query was answered; ``injected`` are the items whose lines are in the block.
 
-    ``probability``: that the best hits hold what is needed; ``silent``: why none is injected.
-    ``at`` is "" at the event's time; ``everybody``: the person at the machine asked; ``withheld``
-    is what a plugin that filled the block keeps of it (`memtier_pack`).
+    ``probability``: how likely the best hits answer the query; ``silent``: why none is injected.
+    ``at`` is "" at the event's time; ``everybody``: asked by the person at this machine;
+    ``withheld``: what the plugin that packed the block (`memtier_pack`) records about it.
     """
 
     NULLS = frozenset({"session_id", "sender", "k", "token_budget"})
@@ -81,35 +81,35 @@ class RecallEvent(EventPayload, frozen=True, kw_only=True, tag="recall"):
 
     @classmethod
     def of(cls, event: JournalEvent) -> Self:
-        """Read the fields of a recall's line, packed or written in full by an earlier version."""
+        """Read the fields of a recall's line, packed or in the full form of earlier versions."""
         return cls.from_json(event_lines.unpack(event.data))
 
 
 class CreditEvent(EventPayload, frozen=True, kw_only=True, tag="credit"):
-    """The outcome of a run moved the weight of an item (MemTier, eq. 1)."""
+    """The outcome of a run changed the weight of an item (MemTier, eq. 1)."""
 
     item: str
     attempt: int
     reward: float = 0.0
     share: float = 0.0
     delta: float
-    confidence: float | None = None  # where it was judged by what the tools returned
+    confidence: float | None = None  # set where the tools' results judged it
     recalls: tuple[str, ...] | None = None  # of other runs, named when this one ended
-    proxy: str | None = None  # that made the share, where a job did
+    proxy: str | None = None  # the proxy model whose job computed the share
 
 
 class DeliverEvent(EventPayload, frozen=True, kw_only=True, tag="deliver"):
-    """The host said that a prompt has the block of a recall that was offered to it."""
+    """The host reported that a prompt contains the block of an offered recall."""
 
     recall: str
 
 
 class OutcomeEvent(EventPayload, frozen=True, kw_only=True, tag="outcome"):
-    """A run ended with a reward, of which its recalls have a part; a later ``attempt`` counts."""
+    """A run ended with a reward, shared among its recalls; a later ``attempt`` counts."""
 
     attempt: int
     reward: float
-    confidence: float | None = None  # where it was judged by what the tools returned
+    confidence: float | None = None  # set where the tools' results judged it
     recalls: tuple[str, ...] = ()
 
 
@@ -119,7 +119,7 @@ class OutcomeEvent(EventPayload, frozen=True, kw_only=True, tag="outcome"):
 class ConsolidateEvent(EventPayload, frozen=True, kw_only=True, tag="consolidate"):
     """A consolidation read a window of entries, or ended early with a problem.
 
-    ``cursors`` is how many bytes of each ledger file were read.
+    ``cursors``: how many bytes of each ledger file were read.
     """
 
     extractor: str = "rules"
@@ -156,7 +156,7 @@ class ProposeEvent(EventPayload, frozen=True, kw_only=True, tag="propose"):
 
 
 class SupersedeEvent(StateEvent, frozen=True, kw_only=True, tag="supersede"):
-    """A newer fact took the place of others, which were true until ``valid_to``."""
+    """A newer fact replaced others, which were true until ``valid_to``."""
 
     NULLS = frozenset({"valid_to"})
 
@@ -165,7 +165,7 @@ class SupersedeEvent(StateEvent, frozen=True, kw_only=True, tag="supersede"):
 
 
 class RetractEvent(StateEvent, frozen=True, kw_only=True, tag="retract"):
-    """An entry took back what facts said, with nothing in their place, from ``valid_to`` on."""
+    """An entry retracted facts without a replacement, from ``valid_to`` on."""
 
     NULLS = frozenset({"valid_to"})
 
@@ -199,13 +199,13 @@ class SummariseEvent(EventPayload, frozen=True, kw_only=True, tag="summarise"):
 
 
 class LinkPeopleEvent(EventPayload, frozen=True, kw_only=True, tag="link_people"):
-    """Somebody said that these senders are one person; "" is the user where none is named."""
+    """A person linked these senders as one; "" is the user where the host names no sender."""
 
     people: tuple[str, ...] = ()
 
 
 class UnlinkPeopleEvent(LinkPeopleEvent, frozen=True, kw_only=True, tag="unlink_people"):
-    """Somebody said that these senders are not whom they were linked with."""
+    """A person separated these senders again."""
 
 
 class RevertEvent(StateEvent, frozen=True, kw_only=True, tag="revert"):
@@ -222,14 +222,14 @@ class RevertEvent(StateEvent, frozen=True, kw_only=True, tag="revert"):
 
 
 class RestoreEvent(StateEvent, frozen=True, kw_only=True, tag="restore"):
-    """A consolidation was rolled back: items have the state from before it again."""
+    """A consolidation was rolled back: items have their earlier state again."""
 
     facts: tuple[str, ...] = ()
     run: str
 
 
 class UndoEvent(StateEvent, frozen=True, kw_only=True):
-    """An event that undoes a recorded run of an agent, or brings it back."""
+    """Base of the events that undo a recorded run of an agent, or restore it."""
 
     run: str
     agent: str
@@ -240,18 +240,18 @@ class WithdrawEvent(UndoEvent, frozen=True, kw_only=True, tag="withdraw"):
 
 
 class UncreditEvent(UndoEvent, frozen=True, kw_only=True, tag="uncredit"):
-    """The credits of a run were taken back."""
+    """The credits of a run were reversed."""
 
 
 class ReinstateEvent(UndoEvent, frozen=True, kw_only=True, tag="reinstate"):
-    """A withdrawn run was brought back, with its credits."""
+    """A withdrawn run was restored, with its credits."""
 
 
 # -- forgetting ------------------------------------------------------------------------------------
 
 
 class ForgetEvent(StateEvent, frozen=True, kw_only=True, tag="forget"):
-    """Items were hidden; with ``session``, all of that session."""
+    """Items were hidden; with ``session``, the whole session."""
 
     NULLS = frozenset({"session"})
 
@@ -259,11 +259,11 @@ class ForgetEvent(StateEvent, frozen=True, kw_only=True, tag="forget"):
 
 
 class UnforgetEvent(StateEvent, frozen=True, kw_only=True, tag="unforget"):
-    """Items that had been hidden were brought back."""
+    """Hidden items were restored."""
 
 
 class ConfideEvent(StateEvent, frozen=True, kw_only=True, tag="confide"):
-    """Entries became confidences; with ``session``, what its sender (None: anybody) says there."""
+    """Entries became confidences; with ``session``, all its sender (None: anybody) says there."""
 
     NULLS = frozenset({"session"})
 
@@ -272,9 +272,9 @@ class ConfideEvent(StateEvent, frozen=True, kw_only=True, tag="confide"):
 
 
 class ProposeForgetEvent(EventPayload, frozen=True, kw_only=True, tag="propose_forget"):
-    """A model asked to forget a fact, or ``evidence`` did; ``proposal``: a person decided.
+    """A model, or ``evidence``, asked to forget a fact; ``proposal``: a person decided.
 
-    ``fact`` may be an entry, too, where evidence asks.
+    ``fact`` may also be an entry where evidence asks.
     """
 
     fact: str
@@ -295,10 +295,10 @@ class RetainEvent(EventPayload, frozen=True, kw_only=True, tag="retain"):
 
 
 class PurgeEvent(EventPayload, frozen=True, kw_only=True, tag="purge"):
-    """A purge is complete; its receipt holds counts only, none of the words.
+    """A purge is complete; its receipt holds counts and no text.
 
-    In a shared project ``shared`` has what the other machines need to remove it too: who they are,
-    and criteria without words, until all have.
+    In a shared project ``shared`` has what the other machines need to purge it too: their names and
+    criteria without text, until all have done so.
     """
 
     receipt: Mapping[str, Any] = {}
@@ -306,14 +306,14 @@ class PurgeEvent(EventPayload, frozen=True, kw_only=True, tag="purge"):
 
 
 class PurgeReachedEvent(EventPayload, frozen=True, kw_only=True, tag="purge_reached"):
-    """A machine that shares the project has nothing left of these purges of others."""
+    """A machine that shares the project has removed everything that these purges cover."""
 
     purges: tuple[str, ...]
     machine: str
 
 
 class ChatEvent(EventPayload, frozen=True, kw_only=True, tag="chat"):
-    """A chat request was reserved (``reserves``), or what it took was settled (``settles``)."""
+    """A chat request was reserved (``reserves``), or its actual cost settled (``settles``)."""
 
     settles: str | None = None
     model: str = ""
@@ -363,7 +363,7 @@ class HookFailedEvent(EventPayload, frozen=True, kw_only=True, tag="hook_failed"
 
 
 class LimitEvent(EventPayload, frozen=True, kw_only=True, tag="limit"):
-    """A limit cut something (``entries``, ``runs``), or is near (``near``)."""
+    """A limit cut something off (``entries``, ``runs``), or is close (``near``)."""
 
     limit: str = ""
     most: int = 0
@@ -381,8 +381,8 @@ PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
 
 @cache
 def plugin_payload(kind: str) -> type[EventPayload] | None:
-    """Return the payload of a kind of event that an installed plugin writes."""
-    from memtier_plugin.core import plugins  # here: few journals have such events
+    """Return the event payload that an installed plugin declares for a kind."""
+    from memtier_plugin.core import plugins  # imported here because few journals have such events
 
     return plugins.find_event_kinds().get(kind)
 
@@ -395,7 +395,7 @@ def new_event(
     run: str | None = None,
     event_id: str | None = None,
 ) -> JournalEvent:
-    """Build a journal event in an agent's name; see `Actor.event`."""
+    """Build a journal event of an agent; see `Actor.event`."""
     return JournalEvent(
         id=event_id or new_id(),
         timestamp=at,
@@ -407,7 +407,7 @@ def new_event(
 
 
 def payload_of(event: JournalEvent) -> EventPayload | None:
-    """Return the typed fields of an event; None where nothing installed knows its kind.
+    """Return the typed fields of an event; None if no installed package knows its kind.
 
     Raises:
         KeyError, ValueError: a field is missing or has the wrong type; names it.

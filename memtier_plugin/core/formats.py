@@ -1,4 +1,4 @@
-"""Forms on disk: JSON from strangers, ISO 8601 times, ULIDs, and the checksum of a line."""
+"""Formats on disk: untrusted JSON, ISO 8601 times, ULIDs, and line checksums."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-# -- Parse JSON that somebody else wrote, or may have changed; standard library only
+# -- Parse JSON that somebody else wrote or may have changed; standard library only
 
 
 def parse_json_text(text: str | bytes) -> Any:
     """Parse a JSON document as `json.loads` does.
 
     Raises:
-        ValueError: it is none, or nested too deeply.
+        ValueError: it is not JSON, or nested too deeply.
     """
     try:
         return json.loads(text)
@@ -31,12 +31,12 @@ def parse_json_text(text: str | bytes) -> Any:
 
 
 def to_iso(moment: datetime) -> str:
-    """Return the fixed-width UTC form used on disk; text order is time order."""
+    """Return the fixed-width UTC form used on disk, which sorts by time."""
     # Not strftime, which writes the year 800 with three digits on some platforms.
     return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
-@lru_cache(1024)  # the entries of a session share theirs
+@lru_cache(1024)  # the entries of a session share their times
 def from_iso(text: str) -> datetime:
     """Parse an ISO-8601 time; one without an offset is UTC.
 
@@ -51,12 +51,12 @@ def from_iso(text: str) -> datetime:
 
 
 def aware(moment: datetime | None) -> datetime | None:
-    """Return a time with its zone; one without is UTC."""
+    """Return a time with its zone; a naive one is UTC."""
     return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
 
 
 def utc_now() -> datetime:
-    # Milliseconds, as on disk: what is written and what is read back are equal.
+    # Milliseconds, as on disk, so that a time survives a round trip unchanged.
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
@@ -67,18 +67,18 @@ Clock = Callable[[], datetime]
 # -- Sortable ids (ULID)
 
 ID_LENGTH: Final = 26  # characters of an id
-MIN_ID_END: Final = 6  # of its last characters, by which it may be named
+MIN_ID_END: Final = 6  # the fewest final characters that may stand for an id
 
 
 def new_id() -> str:
-    """Return a ULID: 26 characters, sorted by time, and by order of making within a process."""
-    from ulid import ULID  # here, so that importing the package loads no third party
+    """Return a ULID: 26 characters that sort by time, and by order of creation within a process."""
+    from ulid import ULID  # imported here, so that importing the package loads no third party
 
     return str(ULID())
 
 
 def _renew_after_fork() -> None:
-    """Give a forked child its own generator: its parent's may be locked, and counts on from one."""
+    """Give a forked child its own generator: the parent's may be locked, or yield the same ids."""
     library: Any = sys.modules.get("ulid")
     if library is not None and hasattr(library, "default_generator"):
         library.default_generator = library.ULIDGenerator()
@@ -87,14 +87,15 @@ def _renew_after_fork() -> None:
 os.register_at_fork(after_in_child=_renew_after_fork)
 
 
-# -- The checksum at the end of a ledger line: it shows that a line is no longer what was written
+# -- The checksum that ends a ledger line and reveals later changes
 #
 # ``"crc32"`` is the last field of a line: eight hexadecimal digits over the bytes before it.  Lines
-# of `CHECKED_SCHEMA` and later have one; older ones need not.
+# of `CHECKED_SCHEMA` and later have one; older ones may lack it.
 
 FIELD: Final = "crc32"
 CHECKED_SCHEMA: Final = 2
-CUT_OFF: Final = "a write was cut off by a crash"  # why a line is bad that nobody was promised
+# why a damaged line that was never acknowledged is bad
+CUT_OFF: Final = "a write was cut off by a crash"
 
 _TO_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 _SEAL: Final = re.compile(rb', "crc32": "([0-9a-f]{8})"\}\s*\Z')
@@ -117,7 +118,7 @@ def seal(record: Mapping[str, Any]) -> bytes:
 
 
 def is_intact(line: bytes) -> bool:
-    """Return whether a line has the checksum of its bytes, or is too old to have one."""
+    """Return whether a line matches its checksum, or is too old to have one."""
     sealed = _SEAL.search(line)
     if sealed:
         return zlib.crc32(line[: sealed.start()]) == int(sealed[1], 16)

@@ -1,4 +1,4 @@
-"""Check what plugins of third parties answer."""
+"""Validate the return values of third-party plugins."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def _check_signals(answer: Iterable[Any], arguments: Mapping[str, Any]) -> list[
 
 
 def _check_drafts(answer: Iterable[Any], _arguments: Mapping[str, Any]) -> list[FactDraft]:
-    from memtier_plugin.core.records import FactDraft  # here: hosts import this without msgspec
+    # imported here: hosts import this module without msgspec
+    from memtier_plugin.core.records import FactDraft
     from memtier_plugin.core.structs import check_fields
 
     drafts = list(answer)

@@ -1,9 +1,9 @@
-"""The hooks: what hosts call, and what plugins of third parties may add.
+"""The hooks: those that hosts call, and those that third-party plugins may implement.
 
 A plugin is a module or an object with functions marked ``hookimpl``, named by an entry point of the
 group ``memtier``, or ``memtier.commands`` if it only adds commands. The shipped handlers
-(``memtier_plugin.hooks``) implement the same specs. Every implementation is called on its own: one
-that raises is reported and passed over, and wrappers are not supported.
+(``memtier_plugin.hooks``) implement the same specs. Every implementation is called on its own: if
+one raises, the error is reported and the others still run. Wrappers are not supported.
 """
 # The bodies are empty on purpose: pluggy reads the signatures and never calls these functions.
 # mypy: disable-error-code="empty-body"
@@ -19,7 +19,7 @@ import pluggy
 
 from memtier_plugin.core.entry_points import CommandSpec
 
-if TYPE_CHECKING:  # a plugin that only adds commands needs none of them
+if TYPE_CHECKING:  # a plugin that only adds commands needs none of these
     from memtier_plugin.core.records import (
         Entry,
         EventPayload,
@@ -49,12 +49,12 @@ hookimpl = pluggy.HookimplMarker(ENTRY_POINT_GROUP)
 
 
 def off_while(section: type[Record], **values: Any) -> Callable[[Hook], Hook]:
-    """Mark the implementation of a hook as off while a section of settings has these values.
+    """Turn a hook implementation off while a section of settings has these values.
 
-    It is not called then, so a mechanism that is off costs a prompt nothing.
+    It is then not called at all, so a disabled mechanism adds nothing to a prompt's latency.
 
     Args:
-        section: one that the plugin declares (`memtier_settings`).
+        section: a section that the plugin declares (`memtier_settings`).
     """
 
     def mark(function: Hook) -> Hook:
@@ -70,25 +70,26 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """The name stored with the vectors; a new name has them computed again."""
+        """The name stored with the vectors; a new name makes MemTier recompute them."""
 
     @property
     def dimensions(self) -> int:
         """The length of every vector."""
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Return one vector for each text, in their order."""
+        """Return one vector per text, in the same order."""
 
 
 class JobSpec(NamedTuple):
     """A background job of a project.
 
     Attributes:
-        name: by which `status` tells how it went.
-        group: of settings, when it runs: "local" (each interval), "endpoint" (the same, beside the
-            local ones, as it waits for a server), "daily"; None where it is off.
+        name: the job's name in `status`.
+        group: returns, from the settings, when it runs: "local" (each interval), "endpoint" (the
+            same, in parallel with the local ones, as it waits for a server), "daily"; None if it
+            is off.
         run: does the work on a memory (`MemTier`), for a run (`daemon.jobs.JobRun`) whose ``stop``
-            is set when it is to end early; raises MemTierError where it failed.
+            is set when it should end early; raises MemTierError on failure.
     """
 
     name: str
@@ -97,12 +98,12 @@ class JobSpec(NamedTuple):
 
 
 class SearchedAnswer(NamedTuple):
-    """An answer that a plugin searched for.
+    """An answer found by a plugin's own search.
 
     Attributes:
-        answer: an `answering.llm.ModelAnswer`; None where nothing was found.
-        why: notes for the route that the answer shows.
-        problem: what it had to do without.
+        answer: an `answering.llm.ModelAnswer`; None if nothing was found.
+        why: notes for the route shown with the answer.
+        problem: what was unavailable during the search.
     """
 
     answer: Any
@@ -116,15 +117,15 @@ AskMode = Callable[[Any, Any, str, datetime], SearchedAnswer]
 
 
 class ModelPass(NamedTuple):
-    """How the consolidation asks a chat model.
+    """A plugin's way of asking the consolidation's chat model.
 
     Attributes:
-        extractor: makes what extracts claims with a model, in requests of so many tokens
+        extractor: makes the extractor of claims, given the tokens per request
             (`memtier_plugin.facts.extraction.llm.ChatExtractor`).
-        judge: makes what relates a new fact to known ones by a model
+        judge: makes the judge that relates new facts to known ones
             (`memtier_plugin.facts.extraction.llm.ChatEvolution`).
-        look_again: takes the model, drafts as they were verified and their entries by id; returns
-            the drafts as they are to be, and the model's reply if it was asked.
+        look_again: takes the model, the verified drafts and their entries by id; returns the
+            revised drafts, and the model's reply if it was asked.
     """
 
     extractor: Callable[[Any, int], Any]
@@ -133,7 +134,7 @@ class ModelPass(NamedTuple):
 
 
 class OverviewText(NamedTuple):
-    """What a recall shows of an overview: its text, and the lines and facts that it shows."""
+    """The text that a recall shows for an overview, and the lines and facts it draws on."""
 
     text: str
     sources: tuple[Source, ...]
@@ -141,13 +142,13 @@ class OverviewText(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """Something that a plugin sums up for one agent and sender.
+    """A summary that a plugin writes for one agent and sender.
 
     Attributes:
-        subject: what it is about.
-        value: what it is made of; another value makes a new text.
-        at: since when it holds.
-        write: returns its text; None where there is nothing to say.
+        subject: its subject.
+        value: identifies its input; another value triggers a rewrite.
+        at: the time since which it holds.
+        write: returns its text; None if there is nothing to say.
     """
 
     agent: str
@@ -159,7 +160,7 @@ class Overview(NamedTuple):
 
 
 class OverviewKind(NamedTuple):
-    """A kind of overviews, kept as facts of a relation.
+    """A kind of overviews, stored as facts with one relation.
 
     Attributes:
         list_due: yields those that a store (`memtier_plugin.storage.store.Store`) should have.
@@ -170,16 +171,16 @@ class OverviewKind(NamedTuple):
 
 
 class IndexTables(NamedTuple):
-    """Tables of a project's index that a plugin keeps by events of the journal.
+    """Tables of a project's index that a plugin derives from journal events.
 
     All functions take the connection to the index (an `apsw.Connection`), within a transaction.
 
     Attributes:
-        name: of the tables as they are; where it is new to an index, they are filled anew.
-        kinds: of the events that they are made of.
-        create: makes those that are missing.
+        name: identifies this version of the tables; a new name makes MemTier rebuild them.
+        kinds: the kinds of events they are derived from.
+        create: creates missing tables.
         clear: empties them.
-        add: folds an event into them; they must not depend on the order of events.
+        add: applies an event; the result must not depend on the order of events.
     """
 
     name: str
@@ -193,11 +194,11 @@ class WebPage(NamedTuple):
     """A page of `memtier web`.
 
     Attributes:
-        path: its address, such as `/uplift`.
-        title: its heading in the browser.
-        link: the words of the link to it, on the page of health.
+        path: its path, such as `/uplift`.
+        title: its title in the browser.
+        link: the text of its link on the health page.
         template: the file of its Jinja template, which extends `base.html`.
-        values: makes what the template shows, of a memory (`MemTier`).
+        values: returns the template's variables for a memory (`MemTier`).
     """
 
     path: str
@@ -230,22 +231,22 @@ def session_start(context: RunContext) -> None:
 
 @hookspec
 def session_end(context: RunContext) -> None:
-    """Finish what is unwritten of a session: a host calls it after the session's last run."""
+    """Flush what a session has not yet written: a host calls it after the session's last run."""
 
 
 @hookspec
 def before_compaction(event: RunEvent, context: RunContext) -> None:
-    """Record what is not yet stored, before the host shortens its transcript."""
+    """Record what is not yet stored, before the host compacts its transcript."""
 
 
 @hookspec(firstresult=True)
 def memtier_embedder() -> Embedder | None:
-    """Return the embedder to use instead of the shipped one, or None to leave it."""
+    """Return an embedder to use instead of the shipped one, or None."""
 
 
 @hookspec
 def memtier_redact(text: str) -> Iterable[tuple[int, int, str]]:
-    """Return the spans (start, end, kind) to redact in a text, besides those found already.
+    """Return further spans (start, end, kind) to redact in a text.
 
     Called before a message reaches its ledger; each span becomes ``[redacted:kind]``.
     """
@@ -253,7 +254,7 @@ def memtier_redact(text: str) -> Iterable[tuple[int, int, str]]:
 
 @hookspec
 def memtier_signals(query: str, items: Sequence[Entry | Fact]) -> Iterable[Signal]:
-    """Return ranking signals: for each a name, a weight and one value in [0, 1] for every item.
+    """Return ranking signals: each a name, a weight and one value in [0, 1] per item.
 
     Called once per recall with the candidates, before they are ranked.
     """
@@ -261,15 +262,15 @@ def memtier_signals(query: str, items: Sequence[Entry | Fact]) -> Iterable[Signa
 
 @hookspec
 def memtier_extract(entries: Sequence[Entry]) -> Iterable[FactDraft]:
-    """Return the facts found in entries, each with its sources, besides those of the rules.
+    """Return further facts found in entries, each with its sources.
 
-    Called by the consolidation, never on the way to a prompt.
+    Called by the consolidation, never while a prompt waits.
     """
 
 
 @hookspec(firstresult=True)
 def memtier_model_pass(settings: Settings) -> ModelPass | None:
-    """Return how the consolidation is to ask its model, or None for one JSON object a request."""
+    """Return how the consolidation should ask its model; None for one JSON object per request."""
 
 
 @hookspec(firstresult=True)
@@ -282,9 +283,9 @@ def memtier_rerank(
 ) -> Sequence[Hit] | None:
     """Return the ranked hits, the best hundred, in another order, or None to leave them.
 
-    Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``; ``redact``
-    masks secrets in a text that leaves the machine.  A plugin that has no answer in time raises
-    `RerankUnavailable`; the recall's label then says so.
+    Hits may be dropped but not added. ``deadline`` is a value of ``time.monotonic()``; ``redact``
+    masks secrets in text that leaves the machine.  A plugin without an answer in time raises
+    `RerankUnavailable`, which the recall's label then reports.
     """
 
 
@@ -298,8 +299,8 @@ def memtier_order_pages(
 ) -> Sequence[Any] | None:
     """Return the pages that `ask` reads in another order, or None; as `memtier_rerank`.
 
-    ``reader`` is a `memtier_plugin.retrieval.visibility.PageReader`: `hits_on` returns the lines
-    of a page.
+    ``reader`` is a `memtier_plugin.retrieval.visibility.PageReader`: its `hits_on` returns the
+    lines of a page.
     """
 
 
@@ -312,14 +313,14 @@ def memtier_warm_up(settings: Settings) -> None:
 def memtier_ranker(profile: str) -> Any | None:
     """Return the ranker (`memtier_plugin.retrieval.search.Ranker`) of a profile, or None.
 
-    ``profile`` is `retrieval.profile`, or `retrieval.search` with the default profile.  Nobody is
-    asked where both are as by default.
+    ``profile`` is `retrieval.profile`, or `retrieval.search` with the default profile.  Not called
+    while both have their defaults.
     """
 
 
 @hookspec(firstresult=True)
 def memtier_route(recaller: Any, query: Any, candidates: Any, selection: Any) -> Any | None:
-    """Choose the hits of a recall of depth ``auto``, and search on for what they leave open.
+    """Choose the hits of a recall of depth ``auto``, and search further for what they leave open.
 
     Called with the `retrieval.recall.Recaller` and its records of the steps so far; returns a
     `memtier_plugin.retrieval.plan.Routed`, or None.
@@ -338,10 +339,10 @@ def memtier_expand(
 
 @hookspec
 def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any, Any], Any]]:
-    """Return signals that are in use, by the name of their weight in `retrieval.weights`.
+    """Return the signals in use, keyed by their weight's name in `retrieval.weights`.
 
     Each is a function of the candidates (`memtier_plugin.retrieval.signals.Pool`), an index reader
-    and the scopes of the entries in sight; it returns one value in [0, 1] for every candidate.
+    and the scopes of the visible entries; it returns one value in [0, 1] per candidate.
     """
 
 
@@ -349,8 +350,8 @@ def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any,
 def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | None:
     """Fill the block of a recall's plan otherwise than by rank, or return None.
 
-    Returns the injected hits, the block's text, and what the journal is to keep of it as
-    ``withheld`` (an `EventRecord`), or None.
+    Returns the injected hits, the text of the block, and the `EventRecord` or None that the journal
+    stores as ``withheld``.
     """
 
 
@@ -358,27 +359,27 @@ def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | N
 def memtier_explain(
     recall: JournalEvent, items: Mapping[str, Any], reader: Any, settings: Settings, now: datetime
 ) -> Mapping[str, Any]:
-    """Return what to add to `explain` of a recall, by key.
+    """Return additions to `explain` of a recall, by key.
 
-    ``items`` are those that the recall's event names, as stored, by id.  A value with ``said`` is
-    shown to people in these words, with the line ``item`` and its ``text`` if it has them; so is
-    one by the id of an item, beside that item.
+    ``items`` are the stored items that the recall's event names, by id.  A value with ``said`` is
+    displayed as that text, with the line ``item`` and its ``text`` if present; a value keyed by an
+    item's id is displayed beside that item.
     """
 
 
 @hookspec(firstresult=True)
 def memtier_why(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
-    """Return why an item has no line in a recall, as a reason and a message, or None."""
+    """Return why a recall has no line for an item, as a reason and a message, or None."""
 
 
 @hookspec
 def memtier_status(
     recalls: Sequence[JournalEvent], reader: Any, settings: Settings
 ) -> Mapping[str, Any]:
-    """Return what to add to `status`, by key.
+    """Return additions to `status`, by key.
 
-    ``recalls`` are the newest events of recalls.  A value with ``said`` is a row for people, in
-    these words; ``preview`` is printed below a preview of what a prompt would get.
+    ``recalls`` are the newest recall events.  A value with ``said`` is displayed as a row with that
+    text; ``preview`` is printed below a preview of a prompt's block.
     """
 
 
@@ -390,9 +391,9 @@ def memtier_written(
     ms: float,
     settings: Settings,
 ) -> None:
-    """Take note of what was just written to a project's ledgers, and how long that took.
+    """Observe records just written to a project's ledgers, and how long the write took.
 
-    Called by the thread that wrote it, maybe with a prompt waiting: return at once.
+    Called on the writing thread, possibly while a prompt waits: return at once.
     """
 
 
@@ -400,8 +401,8 @@ def memtier_written(
 def memtier_commands() -> Mapping[str, CommandSpec]:
     """Return commands to add to `memtier`, by name.
 
-    The entry point is of the group ``memtier.commands``, and its module is called without pluggy:
-    `memtier --help` loads nothing else of a package.
+    The entry point belongs to the group ``memtier.commands``, and its module is called without
+    pluggy: `memtier --help` loads nothing else of a package.
     """
 
 
@@ -414,14 +415,14 @@ def memtier_jobs() -> Sequence[JobSpec]:
 def memtier_event_kinds() -> Sequence[type[EventPayload]]:
     """Return the payloads of the journal events that the plugin writes, each with its ``KIND``.
 
-    Without the plugin such lines are kept, exported and purged like all others; only their fields
-    are not looked at.
+    Without the plugin, such lines are kept, exported and purged like all others; their fields are
+    ignored.
     """
 
 
 @hookspec
 def memtier_index_tables() -> Sequence[IndexTables]:
-    """Return tables to keep in the index of every project, by events of the journal.
+    """Return tables to keep in every project's index, derived from journal events.
 
     Called whenever an index is opened. Read them by `Reader.plugin_tables`.
     """
@@ -429,7 +430,7 @@ def memtier_index_tables() -> Sequence[IndexTables]:
 
 @hookspec
 def memtier_ask_modes() -> Mapping[str, AskMode]:
-    """Return ways of searching for the answer of a question, by the value of `ask.mode`."""
+    """Return further search strategies for answering a question, by the value of `ask.mode`."""
 
 
 @hookspec
@@ -439,9 +440,9 @@ def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
 
 @hookspec
 def memtier_find_overviews(query: Any, search: Any) -> Mapping[int, str]:
-    """Return the overviews that a query asks for, as rows of the index and their kinds.
+    """Return the overviews that a query asks for, as index rows with their kinds.
 
-    ``query`` is a `memtier_plugin.retrieval.query.ParsedQuery`, ``search`` what it is asked of
+    ``query`` is a `memtier_plugin.retrieval.query.ParsedQuery`, ``search`` the searched view
     (`memtier_plugin.retrieval.candidates.SearchView`).
     """
 
@@ -453,24 +454,24 @@ def memtier_annotate(hits: Sequence[Hit]) -> Sequence[Hit] | None:
 
 @hookspec(firstresult=True)
 def memtier_profiles(store: Any, name: str | None) -> Sequence[Any] | None:
-    """Return what is known of the people of a project, or of those of a name (`memtier people`)."""
+    """Return profiles of a project's people, or of those with a name (`memtier people`)."""
 
 
 @hookspec
 def memtier_settings() -> Mapping[type[Record], str]:
     """Return sections of settings, each a record whose fields have defaults, with their paths.
 
-    A path may be that of a section that there is: its keys are added to that section's, and a key
-    of both, a choice, takes the values of either.  Keys added to `retrieval.weights` weigh the
-    plugin's signals of the same names.  Read them by `Settings.of`.
+    A path may be that of an existing section: the keys are merged, and a choice that both declare
+    accepts the values of either.  Keys added to `retrieval.weights` weigh the plugin's signals of
+    the same names.  Read them by `Settings.of`.
     """
 
 
 @hookspec
 def memtier_web_pages() -> Sequence[WebPage]:
-    """Return pages to add to `memtier web`; they only read."""
+    """Return read-only pages to add to `memtier web`."""
 
 
 @hookspec
 def memtier_services() -> Mapping[str, Callable[[Any], Any]]:
-    """Return services to add to a memory, by the attribute: each is made of it when first used."""
+    """Return services to add to a memory, by attribute: each is a factory called on first use."""

@@ -54,7 +54,7 @@ class _LazyPattern:
     def __init__(self, *arguments: Any) -> None:
         self._arguments = arguments
 
-    def __getattr__(self, name: str) -> Any:  # asked for what is in no slot yet
+    def __getattr__(self, name: str) -> Any:  # reached only for slots that are not filled yet
         if name not in _METHODS:
             raise AttributeError(name)
         compiled = regex.compile(*self._arguments)

@@ -1,8 +1,8 @@
-"""Paths of a home, created for this user only and refused when they belong to another.
+"""Paths of a home: created private to this user, refused if they belong to another.
 
 Names of projects, agents and sessions are user input. They become file names by percent-encoding,
-upper case included, because some file systems fold case. A long name becomes its beginning and a
-hash; the folder's ``.names`` file holds its full form.
+upper case included, because some file systems fold case. A long name is cut and gets a hash; the
+folder's ``.names`` file holds its full form.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from memtier_plugin.core.files import (
 from memtier_plugin.core.formats import parse_json_text
 
 _DEFAULT_HOME: Final = "~/.memtier"
-_LONGEST_SOCKET: Final = 103  # of a path, in bytes, on macOS; Linux has four more
+_LONGEST_SOCKET: Final = 103  # bytes of a path on macOS; Linux allows four more
 LEDGERS: Final = ("episodic", "semantic", "procedural", "journal")
 PROJECT_JOURNAL: Final = "_project"
 _SAFE: Final = "abcdefghijklmnopqrstuvwxyz0123456789._-"
 _LONGEST: Final = 120
 _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
-RESTORING: Final = ".restoring-"  # begins the name of a folder that is being unpacked
+RESTORING: Final = ".restoring-"  # prefix of a folder that is being unpacked
 HOME_MARKER: Final = ".memtier-home"
 _HOME_NAMES: Final = frozenset(
     {
@@ -49,7 +49,7 @@ _HOME_PREFIXES: Final = (".memtier", RESTORING, ".config.yaml.", ".tokens.json."
 _LOG_BYTES: Final = 1_000_000  # after which a log begins anew
 
 
-@lru_cache(1024)  # few projects, agents and sessions are in use, and each write asks
+@lru_cache(1024)  # every write looks one up, and few projects, agents and sessions are in use
 def encode_file_name(name: str) -> str:
     """Encode a name as a file name."""
     encoded = "".join(
@@ -65,7 +65,7 @@ def encode_file_name(name: str) -> str:
 
 
 def owner_folder_name(owner: str) -> str:
-    """Return the name of an agent's folder, or of the project's own journal."""
+    """Return the folder name of an agent, or of the project's own journal."""
     return owner if owner == PROJECT_JOURNAL else encode_file_name(owner)
 
 
@@ -87,14 +87,14 @@ def list_projects(home: Path) -> list[str]:
 
 
 def register_long_name(parent: Path, encoded: str, name: str) -> None:
-    """Write the full form of a hashed name into ``.names``.
+    """Write the full form of a hashed name to ``.names``.
 
     Raises:
         LedgerWriteError: it cannot be written.
     """
     if "~" not in encoded or decode_file_name(parent, encoded) == name:
         return
-    # A newline first: whatever a crash left of an earlier line stands alone.
+    # A leading newline ends whatever a crash left of an earlier line.
     line = f"\n{json.dumps({'file': encoded, 'name': name})}\n".encode("ascii")
     try:
         fd = os.open(parent / ".names", os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600)
@@ -109,24 +109,24 @@ def register_long_name(parent: Path, encoded: str, name: str) -> None:
 
 
 def resolve_home(home: str | Path | None = None, env: Mapping[str, str] | None = None) -> Path:
-    """Return the home to use: the one given, else ``MEMTIER_HOME``, else ``~/.memtier``."""
+    """Return the home: the argument, else ``MEMTIER_HOME``, else ``~/.memtier``."""
     chosen = home or (os.environ if env is None else env).get("MEMTIER_HOME") or _DEFAULT_HOME
     try:
         path = Path(chosen).expanduser().absolute()
-        if b"\0" in str(path).encode():  # SQLite names its files in UTF-8
+        if b"\0" in str(path).encode():  # SQLite takes file names as UTF-8
             raise ValueError("it holds a NUL")
         return path
     except (RuntimeError, ValueError) as error:
-        raise SettingsError(f"the home {str(chosen)!r} names no folder: {error}") from None
+        raise SettingsError(f"the home {str(chosen)!r} is not a valid folder: {error}") from None
 
 
 def make_home(home: Path) -> Path:
-    """Create the home, or take one that is ours; what others made is refused untouched.
+    """Create the home, or adopt one that is ours; a foreign folder is refused untouched.
 
-    A home is known by its marker; one of an earlier version by what it holds.
+    A home is recognised by its marker, one of an earlier version by its contents.
 
     Raises:
-        UnsafePath: it holds something else, is a symlink, not a folder, or belongs to somebody.
+        UnsafePath: it holds something else, is a symlink, not a folder, or another user's.
         LedgerWriteError: it cannot be made.
     """
     marker = home / HOME_MARKER
@@ -135,11 +135,11 @@ def make_home(home: Path) -> Path:
         return home
     if home.is_dir() and not home.is_symlink() and not _is_ours(home):
         raise UnsafePath(
-            f"{home} is not empty, and MemTier did not make it; it is left as it is: "
+            f"{home} is not empty, and was not created by MemTier, so it was left alone: "
             "choose an empty folder, or one that does not exist, as the home"
         )
     make_private_folder(home)
-    with suppress(OSError):  # a disk that nobody may write
+    with suppress(OSError):  # a read-only disk
         fd = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
         try:
             os.write(fd, b"This folder is a home of MemTier.\n")
@@ -153,7 +153,7 @@ def _is_ours(home: Path) -> bool:
     try:
         names = os.listdir(home)
     except OSError:
-        return True  # whoever opens it next says what is wrong
+        return True  # whatever opens it next reports the problem
     if all(name in _HOME_NAMES or name.startswith(_HOME_PREFIXES) for name in names):
         return True
     projects = home / "projects"
@@ -166,8 +166,7 @@ def make_private_folder(home: Path, *names: str) -> Path:
     """Create a folder under the home (mode 0700), checking each of its parents.
 
     Raises:
-        UnsafePath: a step is a symlink, not a folder, or belongs to somebody else; or the home is
-            not ours.
+        UnsafePath: a step is a symlink, not a folder, or another user's; or the home is not ours.
         LedgerWriteError: it cannot be made.
     """
     if names and (names[0] in _HOME_NAMES or names[0].startswith(RESTORING)):
@@ -182,7 +181,7 @@ def make_private_folder(home: Path, *names: str) -> Path:
 
 
 def _make_folder(folder: Path, *, parents: bool = False) -> int:
-    """Create a folder unless it is there, and check it; return its mode.
+    """Create a folder if it is missing, and check it; return its mode.
 
     Raises:
         UnsafePath, LedgerWriteError: as `make_private_folder`.
@@ -196,17 +195,17 @@ def _make_folder(folder: Path, *, parents: bool = False) -> int:
         except OSError as error:
             raise LedgerWriteError(f"cannot make the folder {folder}: {error}") from error
     except OSError as error:
-        raise LedgerWriteError(f"cannot look at {folder}: {error}") from error
+        raise LedgerWriteError(f"cannot check {folder}: {error}") from error
     if not (stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()):
         check_ownership(folder, status, stat.S_IFDIR)
     return status.st_mode
 
 
 def owned_folder_exists(folder: Path) -> bool:
-    """Return whether a folder is there.
+    """Return whether a folder exists.
 
     Raises:
-        UnsafePath: a symlink or a file is, or it belongs to somebody else.
+        UnsafePath: the path is a symlink or a file, or belongs to another user.
     """
     try:
         status = folder.lstat()
@@ -224,7 +223,7 @@ def make_ledger_folder(home: Path, project: str, ledger: str, owner: str | None 
         UnsafePath, LedgerWriteError: as `make_private_folder`; or there is no such ledger.
     """
     if ledger not in LEDGERS:
-        raise UnsafePath(f"{ledger!r} is no ledger, but one of {', '.join(LEDGERS)}")
+        raise UnsafePath(f"{ledger!r} is not a ledger; expected one of {', '.join(LEDGERS)}")
     top = make_project_folder(home, project) / ledger
     _make_folder(top)
     if owner is None:
@@ -259,10 +258,10 @@ def iter_ledger_folders(
     """Yield (ledger, owner, folder) for every ledger folder of a project, in a fixed order.
 
     Args:
-        agent: of the episodic ledgers only this agent's; the others' are not looked at.
+        agent: skip the episodic ledgers of all other agents.
 
     Raises:
-        UnsafePath: one of them is a symlink, or belongs to somebody else.
+        UnsafePath: one of them is a symlink, or belongs to another user.
     """
     for ledger in LEDGERS:
         top = folder / ledger
@@ -279,7 +278,7 @@ def iter_ledger_folders(
 
 
 def index_path(folder: Path) -> Path:
-    """Return where the project's index lives: beside the ledgers unless they are on a network.
+    """Return the path of a project's index: beside the ledgers unless they are on a network.
 
     SQLite's locks and its shared memory do not work across a network file system.
     """
@@ -291,11 +290,11 @@ def index_path(folder: Path) -> Path:
 
 
 def socket_path(home: Path) -> Path:
-    """Return where the server of a home listens: in the home.
+    """Return the path of the home's server socket: in the home if possible.
 
-    No variable of the environment counts: agents start hooks with all of theirs, and servers of
-    tools with hardly any, and both must find the one server.  Where a socket in the home would have
-    too long a path, or several machines would see it, it is in ``/tmp``.
+    It depends on no environment variable: agents pass their whole environment to hooks and hardly
+    any of it to MCP servers, and both must find the same server.  If the path would be too long, or
+    the home is on a network file system, the socket is in ``/tmp``.
     """
     path = home / "run" / "memtier.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET and not is_on_network(home):
@@ -335,7 +334,7 @@ def is_on_network(folder: Path, mounts_file: Path = Path("/proc/self/mounts")) -
 
 
 def open_process_log(home: Path, name: str) -> int:
-    """Open a log of a home for a process to write to, and return its descriptor.
+    """Open a log file in a home for a process's output, and return its descriptor.
 
     Raises:
         UnsafePath, LedgerWriteError: as `make_private_folder`.

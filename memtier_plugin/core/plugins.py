@@ -1,7 +1,8 @@
-"""The plugin manager: the shipped handlers, then those of third parties, isolated from each other.
+"""The plugin manager: the shipped handlers, then third-party plugins, isolated from each other.
 
-A third party's hook that raises or answers nonsense is logged once, counted in ``load_errors()``
-and passed over. This is one of the two places with a catch-all: the code called is not ours.
+A third-party hook that raises or returns an invalid value is logged once, counted in
+``load_errors()`` and skipped. This is one of the two places with a catch-all: the code called is
+not ours.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _lock = threading.RLock()
 
 
 def _renew_after_fork() -> None:
-    """Give a child a new lock: a thread that held the old one does not exist there."""
+    """Give a forked child a new lock: the thread that held the old one does not exist there."""
     global _lock
     _lock = threading.RLock()
 
@@ -64,7 +65,7 @@ os.register_at_fork(after_in_child=_renew_after_fork)
 
 @dataclass(frozen=True, slots=True)
 class PluginError:
-    """The failures of a plugin in one hook (or in ``load``): their number and the last message."""
+    """How often a plugin failed in one hook (or in ``load``), and the last error message."""
 
     plugin: str
     hook: str
@@ -77,7 +78,7 @@ _errors: dict[tuple[str, str], PluginError] = {}
 
 
 def manager() -> pluggy.PluginManager:
-    """Return this process's plugin manager with the handlers of what hosts call."""
+    """Return this process's plugin manager with the handlers of the host hooks."""
     with _lock:
         _with_shipped(SHIPPED_PLUGINS)
         return _with_shipped(HOST_HANDLERS)
@@ -85,13 +86,13 @@ def manager() -> pluggy.PluginManager:
 
 @functools.cache  # asked for every text that is redacted
 def _extensions() -> pluggy.PluginManager:
-    """Return the same manager for what MemTier itself asks of plugins."""
+    """Return the same manager with the handlers of MemTier's own extension hooks."""
     with _lock:
         return _with_shipped(SHIPPED_PLUGINS)
 
 
 def _hook(name: str, settings: Settings) -> Callable[..., Any]:
-    """Return the caller of a hook without the implementations that settings turn off."""
+    """Return the caller of a hook, without implementations that the settings turn off."""
     manager = _extensions()
     caller = getattr(manager.hook, name)
     off = []
@@ -105,7 +106,7 @@ def _hook(name: str, settings: Settings) -> Callable[..., Any]:
 
 
 def load_errors() -> list[PluginError]:
-    """Return the plugins that failed to load or failed in a hook, for `status` and `doctor`."""
+    """Return the plugins that failed to load or in a hook, for `status` and `doctor`."""
     with _lock:
         return list(_errors.values())
 
@@ -134,20 +135,20 @@ def record_failure(plugin: str, hook: str, error: BaseException) -> None:
             else PluginError(plugin, hook, text)
         )
     if previous is None or previous.error != text:
-        _log.warning("%r failed in %s and is passed over", plugin, hook, exc_info=error)
+        _log.warning("%r failed in %s and is skipped", plugin, hook, exc_info=error)
 
 
 def find_secret_spans(text: str) -> list[tuple[int, int, str]]:
     """Return the spans (start, end, kind) that plugins want redacted in a text."""
     hook = _extensions().hook.memtier_redact
-    if not hook.get_hookimpls():  # asked for every message that is written
+    if not hook.get_hookimpls():  # runs for every message that is written
         return []
     answers = hook(text=text)
     return [span for spans in answers for span in spans]
 
 
 def gives_signals() -> bool:
-    """Return whether a plugin has ranking signals."""
+    """Return whether any plugin adds ranking signals."""
     return bool(_extensions().hook.memtier_signals.get_hookimpls())
 
 
@@ -163,34 +164,34 @@ def offers(hook: str) -> bool:
 
 
 def route_hits(recaller: Any, query: Any, candidates: Any, selection: Any) -> Any:
-    """Return the hits that the first plugin with a router offers to a block; else None."""
+    """Return the hits that the first router among the plugins chooses; else None."""
     return _extensions().hook.memtier_route(
         recaller=recaller, query=query, candidates=candidates, selection=selection
     )
 
 
 def find_ranker(profile: str) -> Any:
-    """Return the ranker that a plugin has for a profile; else None."""
+    """Return the ranker that a plugin provides for a profile; else None."""
     return _extensions().hook.memtier_ranker(profile=profile)
 
 
 def expand_query(
     actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
 ) -> Any:
-    """Return another text to search for beside a query, from the first plugin that has one."""
+    """Return an additional search text for a query, from the first plugin that has one."""
     return _hook("memtier_expand", actor.store.settings)(
         actor=actor, text=text, request=request, viewer=viewer, until=until
     )
 
 
 def find_pool_signals(settings: Settings) -> dict[str, Callable[[Any, Any, Any], Sequence[float]]]:
-    """Return the signals that plugins add to the table of those of candidates, by name."""
+    """Return the candidate signals that plugins add, by name."""
     answers = _hook("memtier_pool_signals", settings)(settings=settings)
     return {name: signal for answer in answers for name, signal in answer.items()}
 
 
 def pack_block(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any:
-    """Return the block of a plan as the first plugin fills it that does; else None."""
+    """Return the block of a plan from the first plugin that packs it; else None."""
     return _hook("memtier_pack", actor.store.settings)(
         plan=plan, recall_id=recall_id, actor=actor, journal=journal
     )
@@ -215,7 +216,7 @@ def describe_status(
 
 
 def explain_absence(recall: JournalEvent, item_id: str) -> tuple[str, str] | None:
-    """Return why an item has no line in a recall (reason, message), if by a plugin."""
+    """Return why an item has no line in a recall (reason, message), if a plugin is the cause."""
     return cast(
         "tuple[str, str] | None",
         _extensions().hook.memtier_why(recall=recall, item_id=item_id),
@@ -229,7 +230,7 @@ def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
 
 
 def find_model_pass(settings: Settings) -> ModelPass | None:
-    """Return how a plugin asks the consolidation's model, if one does."""
+    """Return a plugin's way of asking the consolidation's model; else None."""
     answer = _extensions().hook.memtier_model_pass(settings=settings)
     return cast("ModelPass | None", answer)
 
@@ -241,9 +242,9 @@ def tell_written(
     started: float,
     settings: Settings,
 ) -> None:
-    """Tell plugins what was written, since ``started`` (`time.monotonic`), unless nobody asks."""
+    """Tell plugins what was written since ``started`` (`time.monotonic`), if any listens."""
     hook = _extensions().hook.memtier_written
-    if settings.telemetry.enabled or len(hook.get_hookimpls()) > 1:  # than the shipped one
+    if settings.telemetry.enabled or len(hook.get_hookimpls()) > 1:  # more than the shipped one
         ms = 1000 * (time.monotonic() - started)
         hook(home=home, project=project, records=records, ms=ms, settings=settings)
 
@@ -255,7 +256,7 @@ def rerank_hits(
     settings: Settings,
     redact: Callable[[str], str] = str,
 ) -> Sequence[Hit]:
-    """Return the hits in the order of the first plugin that reranks them, else as they are.
+    """Return the hits as the first plugin reranks them, else unchanged.
 
     Raises:
         RerankUnavailable: a plugin had no answer in time.
@@ -273,7 +274,7 @@ def order_pages(
     settings: Settings,
     redact: Callable[[str], str],
 ) -> Sequence[Any] | None:
-    """Return pages in the order of the first plugin that reads them for a question; else None.
+    """Return pages in the order of the first plugin that orders them for a question; else None.
 
     Raises:
         RerankUnavailable: a plugin had no answer in time.
@@ -285,7 +286,7 @@ def order_pages(
 
 
 def warm_up(settings: Settings) -> None:
-    """Have plugins prepare for the first prompt."""
+    """Let plugins prepare for the first prompt."""
     _hook("memtier_warm_up", settings)(settings=settings)
 
 
@@ -301,13 +302,13 @@ def find_event_kinds() -> dict[str, type[EventPayload]]:
 
 
 def find_ask_mode(name: str) -> AskMode | None:
-    """Return the way of answering that a plugin brings for a value of `ask.mode`."""
+    """Return the plugin search strategy for a value of `ask.mode`; else None."""
     answers = _extensions().hook.memtier_ask_modes()
     return next((modes[name] for modes in answers if name in modes), None)
 
 
 def find_services() -> dict[str, Callable[[Any], Any]]:
-    """Return what makes the services that plugins add to a memory, by name."""
+    """Return the factories of services that plugins add to a memory, by name."""
     answers = _extensions().hook.memtier_services()
     return {name: make for services in answers for name, make in services.items()}
 
@@ -317,7 +318,7 @@ def find_index_tables() -> Sequence[IndexTables]:
     return _index_tables(_extensions())
 
 
-@functools.cache  # asked by every index that opens, and by every event that is folded
+@functools.cache  # looked up for every index opened, and for every event applied
 def _index_tables(manager: pluggy.PluginManager) -> list[IndexTables]:
     return [tables for answer in manager.hook.memtier_index_tables() for tables in answer]
 
@@ -329,22 +330,22 @@ def find_overviews(settings: Settings) -> list[OverviewKind]:
 
 
 def find_overview_rows(query: Any, search: Any) -> dict[int, str]:
-    """Return the overviews of plugins that a query asks for, by row of the index their kind."""
+    """Return the plugins' overviews that a query asks for: index rows with their kinds."""
     answers = _hook("memtier_find_overviews", search.settings)(query=query, search=search)
     return {row: kind for answer in answers for row, kind in answer.items()}
 
 
 def annotate_hits(hits: list[Hit], settings: Settings) -> list[Hit]:
-    """Return the hits of a recall with the notes of plugins."""
+    """Return the hits of a recall with plugins' notes added."""
     noted = _hook("memtier_annotate", settings)(hits=hits)
     return hits if noted is None else [*noted]
 
 
 def find_profiles(store: Any, name: str | None) -> Sequence[Any]:
-    """Return what plugins know of the people of a project.
+    """Return plugins' profiles of a project's people.
 
     Raises:
-        SettingsError: no plugin knows of people.
+        SettingsError: no installed plugin writes profiles.
     """
     profiles = _extensions().hook.memtier_profiles(store=store, name=name)
     if profiles is None:
@@ -366,13 +367,13 @@ def find_settings() -> dict[type[Record], str]:
 
 
 def find_embedder() -> Embedder | None:
-    """Return the embedder that a plugin brings, if one does."""
+    """Return a plugin's embedder; else None."""
     return cast("Embedder | None", _extensions().hook.memtier_embedder())
 
 
 @functools.cache
 def _with_shipped(modules: tuple[str, ...]) -> pluggy.PluginManager:
-    """Return the manager once these modules of MemTier are registered."""
+    """Return the manager with these modules of MemTier registered."""
     manager = _with_third_parties()
     for name in modules:
         manager.register(importlib.import_module(name), name)
@@ -381,13 +382,13 @@ def _with_shipped(modules: tuple[str, ...]) -> pluggy.PluginManager:
 
 @functools.cache
 def _with_third_parties() -> pluggy.PluginManager:
-    """Return the manager once the installed plugins are registered."""
+    """Return the manager with the installed plugins registered."""
     manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)
     for name, reference in find_entry_points(ENTRY_POINT_GROUP).items():
         try:
             _register(manager, name, load_entry_point(reference))
-        except Exception as error:  # a foreign module, it may raise anything
+        except Exception as error:  # third-party code may raise anything
             record_failure(name, "load", error)
     return manager
 
@@ -435,9 +436,9 @@ def _guard(plugin: str, hook: str, function: Callable[..., Any]) -> Callable[...
             if answer is None or check is None:
                 return answer
             return check(answer, dict(zip(names, arguments, strict=False)))
-        except RerankUnavailable:  # for the label of the recall
+        except RerankUnavailable:  # the recall's label reports it
             raise
-        except Exception as error:  # foreign code, it may raise anything
+        except Exception as error:  # third-party code may raise anything
             record_failure(plugin, hook, error)
             return None
 

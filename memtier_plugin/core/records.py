@@ -27,8 +27,8 @@ from memtier_plugin.core.structs import (
     parse_json,
 )
 
-SCHEMA: Final = 2  # 0: the paper's eight fields; 2: its line has a checksum
-_FIRST_SCHEMA: Final = 1  # of our own lines
+SCHEMA: Final = 2  # 0: the paper's eight fields; 2: lines carry a checksum
+_FIRST_SCHEMA: Final = 1  # the first that MemTier itself wrote
 _COMMON: Final[tuple[str, ...]] = (
     "id",
     "timestamp",
@@ -36,7 +36,7 @@ _COMMON: Final[tuple[str, ...]] = (
     "agent_id",
     "run_id",
     "schema",
-)  # of all events
+)  # shared by all events
 
 Role = Literal["user", "assistant", "tool", "system"]
 Origin = Literal["user", "assistant", "tool", "system", "external"]
@@ -44,20 +44,22 @@ Tier = Literal["episodic", "semantic", "procedural"]
 Status = Literal["active", "proposed"]
 Purpose = Literal["search", "inject", "offer", "preview", "ask"]
 Extractor = Literal["rules", "model"]
-INJECTING: Final[frozenset[Purpose]] = frozenset({"inject", "offer"})  # for a run's prompt
-FOR_PROMPTS: Final[frozenset[Purpose]] = INJECTING | {"preview"}  # whose block is a prompt's
-SHARED: Final = ("", "")  # the audience of facts that everybody in a project shares
-# What is found only by a query that asks for it; see `Fact.shelf`.
+# Purposes whose block goes into a run's prompt.
+INJECTING: Final[frozenset[Purpose]] = frozenset({"inject", "offer"})
+# Purposes whose block has the form of a prompt's.
+FOR_PROMPTS: Final[frozenset[Purpose]] = INJECTING | {"preview"}
+SHARED: Final = ("", "")  # the audience of facts visible to everybody in a project
+# Kinds found only by a query that asks for them; see `Fact.shelf`.
 ON_DEMAND_KINDS: Final = ("summary", "timeline", "working", "profile")
 
 
 def person_audience(person: str) -> tuple[str, str]:
-    """Return the audience of a person's own facts: of every agent, for that person."""
+    """Return the audience of a person's own facts: that person, with every agent."""
     return "", f"@{person}"
 
 
 def count_tokens(text: str) -> int:
-    """Estimate tokens as ceil(UTF-8 bytes / 4); every budget counts this way."""
+    """Estimate tokens as ceil(UTF-8 bytes / 4); every token budget is counted this way."""
     return math.ceil(len(text.encode("utf-8", "surrogatepass")) / 4)
 
 
@@ -74,7 +76,7 @@ class ToolCall(GivenRecord, frozen=True, kw_only=True):
 
 
 class Message(GivenRecord, frozen=True, kw_only=True):
-    """One message of a run as the caller gives it: plain text, who said it and when.
+    """One message of a run as the caller gives it: plain text, its author and time.
 
     ``tool`` is set on a tool's result, ``tool_calls`` on the assistant message that asked for them.
     """
@@ -91,7 +93,7 @@ class Message(GivenRecord, frozen=True, kw_only=True):
 class Entry(Record, frozen=True, kw_only=True):
     """A line of an episodic ledger (MemTier, section 3.1, and the fields in docs/files.md).
 
-    ``private`` is a confidence: it leaves the agent's own ledger in no form.
+    ``private`` marks a confidence: nothing of it leaves the agent's own ledger.
     """
 
     SPARSE = frozenset({"private"})
@@ -122,7 +124,7 @@ class Entry(Record, frozen=True, kw_only=True):
 
     @property
     def retrievable(self) -> bool:
-        """True unless it is the system's or MemTier's own, which no recall returns.
+        """Whether a recall may return it: false for system messages and MemTier's own output.
 
         MemTier, section 3.1.
         """
@@ -132,20 +134,20 @@ class Entry(Record, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The content, by the name that facts have for theirs."""
+        """The content, under the name that facts use."""
         return self.content
 
     @property
     def source(self) -> Source:
-        """The entry as what a fact rests on, without its ledger line."""
+        """The entry as the source of a fact, without its ledger line."""
         return Source(agent=self.agent_id, session=self.session_id, entry=self.id)
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], *, owner: str | None = None) -> Entry:
-        """Read the JSON form, also of the paper's own eight fields (``schema`` 0).
+        """Read the JSON form, or the paper's own eight fields (``schema`` 0).
 
         Args:
-            owner: the agent whose ledger it stands in, for lines that do not name one.
+            owner: the agent whose ledger holds the line, for lines that do not name one.
 
         Raises:
             KeyError, TypeError, ValueError: a field is missing or has the wrong type.
@@ -169,7 +171,7 @@ class Entry(Record, frozen=True, kw_only=True):
 
 
 class Source(GivenRecord, frozen=True, kw_only=True):
-    """The entry that something rests on, and its ledger line once it is indexed."""
+    """A reference to a source entry, and its ledger line once it is indexed."""
 
     agent: str
     session: str
@@ -178,16 +180,16 @@ class Source(GivenRecord, frozen=True, kw_only=True):
     line: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form kept in a fact: agent, session, entry."""
+        """Return the JSON form stored in a fact: agent, session, entry."""
         return {"agent": self.agent, "session": self.session, "entry": self.entry}
 
 
 class Fact(Record, frozen=True, kw_only=True):
     """A line of the semantic or procedural ledger; every fact has a source.
 
-    ``reason`` says why a proposed one waits; ``run`` is the consolidation that made it;
-    ``private_to`` names the agent and the sender ("" for none) who alone may see it.  ``person`` is
-    the sender who said it ("" where the host names none), and alone may see it if ``personal``.
+    ``reason`` says why a proposed fact waits for review; ``run`` is the consolidation that made it;
+    only the agent and sender ("" for none) in ``private_to`` may see it.  ``person`` is the sender
+    who stated it ("" if the host names none); a ``personal`` fact is visible to that person only.
     """
 
     schema: int = SCHEMA
@@ -218,20 +220,20 @@ class Fact(Record, frozen=True, kw_only=True):
 
     @property
     def audience(self) -> tuple[str, str]:
-        """Whose scope it stands in: an agent's and sender's, a person's, or `SHARED`."""
+        """Who may see it: an agent's sender, a person, or everybody (`SHARED`)."""
         if self.private_to:
             return self.private_to
         return person_audience(self.person or "") if self.personal else SHARED
 
     @property
     def shelf(self) -> str:
-        """What must be asked for to be found: of `ON_DEMAND_KINDS`, or ""."""
+        """The kind that a query must ask for, of `ON_DEMAND_KINDS`; "" for any query."""
         return self.extractor if self.extractor in ON_DEMAND_KINDS else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, keys in the order of the fields."""
         record = Record.to_json(self)
-        if self.person is None:  # what is nobody's own is written as it always was
+        if self.person is None:  # facts that belong to nobody keep their original format
             del record["person"], record["personal"]
         return record
 
@@ -255,7 +257,7 @@ class Fact(Record, frozen=True, kw_only=True):
 
 
 class FactDraft(CheckedRecord, frozen=True, kw_only=True):
-    """A candidate fact of an extractor; it becomes a `Fact` when it is validated and written."""
+    """A fact proposed by an extractor; it becomes a `Fact` once validated and written."""
 
     subject: str
     relation: str
@@ -320,7 +322,7 @@ class JournalEvent(Record, frozen=True, kw_only=True):
 
 
 class EventRecord(Record, frozen=True):
-    """A record in a line of the journal, which lacks the fields that are None but for `NULLS`."""
+    """A record inside a journal line; it omits fields that are None unless `NULLS` lists them."""
 
     NULLS = frozenset[str]()
 
@@ -352,20 +354,21 @@ class StateEvent(EventPayload, frozen=True, kw_only=True):
 
     @property
     def words_only(self) -> bool | None:
-        """Whether its items are found by their words alone from now on; None changes nothing."""
+        """Whether its items are found only by their words from now on; None changes nothing."""
         return None
 
     @property
     def weight_bounds(self) -> tuple[float, float] | None:
-        """The interval of what its items are worth from now on; None changes nothing."""
+        """The bounds of its items' weights from now on; None changes nothing."""
         return None
 
 
 class UsageEvent(EventPayload, frozen=True, kw_only=True, tag="usage"):
-    """The tokens that a run's calls of one model took, as its host reports them.
+    """The tokens that a run used of one model, as its host reports them.
 
-    ``input`` was read anew, ``cached`` came from the provider's prompt cache and ``cache_write``
-    went into it; a prompt is all three. A later event of the same run and model replaces it.
+    The prompt's tokens are ``input`` (uncached), ``cached`` (read from the provider's cache) and
+    ``cache_write`` (written to it) together. A later event of the same run and model replaces this
+    one.
     """
 
     model: str = ""
@@ -377,9 +380,9 @@ class UsageEvent(EventPayload, frozen=True, kw_only=True, tag="usage"):
 
 
 class Run(Record, frozen=True, kw_only=True):
-    """The agent, session, run and sender to which messages belong; ``private`` as in `Entry`.
+    """The agent, session, run and sender that messages belong to; ``private`` as in `Entry`.
 
-    ``seen`` is external text of earlier runs that the conversation still shows; it is not written.
+    ``seen`` is external text of earlier runs still visible in the conversation; it is not written.
     """
 
     agent: str
@@ -393,7 +396,7 @@ class Run(Record, frozen=True, kw_only=True):
 
 
 def check_fact(fact: Fact | FactDraft) -> None:
-    """Check a fact that a caller gives: also that it rests on something, and is UTF-8.
+    """Check a caller's fact: its types, that it has sources, and that it is valid UTF-8.
 
     Raises:
         MessageError: as `check_fields`.
@@ -402,11 +405,11 @@ def check_fact(fact: Fact | FactDraft) -> None:
     try:
         msgspec.json.encode(fact)
     except UnicodeEncodeError as error:
-        raise MessageError(f"the fact holds what UTF-8 cannot: {error}") from None
+        raise MessageError(f"the fact cannot be encoded as UTF-8: {error}") from None
     if not fact.sources:
-        raise MessageError("sources: a fact rests on one source or more")
+        raise MessageError("sources: a fact needs at least one source")
     if not math.isfinite(fact.confidence):
-        raise MessageError(f"confidence: {fact.confidence} is no number")
+        raise MessageError(f"confidence: {fact.confidence} is not a number")
 
 
 def decode_entry(line: bytes, *, owner: str | None = None) -> Entry:
@@ -425,7 +428,7 @@ def decode_fact(line: bytes, *, tier: str = "semantic") -> Fact:
     """Read a line of a semantic or procedural ledger; see `Fact.from_json`.
 
     Args:
-        tier: the ledger's, for a line that does not name one.
+        tier: the ledger's tier, for a line that does not name one.
     """
     fact = decode(line, Fact)
     if fact and fact.sources and (fact.tier == tier or b'"tier"' in line):

@@ -1,4 +1,4 @@
-"""The resident of a home: its socket, its port, and the residents of other machines."""
+"""The resident process of a home: its socket, its port, and the residents of other machines."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from memtier_plugin.core.files import (
 )
 from memtier_plugin.core.paths import make_socket_folder, socket_path
 
-# -- The residents that a client may ask over TCP: their addresses, and which one serves a project
+# -- Residents reachable over TCP: their addresses, and which of them serves a project
 #
 # Rendezvous hashing (Thaler and Ravishankar 1998, "Using name-based mappings to increase hit
 # rates"): each resident has a weight for each project, and the heaviest serves it.  When one
-# leaves, only its own projects move, to the next in their order.  `hooks/openclaw/residents.js` has
-# the same order.
+# leaves, only its own projects move, each to the next in its order.  `hooks/openclaw/residents.js`
+# computes the same order.
 
 PORT: Final = 7420
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a resident listens: by TLS, or on this machine without."""
+    """Where a resident listens: over TLS, or unencrypted on this machine."""
 
     host: str
     port: int
@@ -68,15 +68,15 @@ def parse_address(text: str) -> Address:
     )
     if is_invalid or host is None or parts.scheme not in ("tls", "tcp") or host.isspace():
         raise SettingsError(
-            f"{text!r} is no address of a resident; one is tls://memory.example.org"
+            f"{text!r} is not a resident's address; expected one like tls://memory.example.org"
         )
     if parts.scheme == "tcp" and not is_loopback(host):
-        raise SettingsError(f"{text!r} would send the token in plain text: say tls://{host}")
+        raise SettingsError(f"{text!r} would send the token in plain text: use tls://{host}")
     return Address(host, port, parts.scheme == "tls")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine by its address (or as `localhost`)."""
+    """Return whether a host is a loopback address or `localhost`."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -92,16 +92,16 @@ def in_order(addresses: Iterable[Address], project: str) -> list[Address]:
     return sorted({*addresses}, key=weight, reverse=True)
 
 
-# -- Listen on a port of this machine alone, for what is served over HTTP
+# -- Listen for HTTP on this machine only
 
 LOOPBACK: Final = "127.0.0.1"
 
 
 def listen_on_loopback(port: int) -> socket.socket:
-    """Return a socket that listens already, so that its address can be announced.
+    """Return a listening socket, so that its address can be announced before serving starts.
 
     Args:
-        port: 0 for any that is free.
+        port: 0 for any free port.
 
     Raises:
         Unsupported: the port cannot be opened.
@@ -117,22 +117,22 @@ def listen_on_loopback(port: int) -> socket.socket:
     return listener
 
 
-# -- The socket of a home's resident: claimed by lock, and listening before its resident is loaded
+# -- The socket of a home's resident: claimed by a lock, and listening before the resident is loaded
 #
-# A client that finds no resident claims the socket and hands it to a new process; what others send
-# meanwhile waits in the socket.  A claim ends with the last process that holds it, so a dead one
-# leaves nothing in the way.  Standard library only.
+# A client that finds no resident claims the socket and hands it to a new process; requests of other
+# clients meanwhile wait in the socket's backlog.  A claim ends with the last process that holds it,
+# so a dead process blocks nobody.  Standard library only.
 
 START_SECONDS: Final = 30.0  # for a resident to start on a busy machine
 _POLL_SECONDS: Final = 0.05
-_CLAIM_SECONDS: Final = 5.0  # how long the holder of the lock may be unknown
-_BACKLOG: Final = 512  # connections that may wait for a resident to load
+_CLAIM_SECONDS: Final = 5.0  # how long the lock's holder may stay unidentified
+_BACKLOG: Final = 512  # connections that may wait while a resident loads
 _READY: Final = "ready"
-_MAX_NOTES: Final = 4096  # bytes of a lock's file
+_MAX_NOTES: Final = 4096  # bytes of a lock file that are read
 
 
 class SocketClaim:
-    """The lock on a home's socket, and the socket itself, which listens."""
+    """The lock on a home's socket, and the listening socket itself."""
 
     def __init__(self, path: Path, lock: int, listening: socket.socket) -> None:
         self.path = path
@@ -142,16 +142,16 @@ class SocketClaim:
 
     @classmethod
     def inherit(cls, home: Path, lock: int, listening: int) -> SocketClaim:
-        """Take over a claim by its descriptors, from the process that started this one."""
+        """Take over a claim by its file descriptors, from the process that started this one."""
         for fd in (lock, listening):
             os.set_inheritable(fd, False)
         return cls(make_socket_folder(home), lock, socket.socket(fileno=listening))
 
     def note(self, *, ready: bool, pid: int | None = None) -> None:
-        """Write the owner of the socket to the lock file, for clients that must end or replace it.
+        """Write the socket's owner to the lock file, for clients that must stop or replace it.
 
-        The file is append-only during a claim, so that neither a reading client nor a late note of
-        the starting process undoes anything.
+        The file is append-only during a claim, so that neither a concurrent reader nor a late note
+        of the starting process undoes anything.
 
         Args:
             pid: the process that the claim is handed to.
@@ -161,14 +161,14 @@ class SocketClaim:
             os.write(self.lock, line.encode("ascii"))
 
     def is_current(self) -> bool:
-        """Return whether this socket is still the home's, which may have been replaced."""
+        """Return whether this is still the home's socket, and not one that was replaced."""
         with suppress(OSError):
             current = self.path.with_suffix(".lock").lstat()
             return os.path.samestat(current, os.fstat(self.lock)) and self.path.exists()
         return False
 
     def hand_over(self) -> None:
-        """Release a claim that another process holds too; repeated calls do nothing."""
+        """Release a claim that another process also holds; repeated calls do nothing."""
         if self not in _claims:
             return
         _claims.remove(self)
@@ -205,7 +205,7 @@ def claim_socket(home: Path) -> SocketClaim | None:
     if lock is None:
         return None
     try:
-        os.ftruncate(lock, 0)  # it names a dead process
+        os.ftruncate(lock, 0)  # it still names a dead process
         return SocketClaim(path, lock, _bind(path))
     except BaseException:
         release_lock(lock)
@@ -213,9 +213,9 @@ def claim_socket(home: Path) -> SocketClaim | None:
 
 
 def wait_for_claim(home: Path) -> tuple[SocketClaim | None, SocketOwner | None]:
-    """Claim the socket of a home, or return who has it.
+    """Claim the socket of a home, or return its owner.
 
-    A reader of the owner holds the lock briefly, and a new owner is noted a moment later.
+    Retries, as a reader of the owner briefly holds the lock, and a new owner is noted late.
 
     Raises:
         MemTierError, OSError: as `claim_socket`.
@@ -236,7 +236,7 @@ def _bind(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(str(path))
-        path.chmod(0o600)  # until now the folder's 0700 protects it
+        path.chmod(0o600)  # until then the folder's mode 0700 protects it
         listening.listen(_BACKLOG)
     except BaseException:
         listening.close()
@@ -246,11 +246,11 @@ def _bind(path: Path) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class SocketOwner:
-    """The process that serves a home, by its own note.
+    """The process that serves a home, as it noted itself.
 
     Attributes:
         ready: whether it answers, or is still loading.
-        since: the time of the note, in seconds of the clock.
+        since: the time of the note, in seconds since the epoch.
     """
 
     pid: int
@@ -260,16 +260,16 @@ class SocketOwner:
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether it is older than this MemTier."""
+        """Return whether it runs an older MemTier than this one."""
         return _numbers(self.version) < _numbers(__version__)
 
     @property
     def may_hang(self) -> bool:
-        """Return whether it should have answered by now."""
+        """Return whether it is overdue to answer."""
         return self.ready or time.time() - self.since > START_SECONDS
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, unless its id now belongs to another process."""
+        """Send it a signal, unless its process id was reused."""
         with suppress(OSError):
             if _is_resident(self.pid):
                 os.kill(self.pid, number)
@@ -294,7 +294,7 @@ def find_owner(home: Path) -> SocketOwner | None:
 
 
 def stop_resident(home: Path, seconds: float) -> SocketOwner | None:
-    """Stop the resident of a home once it has answered its calls; return it, if one ran.
+    """Stop the resident of a home after its calls in progress; return it, if one ran.
 
     Raises:
         MemTierError: it does not stop.
@@ -306,8 +306,8 @@ def stop_resident(home: Path, seconds: float) -> SocketOwner | None:
     while first and owner and owner.pid == first.pid:
         if time.monotonic() > until:
             raise MemTierError(
-                f"process {first.pid} goes on after {seconds:g} s; `kill -9 {first.pid}` ends it, "
-                "and nothing that was stored is lost"
+                f"process {first.pid} is still running after {seconds:g} s; "
+                f"`kill -9 {first.pid}` ends it without losing stored data"
             )
         time.sleep(_POLL_SECONDS)
         owner = find_owner(home)
@@ -319,7 +319,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _is_resident(pid: int) -> bool:
-    """Return whether a process is a `memtier serve`: its id may have been reused."""
+    """Return whether a process is a `memtier serve`, as its id may have been reused."""
     command = ["ps", "-ww", "-o", "args=", "-p", str(pid)]
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes()  # small images have no `ps`

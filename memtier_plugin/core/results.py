@@ -1,4 +1,4 @@
-"""What a recall returns, and what hosts report to the hooks and get back from them."""
+"""The results of a recall, and what hosts exchange with the hooks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from memtier_plugin.core.structs import (
     Tokens,
 )
 
-# -- Records of the hooks: what a host reports of a run, and what it gets back
+# -- Records of the hooks: what a host reports about a run, and what it gets back
 
-# What a prompt is: small talk, a command of the host, a task or a question that anybody could put,
-# a pasted log or code, a follow-up that leans on this session, or a question to the memory: about
-# whoever asks, the assistant's words, a time, a list of things.
+# Kinds of prompts: small talk, a command of the host, a generic task or question that needs no
+# memory, pasted text or code, a follow-up to this session, or a question to the memory: about the
+# user, the assistant's words, a time, a list of things.
 PromptKind = Literal[
     "chat",
     "command",
@@ -49,8 +49,8 @@ PromptKind = Literal[
 class RunContext(GivenRecord, frozen=True, kw_only=True):
     """The agent, session and run that a hook call belongs to, as the host knows them.
 
-    ``agent_id`` is ``<host>.<agent>``; ``project`` None lets the workspace decide. What is said in
-    a ``private`` run is a confidence.
+    ``agent_id`` is ``<host>.<agent>``; with ``project`` None the workspace decides. Everything said
+    in a ``private`` run is a confidence.
     """
 
     agent_id: str
@@ -65,13 +65,13 @@ class RunContext(GivenRecord, frozen=True, kw_only=True):
 
 
 class PromptEvent(GivenRecord, frozen=True, kw_only=True):
-    """A prompt about to be built: the user's newest message, and what came before.
+    """A prompt about to be built: the user's newest message, and the conversation so far.
 
-    ``visible_since`` is from when on the prompt has the session in it: what was said since is not
-    injected again, and with ``keeps_injected`` what was injected since is not either.
+    ``visible_since``: the prompt already contains the session from then on, so its lines are not
+    injected again, nor, with ``keeps_injected``, those injected since.
     ``kind`` is what the host knows of the prompt; None leaves it to rules.
-    ``caution`` stands first in the block, where the host frames it with words of its own.
-    ``acknowledges`` is a promise to say when the prompt has the block (`MemTier.acknowledge`).
+    ``caution`` opens the block, for hosts that frame it in their own words.
+    ``acknowledges``: the host will confirm that the prompt has the block (`MemTier.acknowledge`).
     """
 
     prompt: str
@@ -84,7 +84,7 @@ class PromptEvent(GivenRecord, frozen=True, kw_only=True):
 
 
 class Shown(GivenRecord, frozen=True, kw_only=True):
-    """The part of a conversation that the prompt holds already: everything since a moment.
+    """The part of a conversation that the prompt already contains: everything since a moment.
 
     With ``injected`` the lines of earlier recalls are still there too.
     """
@@ -103,8 +103,8 @@ class PromptAddition(Record, frozen=True, kw_only=True):
 class RunEvent(GivenRecord, frozen=True, kw_only=True):
     """A finished run: its own messages only, not the session's.
 
-    ``seen`` is external text of earlier runs that the conversation still shows: what the assistant
-    says is held against it. ``usage`` is what the host's models took for it.
+    ``seen`` is external text of earlier runs still visible in the conversation; the assistant's
+    words are compared with it. ``usage`` is the token usage of the host's models.
     """
 
     messages: tuple[Message, ...]
@@ -115,20 +115,20 @@ class RunEvent(GivenRecord, frozen=True, kw_only=True):
 
 
 class HookCall(Record, frozen=True):
-    """The hook call that a host's payload translates to."""
+    """The hook call decoded from a host's payload."""
 
     hook: str
     context: RunContext
     event: PromptEvent | RunEvent | None = None
 
 
-# -- The results of a recall: ranked hits, the block made of them, and how it was made
+# -- The results of a recall: ranked hits, the block packed from them, and how it was made
 
 # mixed: facts and entries ranked together; facts: facts only; raw: entries only; auto: routed.
 Depth = Literal["mixed", "facts", "raw", "auto"]
-# How sure it must be that a block helps before it is injected; see `retrieval.floor`.
+# How likely a block must help before it is injected; see `retrieval.floor`.
 FloorLevel = Literal["off", "careful", "balanced", "quiet"]
-_SHOWN_QUERY: Final = 60  # characters of a query in the repr of its recall
+_SHOWN_QUERY: Final = 60  # characters of the query in the repr of its recall
 Action = Literal["S", "R"]  # answer from the summary tier (facts), or go back to the raw log
 
 
@@ -149,24 +149,24 @@ class RecallOptions(TypedDict, total=False):
 
 
 class RecallRequest(CheckedRecord, frozen=True, kw_only=True):
-    """The options of a recall; None takes what the settings say.
+    """The options of a recall; None takes the value from the settings.
 
     Attributes:
         session_id: the session whose prompt is built.
-        run_id: the run that is credited for what is injected.
+        run_id: the run to credit for what is injected.
         purpose: ``inject`` is credited when its run ends, and leaves tool and external text out of
-            the block; ``offer`` does the same for a host that may be gone by then, and counts as
-            ``inject`` from `MemTier.acknowledge` on, until then for nothing; ``preview`` has the
-            same block, for a person to look at, and is not credited;
-            ``ask`` has only lines in the block that may answer a question.
+            the block; ``offer`` does the same for a host that may exit before: it counts as
+            ``inject`` once `MemTier.acknowledge` is called, and until then for nothing; ``preview``
+            shows a person the same block, and is not credited; ``ask`` keeps only lines that may
+            answer a question.
         k: how many lines may be injected.
         token_budget: how many tokens the block may have.
-        at: what "now" is, for ages; the clock's when None.
-        sender: on a shared channel, whose entries may be seen.
+        at: the "now" that ages are measured from; None for the clock.
+        sender: whose entries may be seen on a shared channel.
         deadline_ms: answer by then with what is ready, labelled.
-        depth: mixed, facts, raw or auto, see `retrieval.depth`.
-        shown: what of the session the prompt has already; it is not injected again.
-        kind: what kind of prompt it is, where the host knows; rules tell it otherwise.
+        depth: mixed, facts, raw or auto; see `retrieval.depth`.
+        shown: the part of the session already in the prompt; it is not injected again.
+        kind: the kind of prompt, if the host knows it; otherwise rules decide.
     """
 
     session_id: str | None = None
@@ -183,15 +183,16 @@ class RecallRequest(CheckedRecord, frozen=True, kw_only=True):
 
     def with_options(self, **options: Unpack[RecallOptions]) -> Self:
         """Return the request with some options changed."""
-        return dataclasses.replace(self, **options) if options else self  # which checks them
+        # The constructor checks them
+        return dataclasses.replace(self, **options) if options else self
 
 
 class Route(Record, frozen=True, kw_only=True):
     """The decision of a router: ``S`` for the facts alone, ``R`` for the raw log.
 
-    ``doubt`` is how far the facts are from being enough (0: not at all), ``why`` says it in words,
-    ``by`` names the router: "features", or the model; ``amounts`` has its doubts by name, each
-    0 to 1, and is not journalled.
+    ``doubt`` is how insufficient the facts are (0: not at all), ``why`` the reason in words, ``by``
+    the router: "features", or the model; ``amounts`` has its doubts by name, each 0 to 1, and is
+    not journalled.
     """
 
     action: Action
@@ -209,7 +210,7 @@ class Route(Record, frozen=True, kw_only=True):
 class Step(Record, frozen=True, kw_only=True):
     """The cost of one step: milliseconds, and the tokens that a reader reads or writes.
 
-    ``read`` counts what was looked at to do it: items, or the pages of a research round.
+    ``read`` counts the items read, or the pages of a research round.
     """
 
     name: str
@@ -223,16 +224,16 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Evidence(Record, frozen=True, kw_only=True):
-    """What speaks for one line, whatever else was found.
+    """The evidence for one line, independent of all others.
 
     Attributes:
-        coverage: the share of the query's words, by idf, in the line, its date, and the turns
+        coverage: the share of the query's words, by idf, found in the line, its date, and the turns
             directly before and after it.
-        own_coverage: the same of the line and its date alone.
+        own_coverage: the same for the line and its date alone.
         matched: the summed idf of the words in ``coverage``.
         cosine: of the line's vector and the query's; 0 without vectors.
-        time: how near the line is to a time that the query names; 0 where it names none.
-        speaker: whether the query names who said it.
+        time: how near the line is to a time that the query names; 0 if it names none.
+        speaker: whether the query names the line's speaker.
     """
 
     coverage: float = 0.0
@@ -244,7 +245,7 @@ class Evidence(Record, frozen=True, kw_only=True):
 
     @classmethod
     def best_of(cls, lines: Sequence[Evidence]) -> Evidence:
-        """Return the most that any of these lines has of each kind of evidence."""
+        """Return the maximum of each kind of evidence over these lines."""
         return cls(
             coverage=max(line.coverage for line in lines),
             own_coverage=max(line.own_coverage for line in lines),
@@ -256,15 +257,15 @@ class Evidence(Record, frozen=True, kw_only=True):
 
 
 class Hit(Record, frozen=True, kw_only=True):
-    """One ranked item with every signal that made its score.
+    """One ranked item with every signal behind its score.
 
-    Each signal lies in [0, 1], but for the `paper` profile's raw BM25.
+    Each signal lies in [0, 1], except the `paper` profile's raw BM25.
 
     ``sources`` holds the entry itself, or a fact's source entries, in a fixed order.
-    ``note`` says what a reader must know of it (for example that an older fact exists), ``proof``
-    what a claim in the note rests on.
-    ``evidence`` is what speaks for it in absolute terms, and ``probability`` how likely it is part
-    of what the query needs; None where that was not judged.
+    ``note`` is a caveat for the reader (for example that an older fact exists), ``proof`` its
+    basis.
+    ``evidence`` is its absolute evidence, and ``probability`` how likely it is part of what the
+    query needs; None if not judged.
     """
 
     item: Entry | Fact
@@ -293,11 +294,11 @@ class Hit(Record, frozen=True, kw_only=True):
         return self.item.text
 
     def with_probability(self, probability: float) -> Hit:
-        """Return the hit, judged."""
+        """Return the hit with its probability set."""
         return replace(self, probability=probability)
 
     def with_note(self, note: str, proof: str = "") -> Hit:
-        """Return the hit with one more note, and what proves it."""
+        """Return the hit with one more note and the note's basis."""
         note = f"{self.note}; {note}" if self.note else note
         return replace(self, note=note, proof=proof or self.proof)
 
@@ -305,14 +306,14 @@ class Hit(Record, frozen=True, kw_only=True):
 class Recall(Record, frozen=True, kw_only=True):
     """The answer to one query.
 
-    ``hits`` are ranked, before packing; ``injected`` are those whose lines stand in ``text``.
-    ``label`` says how it was made: ``hybrid``, ``lexical``, ``empty``, ``silent`` (nothing of
-    what was found is worth showing, or the prompt needs nothing) or ``degraded: why``.
+    ``hits`` are ranked, before packing; ``injected`` are those whose lines are in ``text``.
+    ``label`` says how it was made: ``hybrid``, ``lexical``, ``empty``, ``silent`` (no hit is worth
+    showing, or the prompt needs none) or ``degraded: why``.
     ``probability`` is how likely the best hits hold what the query needs, ``silent`` why nothing is
-    injected although something was found, or without a search.
+    injected despite hits, or without a search.
     ``postings`` and ``vectors`` count what was read, ``ms`` is the wall time, ``steps`` its parts.
-    ``route`` is what the router decided, where ``depth`` is "auto"; ``withheld`` is what a plugin
-    that filled the block keeps of it.
+    ``route`` is the router's decision if ``depth`` is "auto"; ``withheld`` is what a plugin that
+    packed the block records about it.
     """
 
     id: str
@@ -333,7 +334,7 @@ class Recall(Record, frozen=True, kw_only=True):
     withheld: Any = None
 
     def __repr__(self) -> str:
-        """Return a line that fits on a screen; `hits` and `text` have the rest."""
+        """Return a line that fits on a screen, without `hits` and `text`."""
         query = self.query if len(self.query) <= _SHOWN_QUERY else f"{self.query[:_SHOWN_QUERY]}…"
         counts = f"{len(self.hits)} hits, {len(self.injected)} injected, {self.tokens} tokens"
         return f"<Recall {self.id} of {query!r}: {self.label}, {counts}>"

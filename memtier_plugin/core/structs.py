@@ -38,27 +38,27 @@ from memtier_plugin.core.formats import aware, from_iso, parse_json_text, to_iso
 Count = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Lines = Annotated[int, Meta(ge=1, le=1000)]
 Tokens = Annotated[int, Meta(ge=16, le=100_000)]
-Milliseconds = Annotated[float, Meta(ge=0, le=86_400_000)]  # a day
+Milliseconds = Annotated[float, Meta(ge=0, le=86_400_000)]  # one day
 
 
-# -- Base classes of records, and the decoding and checking of their fields
+# -- Base classes of records; their fields are decoded and checked here
 #
-# Records are structs of msgspec, which decodes the lines that MemTier writes straight into them.
-# Lines that it refuses (lone surrogates, other spellings of a time) are parsed by the standard
-# library and converted, with the same type checks.
+# Records are msgspec structs, which decode the lines that MemTier writes directly. Lines that
+# msgspec rejects (lone surrogates, other spellings of a time) are parsed by the standard library
+# and converted, with the same type checks.
 
 T = TypeVar("T")
 
-replace_fields: Final = msgspec.structs.replace  # of checked values: it checks no types
-MOST: Final = 2**63 - 1  # SQLite holds no larger number
+replace_fields: Final = msgspec.structs.replace  # no type checks; the values are checked already
+MOST: Final = 2**63 - 1  # the largest integer that SQLite holds
 NO_TEXT: Final = (datetime,)  # only JSON decoding turns a string into a time
-_SCALARS: Final = frozenset({str, int, float, bool, NoneType})  # as JSON has them
+_SCALARS: Final = frozenset({str, int, float, bool, NoneType})  # as in JSON
 _UNBOUNDED: Final = _SCALARS - {int}
 _building: Final = Mutex()
 
 
 class _DataclassFields:
-    """Shows records to `dataclasses`, whose `replace`, `fields` and `asdict` callers use."""
+    """Makes `dataclasses.replace`, `fields` and `asdict` work on records."""
 
     def __get__(self, record: object, cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
         return _dataclass_fields(cls)
@@ -67,12 +67,12 @@ class _DataclassFields:
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A frozen record with a JSON form.
 
-    Unknown fields of a line, written by a newer MemTier, are ignored on reading; fields that an
-    older one did not write take their defaults.
+    Reading ignores unknown fields, written by a newer MemTier; fields that an older one did not
+    write take their defaults.
     """
 
-    SPARSE = frozenset[str]()  # the fields that are left out at their default
-    NULLS = cast("frozenset[str] | None", None)  # the only ones that are written as null
+    SPARSE = frozenset[str]()  # fields omitted when they have their default
+    NULLS = cast("frozenset[str] | None", None)  # the only fields written as null
     __dataclass_fields__ = _DataclassFields()
 
     def to_json(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tagged(msgspec.StructMeta):
-    """Gives each class its tag as ``KIND``."""
+    """Exposes each class's tag as ``KIND``."""
 
     def __init__(cls, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args)
@@ -128,16 +128,16 @@ class _Checked(_Strict):
 
 
 class GivenRecord(Record, frozen=True, metaclass=_Strict):
-    """A record for callers to fill: unknown and missing names raise MessageError."""
+    """A record built by callers: unknown and missing names raise MessageError."""
 
 
 class CheckedRecord(GivenRecord, frozen=True, metaclass=_Checked):
-    """A record for callers to fill, whose values must have the right types too."""
+    """A record built by callers, whose values are type-checked too."""
 
 
 @cache
 def _left_out(cls: type[Record]) -> Mapping[str, object]:
-    """Return the fields that JSON leaves out at their default, with the default."""
+    """Return the fields that the JSON form omits at their default, with the default."""
     names, defaults = cls.__struct_fields__, cls.__struct_defaults__
     optional = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
     nulls = names if cls.NULLS is None else cls.NULLS
@@ -149,7 +149,7 @@ def _left_out(cls: type[Record]) -> Mapping[str, object]:
 
 
 def json_form(value: object) -> Any:
-    """Return a value of a record as JSON has it."""
+    """Return a record's value in its JSON form."""
     if isinstance(value, Record):
         return value.to_json()
     if isinstance(value, tuple | list):
@@ -188,7 +188,7 @@ def parse_json(line: bytes | str) -> Any:
     """Parse a JSON document.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not JSON.
     """
     try:
         return msgspec.json.decode(line)
@@ -201,14 +201,14 @@ def check_fields(record: object) -> None:
     """Check the types of all fields of a record that a caller has filled.
 
     Raises:
-        MessageError: names the field, what it may be and what it is.
+        MessageError: names the field, the expected type and the actual one.
     """
     cls: Any = type(record)
     try:
         msgspec.convert(_plain(record), built(cls), builtin_types=NO_TEXT)
     except (msgspec.ValidationError, TypeError) as error:
         raise MessageError(reason(error)) from None
-    except UnicodeEncodeError as error:  # of a text where another type is expected
+    except UnicodeEncodeError as error:  # from a text where another type is expected
         raise MessageError(f"{cls.__name__}: it holds what UTF-8 cannot: {error}") from None
     except RecursionError:
         raise MessageError(f"{cls.__name__}: nested too deeply") from None
@@ -218,9 +218,9 @@ def check_fields(record: object) -> None:
 
 @cache
 def built(kind: Any) -> Any:
-    """Return a type once msgspec has built its decoder, for one thread at a time.
+    """Return a type after msgspec has built its decoder, one thread at a time.
 
-    msgspec 0.22 crashes (SIGSEGV) when it meets a class that another thread makes it build.
+    msgspec 0.22 crashes (SIGSEGV) on a class whose decoder another thread is building.
     """
     with _building:
         msgspec.json.Decoder(kind)
@@ -228,7 +228,7 @@ def built(kind: Any) -> Any:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Return a time in UTC; one without a zone is in UTC already.
+    """Return a time in UTC; a naive one is taken as UTC.
 
     Raises:
         OverflowError: it is outside of the years 1 to 9999.
@@ -237,7 +237,7 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def reason(error: Exception) -> str:
-    """Return msgspec's message with the field first."""
+    """Return msgspec's message, beginning with the field."""
     text = str(error).replace("| null", "or None").replace("`null`", "None")
     text = text.replace("`", "").replace("Expected", "expected")
     message, at, path = text.partition(" - at $")
@@ -250,7 +250,7 @@ def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _plain(value: object) -> object:
-    """Return records as dictionaries, whose fields msgspec checks; it trusts instances."""
+    """Return records as dictionaries, since msgspec trusts instances unchecked."""
     if isinstance(value, msgspec.Struct):
         held = {name: getattr(value, name) for name in value.__struct_fields__}
         return {
@@ -268,7 +268,7 @@ def _plain(value: object) -> object:
 @cache
 def _dataclass_fields(cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
     names, defaults = cls.__struct_fields__, cls.__struct_defaults__
-    declared = {name: field() for name in names}  # each its own: they are named below
+    declared = {name: field() for name in names}  # one type per field, since they are renamed below
     for name, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
         if factory := getattr(default, "factory", None):
             declared[name] = field(default_factory=factory)
@@ -284,7 +284,7 @@ def _dataclass_fields(cls: type[msgspec.Struct]) -> dict[str, Field[Any]]:
 
 # -- Check the arguments of public calls by their annotations
 #
-# Every door checks here: `check_arguments` for calls in Python, `read_arguments` for calls in JSON.
+# All entry points check here: `check_arguments` for Python calls, `read_arguments` for JSON calls.
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -296,10 +296,10 @@ _SEVERAL: Final = (Collection, Iterable, Sequence)
 
 
 def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
-    """Check a public method's arguments, by its annotations and their bounds, before it runs.
+    """Make a public method check its arguments against its annotations and their bounds.
 
-    Annotations that msgspec cannot check (callables, iterators, paths) are passed over. The method
-    raises MessageError, which names the argument, what it may be and what it is.
+    Annotations that msgspec cannot check (callables, iterators, paths) are skipped. The method
+    raises MessageError, which names the argument, the expected type and the actual one.
     """
 
     @wraps(method)
@@ -312,7 +312,7 @@ def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
         try:
             return method(*args, **kwargs)
         except UnicodeEncodeError as error:
-            raise MessageError(f"a text holds what UTF-8 cannot: {error}") from error
+            raise MessageError(f"a text cannot be encoded as UTF-8: {error}") from error
         except TypeError as error:
             try:
                 signature(method).bind(*args, **kwargs)
@@ -330,14 +330,14 @@ def read_arguments(
     bound: Collection[str] = ("self",),
     lax: bool = False,
 ) -> dict[str, Any]:
-    """Return the arguments of a call in JSON, checked as `check_arguments` does; times are parsed.
+    """Return the arguments of a JSON call, checked as by `check_arguments`; times are parsed.
 
     Args:
-        bound: parameters that are not the caller's.
-        lax: of a model: what the function does not take is left out, and "5" is a number.
+        bound: parameters that the caller does not supply.
+        lax: accept a model's call: unknown arguments are dropped, and "5" is a number.
 
     Raises:
-        MessageError: names the argument, what it may be and what it is.
+        MessageError: names the argument, the expected type and the actual one.
     """
     called = signature(function)
     kinds = {
@@ -367,7 +367,7 @@ def _read(name: str, value: Any, kind: Any, lax: bool) -> Any:
 
 @cache
 def _kinds(method: Callable[..., Any]) -> dict[str, Any]:
-    """Return the parameters of a method, each with its type, or None where it is not checked."""
+    """Return the type of each parameter of a method; None if it is not checked."""
     annotations = {n: hint for n, hint in method.__annotations__.items() if n != "return"}
     parameters = SimpleNamespace(__annotations__=annotations)
     hints = get_type_hints(parameters, unwrap(method).__globals__, include_extras=True)
@@ -392,10 +392,10 @@ def check_methods(cls: type[T]) -> type[T]:
 
 
 def _checkable(kind: Any) -> Any:
-    """Return a type with its bounds as msgspec reads them; None where it cannot be checked.
+    """Return a bounded type as msgspec reads it; None if it cannot be checked.
 
-    What msgspec does not know becomes a predicate. An iterator can be read only once, so its items
-    are left to the method.
+    A type unknown to msgspec becomes a predicate. An iterator can be read only once, so checking
+    its items is left to the method.
     """
     alternatives = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     kinds = [alternative for alternative in alternatives if alternative is not type(None)]
@@ -425,7 +425,7 @@ def _is_predicate(kind: Any) -> bool:
 
 
 class _Predicate(NamedTuple):
-    """A parameter that takes a function, an object of a class, or an iterable of certain items."""
+    """A parameter that takes a function, an instance of a class, or an iterable of such."""
 
     kind: Any
     items: tuple[type, ...]
@@ -439,7 +439,7 @@ class _Predicate(NamedTuple):
         return cls(get_origin(hint) or hint, tuple(k for k in kinds if isclass(k)), optional)
 
     def problem(self, value: object) -> str:
-        """Return what is wrong with a value; "" if nothing is."""
+        """Return what is wrong with a value; "" if nothing."""
         if value is None and self.optional:
             return ""
         name = type(value).__name__
@@ -462,21 +462,21 @@ class _Predicate(NamedTuple):
 
 
 def _check(name: str, value: object, kind: Any, *, strict: bool = True) -> Any:
-    """Return a value that fits its kind; not ``strict``, the text of a number becomes one."""
+    """Return a value checked against a type; unless ``strict``, numeric strings are converted."""
     if isinstance(kind, _Predicate):
         if problem := kind.problem(value):
             raise MessageError(f"{name}: {problem}")
         return value
     if isinstance(value, int) and abs(value) > MOST:
         raise MessageError(f"{name}: expected an integer of 64 bits at most")
-    if isinstance(value, Mapping):  # msgspec would build a dataclass of it
-        raise MessageError(f"{name}: no mapping fits here, got {type(value).__name__}")
+    if isinstance(value, Mapping):  # msgspec would build a dataclass from it
+        raise MessageError(f"{name}: a mapping is not accepted here, got {type(value).__name__}")
     try:
         typed = msgspec.convert(value, kind, builtin_types=NO_TEXT, strict=strict)
         if not isinstance(value, type(typed)) and is_dataclass(typed):
-            # msgspec would build one of any object, where all fields have defaults.
-            expected, given = type(typed).__name__, type(value).__name__
-            raise MessageError(f"{name}: expected {expected}, got {given}")
+            # msgspec would build one from any object if all fields have defaults.
+            expected, actual = type(typed).__name__, type(value).__name__
+            raise MessageError(f"{name}: expected {expected}, got {actual}")
         if isinstance(value, datetime):
             in_utc(value)
         return typed

@@ -1,1 +1,1 @@
-"""From the outcome of a run to credit for what was injected."""
+"""From the outcome of a run to credit for the injected items."""

@@ -1,4 +1,4 @@
-"""Credit or blame what was injected into a run by how its tools fared (MemTier, eq. 1)."""
+"""Credit or blame the items injected into a run, by the outcome of its tools (MemTier, eq. 1)."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _CAPPED: Final = "its limit of credit for the day is reached"
 class RunResult:
     """The outcome of a finished run: its new entries, its reward, and the credit of each item.
 
-    ``confidence`` is how sure the tools' outcome is: 1 where their messages state it, less where it
-    was judged by what they returned; credits are scaled by it. ``reason`` is why nothing was
-    credited, ``uncredited`` why each recall and item without credit has none.
+    ``confidence`` is how certain the tools' outcome is: 1 if their messages state it, less if it
+    was judged from their results; credits are scaled by it. ``reason`` is why nothing was credited,
+    ``uncredited`` why each recall and item without credit has none.
     """
 
     entries: list[Entry]
@@ -69,13 +69,13 @@ def assign_credit(
 ) -> RunResult:
     """Reward a run by the outcome of its tools, and journal the credit of each injected item.
 
-    A run that is delivered again is credited once: nothing is journalled when the credits would
+    A run that is delivered again is credited once: nothing is journalled if the credits would
     repeat those of the last attempt.
 
     Args:
-        recalls: those whose blocks the run had in its prompt.
+        recalls: the recalls whose blocks were in the run's prompt.
         entries: the run's new entries.
-        refused: why recalls that were named for it are not among them.
+        refused: why other recalls named for the run do not count.
         failed: the run ended with an error; it earns no reward.
 
     Raises:
@@ -129,12 +129,12 @@ def _limits_credit(settings: Settings) -> bool:
 
 
 def _unless_stated(confidence: float) -> float | None:
-    """Return a confidence as the journal has it: None where the outcome was stated."""
+    """Return a confidence as the journal stores it: None if the outcome was stated."""
     return confidence if confidence < STATED else None
 
 
 class RunShares:
-    """The shares of the injected items in the reward of a run."""
+    """The shares of the injected items in a run's reward."""
 
     def __init__(self, actor: Actor, run: str, recalls: Sequence[JournalEvent]) -> None:
         payloads = [RecallEvent.of(event) for event in recalls]
@@ -148,7 +148,7 @@ class RunShares:
         self._agent = recalls[0].agent_id if recalls else actor.agent
 
     def outcome(self, reader: Reader, reward: float, confidence: float) -> list[OutcomeEvent]:
-        """Return the outcome to be journalled, if a job will ask for it and it is not the last."""
+        """Return the outcome to journal, if a job will need it and it differs from the last one."""
         by_plugin = self._actor.store.settings.attribution.proxy not in PROXIES and reward
         if not self._withheld and not (by_plugin and self.items):
             return []
@@ -171,11 +171,11 @@ class RunShares:
         shares: Mapping[str, float],
         proxy: str | None = None,
     ) -> list[CreditEvent]:
-        """Return the credits that are to be journalled, and note why items have none.
+        """Return the credits to journal, and record why other items have none.
 
         Args:
-            shares: of each item in the reward.
-            proxy: by which a job made them; None at the end of the run.
+            shares: each item's share of the reward.
+            proxy: the proxy by which a job computed them; None at the end of the run.
         """
         if not self.items:
             return []
@@ -184,7 +184,7 @@ class RunShares:
         deltas = {item: step * share for item, share in shares.items() if step and share}
         journalled = reader.events(agent=self._agent, run=self._run, kinds=[CreditEvent.KIND])
         if settings.trust.defence:
-            # A run that is delivered again has the limits of its first delivery.
+            # A run that is delivered again keeps the limits of its first delivery.
             now = journalled[0].timestamp if journalled else self._actor.clock()
             deltas = self._without_doubtful(reader, deltas)
             if deltas and _limits_credit(settings):
@@ -194,7 +194,7 @@ class RunShares:
         newest = [credit for credit in earlier if credit.attempt == attempt]
         last = {credit.item: credit.delta for credit in newest if credit.delta}
         stated = _unless_stated(confidence)
-        # A run that is delivered again, with the same outcome, does not undo what a job found.
+        # A run delivered again with the same outcome does not undo a job's credits.
         by_job = [(credit.reward, credit.confidence) for credit in newest if credit.proxy]
         self.uncredited |= {
             item: "" for item in self.items if not deltas.get(item) and item not in self.uncredited
@@ -208,7 +208,7 @@ class RunShares:
                 attempt=attempt + 1,
                 reward=reward,
                 share=shares.get(item, 0.0),
-                # A delta of 0 takes back what an earlier attempt credited and this one does not.
+                # A delta of 0 reverses a credit of an earlier attempt that this one does not give.
                 delta=deltas.get(item, 0.0),
                 confidence=stated,
                 recalls=self._recalls,
@@ -218,7 +218,7 @@ class RunShares:
         ]
 
     def by_words(self, reader: Reader, messages: Sequence[Message]) -> dict[str, float]:
-        """Return the share of each item, by the words that it has in common with the answer."""
+        """Return the share of each item, by the words that it shares with the answer."""
         if not self.items:
             return {}
         stored = {row.item.id: row.item for row in reader.items(self.items).values()}
@@ -235,7 +235,7 @@ class RunShares:
         return dict(zip(self.items, values, strict=True))
 
     def _without_doubtful(self, reader: Reader, deltas: Mapping[str, float]) -> dict[str, float]:
-        """Leave out rewards for doubtful text; blame it may have."""
+        """Drop rewards for doubtful text; blame still applies."""
         stored = {row.item.id: row.item for row in reader.items([*deltas]).values()}
         doubtful = {
             item

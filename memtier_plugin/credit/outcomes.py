@@ -1,4 +1,4 @@
-"""Judge how a tool call fared, and share the reward of its run among the lines (eq. 1).  Pure."""
+"""Judge the outcome of tool calls, and share a run's reward among lines (eq. 1).  Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.core.structs import replace_fields as replace
 from memtier_plugin.text.tokenizer import plain_words
 
-# -- Judge from its result how a tool call fared, where no outcome is stated. Pure
+# -- Judge the outcome of a tool call from its result, if none is stated.  Pure
 #
-# OpenAI's form of a tool message has no place for an outcome. What its content says of itself is a
-# guess, so each judgement has a confidence, by which the credit is scaled. A text that says nothing
-# of how the call fared stays undecided.
+# OpenAI's tool messages have no field for the outcome. What the content reveals is a guess, so each
+# judgement has a confidence, by which the credit is scaled. A text that reveals nothing leaves the
+# call undecided.
 
 _MOST_JSON: Final = 100_000  # characters that are parsed; longer content is read as text
-_END: Final = 4_000  # characters at each end of a text that are read: results may be megabytes
+_END: Final = 4_000  # characters read at each end of a text, as results may have megabytes
 
 STATED: Final = 1.0  # by the host: ok, is_error or an exit code beside the content
 CODED: Final = 0.9  # the content has an exit code, an error field or a traceback
 PHRASED: Final = 0.7  # the content begins or ends like an error message
-STRUCTURED: Final = 0.6  # a JSON object or list came back, and it names no error
+STRUCTURED: Final = 0.6  # a JSON object or list that names no error
 
 _CODE_KEYS: Final = ("exit_code", "exitCode", "returncode", "return_code", "exit_status")
 _ERROR_KEYS: Final = ("error", "errors", "exception", "traceback")
@@ -53,27 +53,27 @@ _PHRASE: Final = regex.compile(
     r"|\S{1,80}:(?: \d+:)?(?: \S{1,80}:)? (?:command )?not found$",
     regex.IGNORECASE,
 )
-# How hosts answer a call of an unknown tool: `{}` stands for the name that was called.
+# How hosts answer a call of an unknown tool; `{}` stands for the tool's name.
 _NO_TOOL: Final = (
     r"(?i)(?:no such|unknown) (?:tool|function)(?: available)?:? *[`'\"]?{}(?![\w-])"
     r"|\b(?:tool|function) [`'\"]?{}[`'\"]? (?:was |is )?(?:not (?:found|available|registered)"
     r"|does(?: not|n't) exist|unknown)"
 )
-_LONGEST_REFUSAL: Final = 200  # characters within which a host says so
+_LONGEST_REFUSAL: Final = 200  # characters of such an answer
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The outcome of a call; ``ok`` is None, and ``confidence`` 0, where it is unknown."""
+    """The outcome of a call; unknown if ``ok`` is None and ``confidence`` 0."""
 
     ok: bool | None = None
     confidence: float = 0.0
 
 
 def judge_calls(messages: Sequence[Message]) -> tuple[list[ToolCall], float]:
-    """Return the tool calls with the outcomes that are stated or judged, and the confidence.
+    """Return the tool calls with their stated or judged outcomes, and the confidence.
 
-    The confidence is the least of those outcomes that decide the reward: the last of every tool.
+    The confidence is the lowest among the outcomes that decide the reward: the last of every tool.
     """
     calls, confidences = [], {}
     for message in messages:
@@ -87,10 +87,10 @@ def judge_calls(messages: Sequence[Message]) -> tuple[list[ToolCall], float]:
 
 
 def judge_outcome(call: ToolCall, content: str) -> ToolOutcome:
-    """Return how a call fared: as its message states it, else as its content does.
+    """Return the outcome of a call, as its message states it or else as its content reveals.
 
-    A call of an unknown tool stays undecided: whoever calls it mistyped the name, and nothing that
-    was injected is to blame.
+    A call of an unknown tool stays undecided: the model mistyped the name, and no injected item is
+    to blame.
     """
     if call.ok is not True and call.name in content[:_LONGEST_REFUSAL]:
         refusal = _NO_TOOL.replace("{}", regex.escape(call.name))
@@ -142,7 +142,7 @@ def _judge_text(text: str) -> ToolOutcome:
     return ToolOutcome()
 
 
-# -- Share the reward of a run among the memories it was given (MemTier, eq. 1). Pure
+# -- Share a run's reward among the memories that it was given (MemTier, eq. 1).  Pure
 
 Proxy = Literal["jaccard", "overlap"]
 PROXIES: Final[tuple[Proxy, ...]] = get_args(Proxy)
@@ -152,7 +152,7 @@ def compute_reward(calls: Sequence[ToolCall]) -> float:
     """Return the reward of a run, in {-0.5, 0, +1}.
 
     +1 if the last call of every tool succeeded, -0.5 if the last call of the run failed, and 0
-    otherwise or when no outcome is known.
+    otherwise or if no outcome is known.
     """
     decided = [call for call in calls if call.ok is not None]
     last = {call.name: call.ok for call in decided}
@@ -166,7 +166,7 @@ def compute_reward(calls: Sequence[ToolCall]) -> float:
 def answer_words(messages: Sequence[Message]) -> set[str]:
     """Return the words that the agent produced: its last text and its tool-call arguments.
 
-    Tool results and the injected block are left out: each injected line would credit itself.
+    Tool results and the injected block are excluded, or each injected line would credit itself.
     """
     texts = [m.content for m in messages if m.role == "assistant" and m.content.strip()][-1:]
     texts += [call.arguments for message in messages for call in message.tool_calls]
@@ -176,7 +176,7 @@ def answer_words(messages: Sequence[Message]) -> set[str]:
 def share_reward(
     texts: Iterable[str], answer: Collection[str], proxy: Proxy = "jaccard"
 ) -> list[float]:
-    """Return a_hat of the memories of these texts: by their words in common with the answer."""
+    """Return a_hat of the memories of these texts, by the words they share with the answer."""
     return normalise_shares([affinity(plain_words(text), answer, proxy) for text in texts])
 
 
@@ -188,6 +188,6 @@ def affinity(memory: Collection[str], answer: Collection[str], proxy: Proxy = "j
 
 
 def normalise_shares(affinities: Sequence[float]) -> list[float]:
-    """Return a_hat: each affinity divided by their sum; all 0 when the sum is 0."""
+    """Return a_hat: each affinity divided by their sum; all 0 if the sum is 0."""
     total = sum(affinities)
     return [value / total if total else 0.0 for value in affinities]

@@ -1,4 +1,4 @@
-"""Questions of a project whose answers are known: its own history's, probes, and a guard."""
+"""A project's questions with known answers: from its history, as probes, and as a guard."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import plain_words
 
-# -- Questions of a project's own history whose answers are known
+# -- Questions with known answers from a project's own history
 #
-# A journalled recall is a question where something of what it injected was credited (the run fared
-# well and used the line), confirmed (a person accepted it) or, for a question that `ask` answered,
-# cited.  Where history is short, probes made from entries are added (`probes`).
+# A journalled recall is such a question if an injected item was credited (the run succeeded and
+# used the line), confirmed (a person accepted it) or, for a question that `ask` answered, cited.
+# If the history is short, probes made from entries are added (`probes`).
 
 Evidence = Literal["credited", "confirmed", "cited", "probe"]
-_READ: Final = 20_000  # newest events of a kind that are read for questions
-_USED_SHARE: Final = 0.8  # of the largest share of a run's credit, from which a line was used
-_QUERY_CHARS: Final = 2_000  # of a query that the journal keeps
-# Of the questions: an item that answers more of them says nothing about any of them.
+_READ: Final = 20_000  # newest events of a kind that are searched for questions
+# Of the largest share in a run's credit, above which a line counts as used
+_USED_SHARE: Final = 0.8
+_QUERY_CHARS: Final = 2_000  # characters of a query in the journal
+# Share of the questions; an item that answers more of them is evidence for none.
 _COMMON_SHARE: Final = 0.2
 _COMMON: Final = 5  # questions that one item may answer, however few there are
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query, who asks it, and the items any of which answers it.
+    """A query, its asker, and the items any of which answers it.
 
     Attributes:
         id: of the journalled event, or of the entry that a probe is made from.
-        evidence: how it is known what answers it.
-        session: in which it was asked; questions of one session are held out together.
+        evidence: why its answer is known.
+        session: where it was asked; questions of one session are held out together.
     """
 
     id: str
@@ -60,24 +61,24 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionHistory:
-    """The questions of a project's history, and what was left out of them."""
+    """The questions of a project's history, and what was excluded."""
 
     questions: tuple[Question, ...]
-    common: tuple[str, ...] = ()  # items that were credited for nearly everything
+    common: tuple[str, ...] = ()  # items credited for nearly everything
     constant: tuple[str, ...] = ()  # agents whose credited runs all had the same outcome
 
 
 def read_history(
     reader: Reader, limit: int, ids: Collection[str] = (), *, varied: bool = False
 ) -> QuestionHistory:
-    """Return the newest questions, no query twice, oldest first.
+    """Return the newest questions, without duplicates, oldest first.
 
-    An item that is credited for nearly every question says nothing of any of them, and somebody may
-    have planted it: it is left out.
+    An item credited for nearly every question is evidence for none, and may have been planted, so
+    it is excluded.
 
     Args:
-        ids: only questions with these ids, whatever their number.
-        varied: also leave out credits of agents that never failed: a reward without variance
+        ids: only questions with these ids, however many.
+        varied: also exclude credits of agents that never failed: a reward without variance
             cannot tell what helped (MemTier, section 4.4).
     """
     recalls = reader.events(kinds=[RecallEvent.KIND], newest=_READ)
@@ -108,7 +109,7 @@ def read_history(
 def _credited(
     reader: Reader, recalls: Sequence[JournalEvent], *, varied: bool
 ) -> tuple[dict[str, set[str]], set[str]]:
-    """Return the items that each recall's run used most, and the agents to leave out."""
+    """Return the items that each recall's run used most, and the agents to exclude."""
     by_run: dict[tuple[str, str | None], list[str]] = defaultdict(list)
     for event in recalls:
         by_run[event.agent_id, event.run_id].append(event.id)
@@ -140,11 +141,11 @@ def _questions_of_recalls(
         if recall.purpose != "inject" or not recall.query.strip():
             continue
         for evidence, items in (("credited", credited.get(event.id, ())), ("confirmed", accepted)):
-            if wanted := shown & {*items}:
+            if answering := shown & {*items}:
                 yield Question(
                     event.id,
                     recall.query[:_QUERY_CHARS],
-                    frozenset(wanted),
+                    frozenset(answering),
                     event.agent_id,
                     recall.sender,
                     "credited" if evidence == "credited" else "confirmed",
@@ -168,7 +169,7 @@ def _questions_of_asks(reader: Reader) -> Iterator[Question]:
 
 
 def _common_items(questions: Sequence[Question]) -> frozenset[str]:
-    """Return the items that are credited for so many questions that they answer none of them."""
+    """Return the items credited for too many questions to be evidence for any."""
     counts: dict[str, int] = defaultdict(int)
     for question in questions:
         if question.evidence == "credited":
@@ -181,27 +182,27 @@ def _common_items(questions: Sequence[Question]) -> frozenset[str]:
 # -- Probes: questions made from a project's own entries, and how many of them find their entry
 #
 # A probe asks for something that a user once said, by as few of its words as find it, preferring
-# words that about eight entries share, so that an entry that is crowded out shows.  A probe is
-# found while its entry is among the first ten entries that the hits refer to, a fact referring to
-# its sources.  So a fact that is true to its source crowds nothing out, and a fact with a wrong
+# words that about eight entries share, so that an entry pushed out of the results is noticed.  A
+# probe succeeds if its entry is among the first ten entries that the hits refer to; a fact refers
+# to its sources.  So a fact faithful to its source pushes nothing out, while a fact with a wrong
 # source does.  No model is asked, and nothing is journalled.
 
-DEPTH: Final = 10  # entries among which a probe must be found
-TARGET_FREQUENCY: Final = 8  # entries that share a word of a probe, ideally: fewer than `DEPTH`
-MAX_QUERY_WORDS: Final = 4  # of a probe; never more than half of its entry's words
-_RANKED: Final = 60  # hits that are read for the first ten entries
-_INITIAL_DEPTH: Final = 8  # entries among which a new probe must be found: some slack
-_SESSION_ENTRIES: Final = 64  # of a session, of which some are chosen
-_ENTRY_CHARS: Final = 2_000  # of an entry that are read for its words
-_MAX_SEARCHES: Final = 6  # for each requested probe
+DEPTH: Final = 10  # entries among which a probe's entry must be
+TARGET_FREQUENCY: Final = 8  # ideal number of entries that share a probe's word: less than `DEPTH`
+MAX_QUERY_WORDS: Final = 4  # at most half of the entry's words
+_RANKED: Final = 60  # hits read to find the first ten entries
+_INITIAL_DEPTH: Final = 8  # stricter for new probes, to leave some slack
+_SESSION_ENTRIES: Final = 64  # sampled from a session
+_ENTRY_CHARS: Final = 2_000  # of an entry read for its words
+_MAX_SEARCHES: Final = 6  # per requested probe
 
 
 def make_probes(store: Store, limit: int, at: datetime, *, untried: bool = False) -> list[Question]:
-    """Return up to ``limit`` probes, spread over agents and sessions; as many again are the same.
+    """Return up to ``limit`` probes over all agents and sessions; repeated calls return the same.
 
     Args:
-        untried: probes of as many words as one may have, whether they are found now or not.  To
-            compare two rankings, neither may choose the questions; by default the one of now does.
+        untried: return probes of the maximum length, whether they succeed now or not.  To compare
+            two rankings, neither may select the questions; by default the present one does.
 
     Raises:
         IndexProblem: the index cannot be used.
@@ -215,7 +216,7 @@ def make_probes(store: Store, limit: int, at: datetime, *, untried: bool = False
 
 
 def find_probes(store: Store, probes: Sequence[Question], at: datetime) -> list[float]:
-    """Return 1 for each probe that finds its entry, or a fact that rests on it, and else 0.
+    """Return 1 for each probe that finds its entry or a fact derived from it, else 0.
 
     Raises:
         IndexProblem: the index cannot be used.
@@ -227,7 +228,7 @@ def find_probes(store: Store, probes: Sequence[Question], at: datetime) -> list[
 
 
 def probes_of(store: Store, entries: Sequence[str], at: datetime) -> list[Question]:
-    """Return the probes of these entries, whether they are found now or not.
+    """Return the probes of these entries, whether they succeed now or not.
 
     Raises:
         IndexProblem: the index cannot be used.
@@ -240,7 +241,7 @@ def probes_of(store: Store, entries: Sequence[str], at: datetime) -> list[Questi
 
 
 class ProbeSearch:
-    """Searches for probes in one state of the index."""
+    """Runs probes against one state of the index."""
 
     def __init__(
         self, store: Store, reader: Reader, at: datetime, *, untried: bool = False
@@ -253,13 +254,13 @@ class ProbeSearch:
         self._last_stage = stages[-1] if stages else None
         self._at = at
         self._searches: dict[tuple[str, str | None], Search] = {}
-        # A remote embedder costs money and time: words alone must do.
+        # A remote embedder costs money and time, so only words count.
         embedder = store.embedder
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
         self._model = self._embedder.name if self._embedder else ""
 
     def find_all(self, probes: Sequence[Question], depth: int) -> list[bool]:
-        """Return for each probe whether it finds its entry, or a fact that rests on it."""
+        """Return for each probe whether it finds its entry or a fact derived from it."""
         vectors: Sequence[QueryVector | None] = [None] * len(probes)
         if self._embedder:
             encoded = quantise(self._embedder.encode_many([probe.query for probe in probes]))
@@ -270,7 +271,7 @@ class ProbeSearch:
 
     def _finds(self, probe: Question, near: QueryVector | None, depth: int) -> bool:
         search = self._search_as(probe.agent, probe.sender)
-        # What an earlier stage held would decide whether the store can find it.
+        # Otherwise the caches of an earlier stage would decide the result.
         ranked = search.rank(probe.query, near, stage=self._last_stage).ranked
         rows = [row for row, _, _ in ranked[:_RANKED]]
         evidence = self.reader.evidence_ids(rows)
@@ -289,7 +290,7 @@ def is_among(evidence: Iterable[Collection[str]], wanted: frozenset[str], depth:
     """Return whether a wanted item is among the first entries that hits refer to.
 
     Args:
-        evidence: of each hit its own id and those of its sources, the best hit first.
+        evidence: the ids of each hit and its sources, best hit first.
     """
     seen, count = set[str](), 0
     for ids in evidence:
@@ -304,7 +305,7 @@ def is_among(evidence: Iterable[Collection[str]], wanted: frozenset[str], depth:
 
 
 def _candidates(searcher: ProbeSearch, limit: int) -> Iterator[Question | None]:
-    """Yield a probe of each session in turn, then a second one of each, and so on.
+    """Yield a probe from each session in turn, then a second from each, and so on.
 
     None stands for a query that did not find its entry.
     """
@@ -321,7 +322,7 @@ def _candidates(searcher: ProbeSearch, limit: int) -> Iterator[Question | None]:
 
 
 def _choose_sessions(reader: Reader, limit: int) -> list[int]:
-    """Return up to ``limit`` sessions: as many of each agent, spread evenly over its own."""
+    """Return up to ``limit`` sessions: as many per agent, spread evenly over each agent's."""
     sessions = reader.all_sessions()
     chosen: list[int] = []
     left = limit
@@ -334,7 +335,7 @@ def _choose_sessions(reader: Reader, limit: int) -> list[int]:
 
 
 def _probes_of_session(searcher: ProbeSearch, session: int) -> Iterator[Question | None]:
-    """Yield the shortest query that finds each entry, the entries in a pseudo-random order."""
+    """Yield the shortest successful query for each entry, in pseudo-random order."""
     stored = searcher.reader.user_entries(session, _SESSION_ENTRIES)
     for item in sorted(stored, key=lambda item: blake2b(item.item.id.encode()).digest()):
         if isinstance(item.item, Entry):
@@ -342,7 +343,7 @@ def _probes_of_session(searcher: ProbeSearch, session: int) -> Iterator[Question
 
 
 def _probes_for(searcher: ProbeSearch, entry: Entry) -> Iterator[Question | None]:
-    """Yield the shortest query that finds an entry, or untried the longest one."""
+    """Yield the shortest query that finds an entry; if untried, the longest one."""
     for query in _queries(searcher, entry):
         probe = Question(
             entry.id,
@@ -362,17 +363,17 @@ def _probes_for(searcher: ProbeSearch, entry: Entry) -> Iterator[Question | None
 
 
 def _queries(searcher: ProbeSearch, entry: Entry) -> Iterator[str]:
-    """Yield queries for an entry, of more and more of its words.
+    """Yield queries for an entry, with an increasing number of its words.
 
-    Words whose frequency is next to `TARGET_FREQUENCY` come first.  Of more common words at least
-    two are used: with one, chance would decide which of all those entries come first.
+    Words with a frequency close to `TARGET_FREQUENCY` come first.  Of more common words at least
+    two are used, as with one, chance would decide which of those entries ranks first.
     """
     words: dict[str, str] = {}
     plain = plain_words(entry.content[:_ENTRY_CHARS])
     for word, stems in zip(plain, searcher.tokenizer.words_of_each(plain), strict=True):
         if len(stems) == 1:
             words.setdefault(stems[0], word)
-    # Of everybody's entries: the facts made of them are for all agents.
+    # Frequencies over everybody's entries, as facts made of them serve all agents.
     scopes = searcher.reader.scopes(entry.agent_id, entry.sender, read_all=True)
     frequency = searcher.reader.word_frequencies(scopes, words.keys())
 
@@ -388,24 +389,24 @@ def _queries(searcher: ProbeSearch, entry: Entry) -> Iterator[str]:
         yield " ".join(words[stem] for stem in order[:count])
 
 
-# -- Check that the claims of a model or a plugin do not lower recall on the project's own history
+# -- Check that a model's or plugin's claims do not lower recall on the project's own history
 #
-# A case of the regression gate: probes that are found before the facts are written are searched for
-# again afterwards, and the paired bootstrap decides.
+# A case of the regression gate: probes that succeed before the facts are written are run again
+# afterwards, and the paired bootstrap decides.
 
-_MAX_AGE: Final = 60  # seconds for which probes serve one window after another
+_MAX_AGE: Final = 60  # seconds for which probes are reused for later windows
 
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A fall of recall: how many of the probes were found before and after a change."""
+    """A drop of recall: how many probes succeeded before and after a change."""
 
     probes: int
     before: int
     after: int
 
     def describe(self) -> str:
-        """Return the sentence that the journal and the report keep."""
+        """Return the sentence stored in the journal and the report."""
         return (
             f"recall on the project's own history fell: of {self.before} past entries that were"
             f" found before, {self.after} were found after it"
@@ -414,7 +415,7 @@ class Regression:
 
 @dataclass(slots=True)
 class _Baseline:
-    """Probes, the time as of which they search, and 1 for each that is found."""
+    """Probes, the time as of which they search, and 1 for each success."""
 
     measured: float
     at: datetime
@@ -431,7 +432,7 @@ class RecallGuard:
         self._baseline: _Baseline | None = None
 
     def measure(self) -> None:
-        """Make the probes, unless those of a recent consolidation still serve.
+        """Make the probes, unless those of a recent consolidation are still valid.
 
         Raises:
             IndexProblem: the index cannot be used.
@@ -443,7 +444,7 @@ class RecallGuard:
             self._baseline = _Baseline(measured, at, probes, [1.0] * len(probes))
 
     def find_regression(self) -> Regression | None:
-        """Return how recall fell since it was measured, if it did.
+        """Return how far recall fell since it was measured; None if it did not.
 
         Raises:
             IndexProblem: the index cannot be used.
@@ -456,5 +457,5 @@ class RecallGuard:
         if verdict.refused:
             self._baseline = None
             return Regression(len(values), int(sum(baseline.values)), int(sum(values)))
-        baseline.values = values  # the next window of a long backlog starts from here
+        baseline.values = values  # the baseline for the next window of a long backlog
         return None

@@ -33,18 +33,18 @@ from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Actor, Store
 
-# -- Ask questions whose answers are known, under given settings; nothing is journalled
+# -- Ask questions with known answers under given settings; nothing is journalled
 
 QuestionProgress = Callable[[int, int], None]
-_PREVIEW: Final = "preview"  # the purpose whose block is a prompt's and is credited to nobody
+_PREVIEW: Final = "preview"  # the purpose with a prompt's block that credits nobody
 
 
 def keep_answerable(reader: Reader, questions: Iterable[Question]) -> list[Question]:
-    """Return the questions that something here still answers, with all that answers them.
+    """Return the questions that stored items still answer, with all of their answers.
 
     A fact's source entries answer what the fact answers.
     """
-    kept = []
+    answerable = []
     for question in questions:
         wanted = set[str]()
         for stored in reader.items(question.wanted).values():
@@ -54,8 +54,8 @@ def keep_answerable(reader: Reader, questions: Iterable[Question]) -> list[Quest
             if isinstance(stored.item, Fact):
                 wanted |= {source.entry for source in stored.item.sources}
         if wanted:
-            kept.append(replace(question, wanted=frozenset(wanted)))
-    return kept
+            answerable.append(replace(question, wanted=frozenset(wanted)))
+    return answerable
 
 
 def measure(
@@ -65,17 +65,17 @@ def measure(
     settings: Settings | None = None,
     progress: QuestionProgress = lambda done, total: None,
 ) -> list[float]:
-    """Return how well each question is answered, in [0, 1], as its own agent and sender ask it.
+    """Return how well each question is answered, in [0, 1], as its own agent and sender would ask.
 
-    Half of it is that what answers is among the first ten entries found, and half that it stands in
-    the block of a prompt: silence where an answer is known is a loss.
+    Half of the score is for an answer among the first ten entries found, half for one in the block
+    of a prompt: silence despite a known answer is a loss.
 
     Args:
-        settings: those in effect when None.
+        settings: None for those in effect.
 
     Raises:
         IndexProblem: the index cannot be used.
-        EmbeddingUnavailable: an endpoint that embeds the queries does not answer.
+        EmbeddingUnavailable: the endpoint that embeds the queries does not answer.
     """
     by_meaning = embeds_for_free(actor.store.embedder)
     is_remote = by_meaning and isinstance(actor.store.embedder, EndpointEmbedder)
@@ -96,7 +96,7 @@ def measure(
 
 
 def embeds_for_free(embedder: object) -> bool:
-    """Return whether queries are compared by meaning: not where an endpoint has a price."""
+    """Return whether queries may be compared by meaning: false for an endpoint with a price."""
     return not isinstance(embedder, EndpointEmbedder) or not embedder.cost(1)
 
 
@@ -107,7 +107,7 @@ def _plan(recaller: Recaller, question: Question, at: datetime, *, by_meaning: b
 
 
 def _refuse_without_vector(plan: RecallPlan) -> None:
-    """Refuse to go on by words: questions asked so before a change and not after tell nothing."""
+    """Refuse to fall back on words: scores with and without vectors are not comparable."""
     for reason in plan.degradations:
         if reason.startswith("embedding:"):
             raise EmbeddingUnavailable(f"answers before and after cannot be compared: {reason}")
@@ -123,10 +123,10 @@ def _evidence(hit: Hit) -> set[str]:
     return {hit.id, *(source.entry for source in hit.sources)}
 
 
-# -- The outcomes of a project's questions under each version, to compare an upgrade with
+# -- The outcomes of a project's questions under each version, as a baseline for upgrades
 #
-# One small file a project, derived and without a text: ids of questions, and how well each was
-# answered.  The file can be deleted; then the next upgrade has nothing to be compared with.
+# One small derived file per project, without texts: ids of questions, and how well each was
+# answered.  The file can be deleted; then the next upgrade has no baseline.
 
 FILE: Final = "regression.json"
 _KEPT: Final = 5  # versions
@@ -144,7 +144,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The outcomes by version, the oldest first, and the last comparison that was made unasked.
+    """The outcomes by version, oldest first, and the last automatic comparison.
 
     ``change`` says what was compared, ``verdict`` is that of `verdict.RegressionVerdict.to_json`.
     """
@@ -159,13 +159,13 @@ class Baseline:
         return others[-1] if others and version not in self.versions else None
 
     def with_outcomes(self, version: str, outcomes: Outcomes) -> Mapping[str, Outcomes]:
-        """Return the versions with the outcomes of one, which becomes the newest."""
-        rest = {name: kept for name, kept in self.versions.items() if name != version}
-        return dict([*rest.items(), (version, outcomes)][-_KEPT:])
+        """Return the outcomes with those of a version added as the newest."""
+        others = {name: earlier for name, earlier in self.versions.items() if name != version}
+        return dict([*others.items(), (version, outcomes)][-_KEPT:])
 
     @property
     def warning(self) -> str | None:
-        """The warning of `status` about the last comparison, if that was refused."""
+        """The warning in `status` if the last comparison was refused."""
         if not self.verdict.get("refused"):
             return None
         before, after = self.verdict.get("before"), self.verdict.get("after")
@@ -192,24 +192,24 @@ def write_baseline(folder: Path, baseline: Baseline) -> None:
     write_private_file(folder / FILE, json.dumps(asdict(baseline)))
 
 
-# -- The gate: ask a project's known questions before and after a change, and say if it got worse
+# -- The gate: ask a project's known questions before and after a change, and compare the answers
 
-_EVERY: Final = timedelta(hours=20)  # between two measurements unasked
-ENOUGH: Final = 100  # questions; where history has fewer, probes are added up to here
+_EVERY: Final = timedelta(hours=20)  # between two automatic measurements
+ENOUGH: Final = 100  # questions; with fewer in the history, probes are added up to this number
 
 Progress = Callable[[str, int, int], None]
 
 
 def no_progress(phase: str, done: int, total: int) -> None:
-    """Show nothing."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """The verdict on a change, and the questions that are answered worse.
+    """The verdict on a change, and the questions with worse answers.
 
     Attributes:
-        against: what is compared with what, in words.
+        against: a description of the comparison.
         history: how many questions are journalled recalls; the others are probes.
     """
 
@@ -230,7 +230,7 @@ class GateReport:
 
 
 class RegressionGate:
-    """Asks a project's own questions; journals nothing."""
+    """Asks a project's own questions without journalling."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
@@ -238,7 +238,7 @@ class RegressionGate:
         self._folder = actor.store.project_folder.path
 
     def questions(self, at: datetime) -> list[Question]:
-        """Return the questions of the project's history, and probes where these are few.
+        """Return the questions of the project's history, and probes if those are few.
 
         Raises:
             IndexProblem: the index cannot be used.
@@ -256,7 +256,7 @@ class RegressionGate:
     def check_settings(
         self, candidate: Settings, against: str = "these settings", progress: Progress = no_progress
     ) -> GateReport:
-        """Compare the settings in effect with others that leave the index as it is.
+        """Compare the present settings with others that need no other index.
 
         Raises:
             IndexProblem: the index cannot be used.
@@ -270,10 +270,10 @@ class RegressionGate:
     def check_other(
         self, other: Actor, against: str, progress: Progress = no_progress, *, later: bool
     ) -> GateReport:
-        """Compare the project with another state of it, by the questions that both can answer.
+        """Compare the project with another state of it, by questions that both can answer.
 
         Args:
-            later: the other state is what the project is to become, not what it was.
+            later: the other state is the project's future, not its past.
 
         Raises:
             IndexProblem: an index cannot be used.
@@ -288,13 +288,13 @@ class RegressionGate:
     def check_version(
         self, version: str | None = None, progress: Progress = no_progress
     ) -> GateReport:
-        """Compare what was measured under another version with what holds now.
+        """Compare the outcomes under another version with the present ones.
 
         Args:
-            version: the newest other one, unless given.
+            version: by default the newest other one.
 
         Raises:
-            NotFound: nothing was measured under it.
+            NotFound: nothing was measured under that version.
             IndexProblem: the index cannot be used.
         """
         baseline = read_baseline(self._folder)
@@ -312,7 +312,7 @@ class RegressionGate:
         return self.report(f"version {name}", questions, before, after)
 
     def watch(self) -> None:
-        """Measure once a day; compare a version that is new here with the one before it.
+        """Measure once a day; compare a newly installed version with the previous one.
 
         Raises:
             IndexProblem: the index cannot be used.
@@ -327,10 +327,10 @@ class RegressionGate:
             self.remember()
 
     def check_model(self, progress: Progress = no_progress) -> GateReport | None:
-        """Compare the embedding model in effect with the one before it, whose vectors are left.
+        """Compare the embedding model with the previous one, whose vectors are still stored.
 
-        Returns None where there is none, it is not known by which setting it was loaded, or one of
-        the two is an endpoint's that costs.
+        Returns None if there is none, the setting that loaded it is unknown, or either one is an
+        endpoint with a price.
 
         Raises:
             IndexProblem: the index cannot be used.
@@ -344,17 +344,22 @@ class RegressionGate:
             if outcomes.model in left:
                 embedding = replace(self._store.settings.embedding, model=outcomes.embedding)
                 settings = replace(self._store.settings, embedding=embedding)
-                other = Store(self._store.project_folder.home, self._store.project, settings)
+                previous_store = Store(
+                    self._store.project_folder.home, self._store.project, settings
+                )
                 try:
-                    if other.embedder is None or other.embedder.name != outcomes.model:
+                    if (
+                        previous_store.embedder is None
+                        or previous_store.embedder.name != outcomes.model
+                    ):
                         return None
-                    if not embeds_for_free(other.embedder):
+                    if not embeds_for_free(previous_store.embedder):
                         return None
                     against = f"the embedding model {outcomes.embedding}"
-                    actor = replace(self._actor, store=other)
+                    actor = replace(self._actor, store=previous_store)
                     return self.check_other(actor, against, progress, later=False)
                 finally:
-                    other.close()
+                    previous_store.close()
         return None
 
     def report(
@@ -364,10 +369,10 @@ class RegressionGate:
         before: Sequence[float],
         after: Sequence[float],
     ) -> GateReport:
-        """Return the report on outcomes of the same questions.
+        """Return the report on two outcomes of the same questions.
 
-        Probes, which ask for rare words, do not hide what the history says: a change is refused by
-        the history alone, too.
+        Probes, which ask for rare words, must not mask the history, so the history alone can also
+        refuse a change.
         """
         tolerance = self._store.settings.regression.tolerance
         verdict = judge(before, after, tolerance)
@@ -390,10 +395,10 @@ class RegressionGate:
         return GateReport(against, verdict, sum(in_history), tuple(worse))
 
     def remember(self, change: str = "", report: GateReport | None = None) -> None:
-        """Measure what holds now, for the next version to be compared with.
+        """Measure the present state, as the baseline for the next version.
 
         Args:
-            change: what was compared unasked, with its report, for `status`.
+            change: the automatic comparison to show in `status`, with its report.
 
         Raises:
             IndexProblem: the index cannot be used.

@@ -33,7 +33,7 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """True if 0 lies outside the interval."""
+        """Whether 0 lies outside the interval."""
         return self.low > 0 or self.high < 0
 
 
@@ -47,7 +47,7 @@ def paired_difference(
     Raises:
         ValueError: the lengths differ, or there are no questions.
     """
-    differences = [mine - other for mine, other in zip(ours, theirs, strict=True)]
+    differences = [mine - their_value for mine, their_value in zip(ours, theirs, strict=True)]
     means = resample_means(differences, samples, seed)
     low, high = interval_bounds(means)
     # A resample at exactly 0 counts for both sides.
@@ -82,15 +82,15 @@ def interval_bounds(means: NDArray[np.float64]) -> tuple[float, float]:
 
 # -- Judge by a paired bootstrap over questions whether a change made answers worse.  Pure
 
-FEWEST: Final = 3  # questions, below which chance decides
+FEWEST: Final = 3  # fewer questions leave the verdict to chance
 
 
 @dataclass(frozen=True, slots=True)
 class RegressionVerdict:
     """How well the same questions are answered before and after a change.
 
-    ``difference`` is after - before with the bounds of its 95 % interval.  The change is refused
-    where even the upper bound is below -``tolerance``.
+    ``difference`` is after - before with the bounds of its 95 % interval.  The change is refused if
+    even the upper bound is below -``tolerance``.
     """
 
     questions: int
@@ -103,12 +103,12 @@ class RegressionVerdict:
 
     @property
     def refused(self) -> bool:
-        """True where it got worse by more than is tolerated."""
+        """Whether answers got worse by more than the tolerance."""
         return self.enough and self.high < -self.tolerance
 
     @property
     def enough(self) -> bool:
-        """True where there are questions enough to say anything."""
+        """Whether there are enough questions for a verdict."""
         return self.questions >= FEWEST
 
     def describe(self) -> str:

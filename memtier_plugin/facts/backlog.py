@@ -1,6 +1,6 @@
-"""Read what a consolidation has not read yet: streamed from its cursors, a window at a time.
+"""Read entries not yet consolidated: streamed from cursors, a window at a time.
 
-Each extractor has its own cursors, so that one that is slow or fails delays only itself.
+Each extractor has its own cursors, so that a slow or failing one delays only itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Window:
     positions: list[tuple[str, int]] = field(default_factory=list)
 
     def skip(self, entries: Collection[str], reason: str) -> None:
-        """Leave out entries, which count as read."""
+        """Skip entries; they count as read."""
         if not entries:
             return
         self.skipped[reason] += len(entries)
@@ -74,7 +74,7 @@ def find_unread_files(store: Store, extractor: str = RULES) -> dict[LedgerFile, 
 
 
 def count_unread(store: Store, extractor: str = RULES) -> int:
-    """Estimate how many entries an extractor has not read, by the mean length of a file's lines."""
+    """Estimate how many entries an extractor has not read, by the files' mean line length."""
     reader = store.reader()
     lines, indexed = reader.line_counts(), reader.offsets()
     return sum(
@@ -104,12 +104,12 @@ def read_window(
 ) -> Window:
     """Read the next entries that an extractor has not read.
 
-    Skips forgotten entries, and those that were made a fact on request.
+    Skips forgotten entries, and those already made facts on request.
 
     Args:
-        limit: how many entries, except to complete a run.
-        tokens: about how many tokens of text.
-        refuse: returns why an entry is to be skipped, or an empty string.
+        limit: how many entries; exceeded only to complete a run.
+        tokens: approximately how many tokens of text.
+        refuse: returns why an entry is skipped, or an empty string.
     """
     window = Window()
     reader = store.reader()

@@ -1,6 +1,6 @@
 """Consolidate episodes into shared facts: one pass by rules and one by a model.
 
-Each pass has its own cursors, so that an endpoint that is down or slow delays only its own.
+Each pass has its own cursors, so that a slow or unreachable endpoint delays only its own pass.
 A pass extracts without holding the locks that a recall or a record needs; it writes facts, events
 and cursors in one transaction, the cursors last.  Source: MemTier, the consolidation daemon.
 """
@@ -45,7 +45,7 @@ from memtier_plugin.text.tokenizer import normalise
 from memtier_plugin.trust import external_text, origins
 from memtier_plugin.trust.confidences import asks_to_forget, may_be_confided
 
-# The extractors: a fifth of the time that a process takes to start, which few processes need.
+# Importing the extractors takes a fifth of a process's start-up, and few processes need them.
 if TYPE_CHECKING:
     from memtier_plugin.facts.drafts import DraftBatch, DraftBuilder
 
@@ -62,10 +62,10 @@ class ConsolidationReport:
     """The result of a consolidation: counts read and written, and reasons of rejections.
 
     ``left`` estimates how many entries remain unread; ``problem`` is why the model's pass ended
-    early, ``waits`` the same where it waits for a host, and ``unread`` are the entries for which
-    it gave no usable answer.  ``runs`` are the ids of the consolidations that wrote something.
-    ``drafts`` are the facts, and ``replaced`` the ids of older ones with the fact in whose favour:
-    written, or with ``dry_run`` to be written.
+    early, or ``waits`` if it waits for a host; ``unread`` are the entries without a usable answer.
+    ``runs`` are the ids of the consolidations that wrote something.
+    ``drafts`` are the facts, and ``replaced`` the ids of older ones with the fact that replaces
+    them: written, or with ``dry_run`` to be written.
     """
 
     read: int = 0
@@ -91,7 +91,7 @@ class ConsolidationReport:
 
     @property
     def run(self) -> str | None:
-        """The id of the last consolidation, if one wrote something."""
+        """The id of the last consolidation that wrote something, if any."""
         return self.runs[-1] if self.runs else None
 
     def __add__(self, other: ConsolidationReport) -> ConsolidationReport:
@@ -112,10 +112,10 @@ class ConsolidationReport:
 
 
 class Consolidator:
-    """Consolidate a project's entries into facts in an agent's name."""
+    """Consolidates a project's entries into facts on behalf of an agent."""
 
     def __init__(self, actor: Actor, guard: RecallGuard | None = None) -> None:
-        """Bind to a project and, if given, the check that consolidations do not lower recall."""
+        """Bind to a project and, optionally, the check that consolidations do not lower recall."""
         self._actor = actor
         self._store = actor.store
         self._guard = guard
@@ -128,7 +128,7 @@ class Consolidator:
         return DraftBuilder(self._actor, self._writer)
 
     def add_facts(self, drafts: Iterable[Fact | FactDraft]) -> WriteOutcome:
-        """Add facts that are new, and supersede what they replace (see `FactWriter.write`)."""
+        """Add new facts, and supersede what they replace (see `FactWriter.write`)."""
         mode = self._store.settings.facts.mode
         return self._writer.write(persons.hold_given(draft, mode) for draft in drafts)
 
@@ -137,7 +137,7 @@ class Consolidator:
 
         Args:
             by: the role of whoever keeps it; `facts.mode: explicit` lets only a person decide.
-            doubted: a model keeps it, and not in the user's own words: it waits for review.
+            doubted: kept by a model, and not in the user's own words: it waits for review.
 
         Raises:
             NotFound: it was forgotten before.
@@ -178,13 +178,13 @@ class Consolidator:
         return external_text.is_stated_by(text, self._prompts(session), self._store.tokenizer.words)
 
     def user_asks_to_forget(self, session: str) -> bool:
-        """Return whether the user asked for it in one of the last prompts of a session."""
+        """Return whether the user asked to forget in one of the last prompts of a session."""
         if not self._store.settings.trust.defence:
             return True
         return any(map(asks_to_forget, self._prompts(session)[-_ASKED_IN:]))
 
     def repeats_confidence(self, text: str, session: str) -> bool:
-        """Return whether a text answers a confidence of a session, or says what one says."""
+        """Return whether a text repeats, or answers, a confidence of a session."""
         prompts = self._prompts(session)
         confided = [prompt for prompt in prompts if may_be_confided(prompt)]
         if confided and confided[-1] == prompts[-1]:
@@ -192,7 +192,7 @@ class Consolidator:
         return external_text.is_restatement(text, confided, self._store.tokenizer.words)
 
     def _prompts(self, session: str) -> list[str]:
-        """Return the newest prompts of this agent in a session, the last one last."""
+        """Return this agent's newest prompts in a session, the latest last."""
         events = self._store.reader().events(kinds=[RecallEvent.KIND], newest=_PROMPTS)
         events += self._store.unindexed_events(self._actor.agent)
         recalls = [
@@ -217,13 +217,13 @@ class Consolidator:
     ) -> ConsolidationReport:
         """Consolidate up to ``limit`` entries that no pass has read, of every agent.
 
-        A consolidation that lowers recall on the project's own history is rolled back and
-        reported as held back.
+        A consolidation that lowers recall on the project's own history is rolled back and reported
+        as held back.
 
         Args:
-            extractor: only this pass, ``rules`` or ``model``.
-            dry_run: report what would be written, and write nothing.
-            progress: called with the number of entries read, and of about how many there are.
+            extractor: run only this pass, ``rules`` or ``model``.
+            dry_run: report what would be written, without writing.
+            progress: called with the number of entries read and the estimated total.
             stop: polled between two windows; ends the pass.
 
         Raises:
@@ -260,7 +260,7 @@ class Consolidator:
     ) -> ConsolidationReport:
         report = ConsolidationReport()
         total = count_unread(self._store, extractor) if progress else 0
-        # What a model has answered is paid for: write it before asking for more.
+        # The model's answers are paid for: write them before asking for more.
         tokens = self._store.settings.consolidation.batch_tokens if extractor == MODEL else math.inf
         while report.read < limit and not stop():
             window = read_window(
@@ -301,7 +301,7 @@ class Consolidator:
             outcome = self._writer.resolve(batch.drafts, run=run, contexts=batch.contexts)
             promoted = len(_facts_by_entry(outcome, window.entries))
             return _report(window, batch, outcome, promoted, started)
-        # What our rules find rests on the words that it quotes: it crowds no entry out.
+        # Facts found by our rules rest on the words that they quote, so they push no entry out.
         guard = self._guard if batch.drafts and batch.claimed else None
         if guard:
             guard.measure()
@@ -327,7 +327,7 @@ class Consolidator:
     def _hold_back(
         self, report: ConsolidationReport, regression: Regression
     ) -> ConsolidationReport:
-        """Roll back the consolidations of a report, after which recall fell."""
+        """Roll back the consolidations of a report because recall fell."""
         for run in reversed(report.runs):
             roll_back(self._actor, run, why=regression.describe(), regression=regression)
         return replace(report, held_back=regression.describe())
@@ -410,7 +410,7 @@ def list_extractors(store: Store) -> tuple[Extractor, ...]:
 
 
 def derive_run_id(extractor: str, number: int, starts: Mapping[str, int]) -> str:
-    """Return a consolidation's id: the same for a pass that is repeated after a crash."""
+    """Return a consolidation's id, which is the same when a pass is repeated after a crash."""
     identity = json.dumps([extractor, number, sorted(starts.items())])
     return f"{extractor}-{number}-{hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()}"
 

@@ -28,12 +28,12 @@ from memtier_plugin.trust import external_text, origins
 from memtier_plugin.trust.confidences import SENSITIVE, confided_entries, rests_on_doubtful
 from memtier_plugin.trust.external_text import ExternalText
 
-CONFIDED: Final = "told in confidence"  # why an entry is not read
+CONFIDED: Final = "told in confidence"  # why an entry is skipped
 
-_CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # nobody's words follow
+_CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # what follows is not speech
 CONTEXT: Final = 60  # characters before a quote, which may report a correction
-_EARLIER: Final = 500  # newest entries of a session that are looked at for strangers' text
-_OWN_SHARE: Final = 0.5  # of a draft's words, more than which must be the user's
+_EARLIER: Final = 500  # newest entries of a session searched for external text
+_OWN_SHARE: Final = 0.5  # the share of a draft's words that must be the user's
 _NO_RIGHTS: Final = AgentRights()
 _BY_JSON: Final = ModelPass(ChatExtractor, ChatEvolution, None)
 
@@ -42,11 +42,10 @@ _BY_JSON: Final = ModelPass(ChatExtractor, ChatEvolution, None)
 class DraftBatch:
     """The drafts of a window, and what was rejected.
 
-    ``contexts`` are the words around a draft's quote, ``decisions`` what a model says is to be
-    done with it, both by the draft's index.  ``claimed``: some are of a model or a plugin, so that
-    their sources are not our rules'.  ``problem`` is why the model did not read all entries,
-    ``waits`` the same where it waits for a host; ``unread`` are the entries for which it gave no
-    usable answer.
+    ``contexts`` are the words around a draft's quote, ``decisions`` a model's decisions, both by
+    the draft's index.  ``claimed``: some drafts come from a model or a plugin, so that their
+    sources are not our rules'.  ``problem`` is why the model did not read all entries, or ``waits``
+    if it waits for a host; ``unread`` are the entries without a usable answer.
     """
 
     drafts: list[FactDraft] = field(default_factory=list)
@@ -71,7 +70,7 @@ class DraftBuilder:
 
     def refusal_reason(self, entry: Entry) -> str:
         """Return why an entry is not consolidated, or an empty string."""
-        if entry.parent:  # its parent's run reports what a sub-agent finds
+        if entry.parent:  # its parent's run reports a sub-agent's findings
             return "said by a sub-agent"
         if entry.private:
             return CONFIDED
@@ -79,7 +78,7 @@ class DraftBuilder:
         return "agents.*.promote: none" if rights.promote == "none" else ""
 
     def build(self, extractor: str, window: Window) -> DraftBatch:
-        """Return the drafts that an extractor finds in a window and its entries support.
+        """Return the drafts that an extractor finds in a window, supported by its entries.
 
         Raises:
             CapReached, EndpointError, SettingsError: the model cannot be asked now.
@@ -103,7 +102,7 @@ class DraftBuilder:
         return batch
 
     def _add_replacing(self, window: Window, batch: DraftBatch) -> None:
-        """Add the messages that are kept for the fact that they replace."""
+        """Add the messages that become facts because they replace one."""
         drafted = {source.entry for draft in batch.drafts for source in draft.sources}
         known = KnownFacts(self._store.reader(), batch.drafts)
         for group in group_by_session(window.entries):
@@ -136,7 +135,7 @@ class DraftBuilder:
                     batch.waits = str(error)
                 else:
                     batch.problem = str(error)
-                if answered:  # paid for: keep it, up to the first entry without an answer
+                if answered:  # already paid for: keep the answers up to the first entry without one
                     _truncate(window, batch, answered)
                     break
                 raise
@@ -191,7 +190,7 @@ class DraftBuilder:
             batch.drafts.append(draft)
 
     def _ask_for_decisions(self, batch: DraftBatch, judge: ChatEvolution) -> None:
-        """Ask the model how drafts relate to existing facts where the rules cannot tell."""
+        """Ask the model how drafts relate to existing facts if the rules cannot tell."""
         try:
             for index, nearest in self._writer.find_related(batch.drafts).items():
                 choice = judge.decide(batch.drafts[index].text, [fact.text for fact in nearest])
@@ -199,10 +198,10 @@ class DraftBuilder:
                     target = None if choice.target is None else nearest[choice.target]
                     batch.decisions[index] = Decision(choice.action, target, "the model's choice")
         except (CapReached, EndpointError):
-            return  # the drafts are paid for: the rules decide on the rest
+            return  # the drafts are paid for: the rules decide the rest
 
     def _extract(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
-        # A tenth of what a resident loads to start, and no prompt waits for facts.
+        # This is a tenth of a resident's start-up, and no prompt waits for facts.
         from memtier_plugin.facts.extraction.rules import extract_facts, find_denials
 
         statements = extract_facts(group, self._store.settings.facts.single_valued)
@@ -214,7 +213,7 @@ class DraftBuilder:
         learned = {(draft.sources[0].entry, draft.span) for draft in lessons}
         facts = [
             draft for draft in statements.drafts if not _is_within(draft, learned)
-        ]  # said once
+        ]  # stated once
         return [*denials, *facts, *procedures.drafts, *lessons]
 
     def _rejection_reason(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
@@ -237,12 +236,12 @@ class DraftBuilder:
         return external_text.is_restatement(draft.text, shown, self._store.tokenizer.words)
 
     def _hold_if_from_tools(self, draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft:
-        """Propose what the assistant only passed on from a tool, or from outside."""
+        """Propose, rather than accept, what the assistant only passed on from a tool or page."""
         entry = self._assistant_entry(draft, entries)
         if entry is None or draft.status != "active":
             return draft
         foreign = [e for e in entries.values() if origins.is_foreign(origins.effective_origin(e))]
-        # What was said after a tool's result rests on it, in whatever words or language.
+        # Anything said after a tool's result rests on it, in whatever words or language.
         follows = any(e.run_id == entry.run_id and e.turn < entry.turn for e in foreign)
         texts = [e.content for e in foreign]
         if follows or external_text.is_restatement(draft.text, texts, self._store.tokenizer.words):
@@ -256,9 +255,9 @@ class DraftBuilder:
         )
 
     def _may_come_from_outside(self, draft: FactDraft, entry: Entry) -> bool:
-        """Return whether strangers' text precedes an entry, and little of a draft is the user's.
+        """Return whether external text precedes an entry, and little of a draft is the user's.
 
-        Told in other words or another language, a text leaves no trace in what is said of it later.
+        A paraphrase or translation of a text leaves no trace by which to recognise it.
         """
         reader = self._store.reader()
         scopes = reader.scopes(entry.agent_id, None, read_all=True)
@@ -319,7 +318,7 @@ def _truncate(window: Window, batch: DraftBatch, answered: Collection[str]) -> N
 def _check_own(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
     """Return a draft of our own rules if its quote is where its span says.
 
-    No more is needed: these rules copy the quote's statement.
+    Nothing else needs checking: these rules copy the quote's statement.
     """
     if not draft.sources or not draft.value.strip():
         return Rejection("no source or value", _claim_of(draft))
@@ -354,7 +353,7 @@ def _verify_plugin_draft(draft: FactDraft, entries: Mapping[str, Entry]) -> Fact
 
 
 def quoted_entry(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
-    """Return the entry in which a draft's quote is at its span."""
+    """Return the entry that contains a draft's quote at its span."""
     if draft.span is None or not draft.quote.strip():
         return None
     start, end = draft.span
@@ -366,7 +365,7 @@ def quoted_entry(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None
 
 
 def _is_from_tool_arguments(draft: FactDraft, entries: Mapping[str, Entry]) -> bool:
-    """Return whether a draft rests on a tool call's arguments, which nobody said."""
+    """Return whether a draft rests on a tool call's arguments, which are not speech."""
     entry = quoted_entry(draft, entries)
     if entry is None or draft.span is None or draft.tier == "procedural":
         return False

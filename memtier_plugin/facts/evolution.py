@@ -1,9 +1,9 @@
 """Decide how a new fact relates to existing ones: add, update, supersede or ignore.
 
-In doubt it is added.  A fact is ignored only if an existing one says the same, and supersedes an
-existing one only if it says more of the same, if the relation has one value at a time, if it denies
-the very words of the other, or if the fitted model (`retrieval.replacement`) finds that it gives
-another value of the same.
+When in doubt, it is added.  A fact is ignored only if an existing one says the same, and supersedes
+an existing one only if it says more of the same, if the relation has one value at a time, if it
+denies exactly the other's words, or if the fitted model (`retrieval.replacement`) finds that it
+gives another value of the same attribute.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Decision:
     others: tuple[Fact, ...] = ()
 
 
-_ALONE: Final = Rarity({}, 0)  # no other line has a word
-_ANY_ATTRIBUTE: Final = frozenset({"states", "remember", "amount"})  # a unit may tell which
+_ALONE: Final = Rarity({}, 0)  # no other line contains a word
+# A unit may identify the attribute
+_ANY_ATTRIBUTE: Final = frozenset({"states", "remember", "amount"})
 _EVENTS: Final = frozenset({"did", "decided"})  # may happen more than once
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['’.:/-][^\W_]+)*")
@@ -72,7 +73,7 @@ _ENDED_WORDS: Final = re.compile(
     r"did|(?:gave|given) up|stopped|quit)\b",
     re.IGNORECASE,
 )
-# Continuations that only add detail to the words before them.
+# Continuations that only add detail to the preceding words.
 _CONTINUATION: Final = re.compile(
     r"\s*(?:[,;(—–]|(?:with|and|named|called|who|which|where|in|at|on|for|from|since|because|near|"
     r"during|together|every|by|as)\b)",
@@ -84,7 +85,7 @@ _SPEAKER: Final = frozenset(
 _DETAILS: Final = re.compile(r" (?:called|named|who|which|that|with) ")
 _CONTRARY: Final = ({"likes", "dislikes"}, {"always", "never"})
 _CHANGE: Final = frozenset({"change", "present"})  # "switched to", "now"
-_SHARED: Final = 0.5  # overlap of the words of two values at which both are about the same thing
+_SHARED: Final = 0.5  # word overlap of two values from which they are about the same thing
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class _ComparedFact:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The content words of the text without those of its subject, in order."""
+        """The content words of the text, in order, without those of its subject."""
         return content_words(self.fact.text, leave_out=content_words(self.fact.subject))
 
     @cached_property
@@ -135,18 +136,18 @@ class _ComparedFact:
 
     @cached_property
     def is_denial(self) -> bool:
-        """True if it says that something is not so, or no longer."""
+        """Whether it says that something is not so, or no longer."""
         return self.negated or _ENDED.search(self.fact.text) is not None
 
     @cached_property
     def only_denies(self) -> bool:
-        """True if its value only denies another ("is not 7444")."""
+        """Whether its value only denies another ("is not 7444")."""
         denied = _NEGATION.search(self.value)
         return denied is not None and {*self.value[: denied.start()].split()} <= _STOP_WORDS
 
     @cached_property
     def is_event(self) -> bool:
-        """True if it is an event at a time: one with another date is another event."""
+        """Whether it is an event at a time: with another date it is another event."""
         return self.relation in _EVENTS or bool(
             re.search(rf"\b{RELATIVE}", self.fact.value, re.IGNORECASE)
         )
@@ -160,14 +161,14 @@ def decide(
     context: str = "",
     rarity: Rarity = _ALONE,
 ) -> Decision:
-    """Decide how a new fact relates to the nearest facts that hold.
+    """Decide how a new fact relates to the nearest current facts.
 
     Args:
-        nearest: of the same audience, the nearest first.
+        nearest: of the same audience, nearest first.
         single_valued: relations with one value at a time.
         now: a date after this is no evidence of being newer.
-        context: the words before the quote, which it may put right.
-        rarity: how rare a word is in the project.
+        context: the words before the quote, which it may correct.
+        rarity: how rare each word is in the project.
     """
     fact = _ComparedFact(new)
     everything = [_ComparedFact(known) for known in nearest if known.id != new.id]
@@ -207,7 +208,7 @@ def decide(
 
 
 def find_related(new: Fact, nearest: Sequence[Fact]) -> list[Fact]:
-    """Return the nearest facts that a new one, which the rules would add, may still concern."""
+    """Return the nearest facts that may still concern a new one that the rules would add."""
     fact = _ComparedFact(new)
     return [
         candidate
@@ -220,8 +221,8 @@ def find_related(new: Fact, nearest: Sequence[Fact]) -> list[Fact]:
 def is_permitted(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool:
     """Return whether a model may make a decision, given the nearest facts that it was shown.
 
-    It may add anything.  It must not supersede one agent's words by another's, nor drop a fact
-    whose numbers or negation differ from those of the fact that stays.
+    It may add anything.  It must not supersede one agent's words by another's, nor ignore a fact
+    whose numbers or negation differ from those of the remaining one.
     """
     if decision.action == "add":
         return True
@@ -246,7 +247,7 @@ def content_words(text: str, leave_out: Collection[str] = ()) -> tuple[str, ...]
 
 
 def jaccard(words: Collection[str], others: Collection[str]) -> float:
-    """Return the Jaccard index of two sets of words: shared over all."""
+    """Return the Jaccard index of two sets of words: intersection over union."""
     union = set(words) | set(others)
     return len(set(words) & set(others)) / len(union) if union else 0.0
 
@@ -272,9 +273,9 @@ def _restates(fact: _ComparedFact, known: _ComparedFact) -> bool:
 
 
 def _differs(fact: _ComparedFact, known: _ComparedFact) -> bool:
-    """Return whether two facts have different values, not only different details.
+    """Return whether two facts have different values, not just different details.
 
-    What a thing is not ("is not 7444") is no other value of it.
+    A denied value ("is not 7444") is not a different one.
     """
     if fact.only_denies and not known.is_denial:
         return False
@@ -282,9 +283,9 @@ def _differs(fact: _ComparedFact, known: _ComparedFact) -> bool:
 
 
 def _is_older(new: Fact, known: Fact, now: datetime) -> bool:
-    """Return whether a new fact is of an earlier time than an existing one.
+    """Return whether a new fact is from an earlier time than an existing one.
 
-    A time in the future was written by a wrong clock and proves nothing.
+    A future time was written by a wrong clock and proves nothing.
     """
     return holds_since(new)[0] < holds_since(known)[0] <= now
 
@@ -300,7 +301,7 @@ def _supersede(new: Fact, rivals: Sequence[Fact], now: datetime, why: str) -> De
 
 
 def _extends(fact: _ComparedFact, known: _ComparedFact) -> bool:
-    """Return whether a fact begins with what another says, and adds to it."""
+    """Return whether a fact begins with another's statement, and adds to it."""
     if fact.slot != known.slot or fact.is_event or fact.negated != known.negated:
         return False
     value = fact.value.removeprefix(known.value)
@@ -318,10 +319,10 @@ def _ends(fact: _ComparedFact, known: _ComparedFact) -> bool:
 
 
 def _denies(denial: _ComparedFact, known: _ComparedFact) -> bool:
-    """Return whether a denial has the words of a fact, but for the negation.
+    """Return whether a denial has the words of a fact, apart from the negation.
 
-    All of them, or those up to where details begin ("a dog called Rex").  What was denied already,
-    and what happened once, is not denied again.
+    All of them, or those up to where details begin ("a dog called Rex").  Denials and one-off
+    events are not denied again.
     """
     if known.is_denial or known.is_event:
         return False
@@ -338,9 +339,9 @@ def _denies(denial: _ComparedFact, known: _ComparedFact) -> bool:
 
 
 def _replaces(fact: _ComparedFact, known: _ComparedFact, rarity: Rarity, context: str) -> bool:
-    """Return whether two facts are of one subject and attribute with different values.
+    """Return whether two facts have one subject and attribute but different values.
 
-    Whichever was learned later: a pass that was behind finds the older one second.
+    In either order, as a late pass finds the older one second.
     """
     if fact.text == known.text or not _differs(fact, known):
         return False  # the same value under another relation changes nothing
@@ -349,10 +350,10 @@ def _replaces(fact: _ComparedFact, known: _ComparedFact, rarity: Rarity, context
     if fact.relation == "moved_to" and known.relation not in {"lives_in", *_ANY_ATTRIBUTE}:
         return False  # a move ends where one lives, not what one likes there
     if not {s.entry for s in fact.fact.sources}.isdisjoint(s.entry for s in known.fact.sources):
-        return False  # what is said in one breath stands together
+        return False  # statements made in one breath hold together
     old, new = (f.fact.quote or f.fact.text for f in (known, fact))
     if fact.relation == known.relation and fact.relation not in _ANY_ATTRIBUTE:
-        # a relation with several values at a time: only a word of change ends one of them
+        # a relation with several values: only a word of change ends one of them
         values = [set(content_words(f.value)) for f in (known, fact)]
         return (
             known.slot == fact.slot
@@ -364,23 +365,23 @@ def _replaces(fact: _ComparedFact, known: _ComparedFact, rarity: Rarity, context
         )
     of_self = any(statement.of_speaker or statement.possessive for statement in statements(old))
     if of_self and known.subject != fact.subject and known.subject not in fact.text:
-        return False  # what somebody says of themselves is theirs to change
+        return False  # only the person concerned may change a statement about themselves
     return replaces(old, new, rarity, adjacent=old in context) >= fitted_model().mark
 
 
-# -- Make a fact of a message that is kept for what it changes: the value of an existing fact
+# -- Make a fact of a message that replaces the value of an existing fact
 #
 # "No wait, Friday morning." and an assistant's "The backup now runs at 04:45." say little by
-# themselves, but a fact that they replace must not go on holding for whoever sees facts alone.  A
-# message that says more than one thing is about something else.
+# themselves, but a fact that they replace must not remain current for whoever sees only facts.  A
+# message with more than one statement is about something else.
 
 _CONFIDENCE: Final = 0.7
-_NEAREST: Final = 12  # facts that a statement is compared with
-_MOST: Final = 60  # drafts with a word, beyond which it tells nothing
+_NEAREST: Final = 12  # facts compared with a statement
+_MOST: Final = 60  # drafts with a word, above which it is not distinctive
 
 
 def only_statement(entry: Entry) -> Statement | None:
-    """Return what a message states if that is one thing."""
+    """Return the statement of a message that makes only one."""
     if entry.role not in ("user", "assistant") or entry.tainted or not entry.retrievable:
         return None
     stated = statements(entry.content)
@@ -405,7 +406,7 @@ class KnownFacts:
     def draft_replacing(
         self, entry: Entry, part: Statement, before: str = ""
     ) -> tuple[FactDraft, str] | None:
-        """Return the draft of a statement that replaces a known fact, in the words of that fact.
+        """Return the draft of a statement that replaces a known fact, in that fact's words.
 
         Args:
             before: what the same person said right before it.

@@ -101,12 +101,13 @@ def apply_filters(
 ) -> tuple[list[FactDraft], Counter[str]]:
     """Return the accepted drafts of one session, in order, and the reasons of the others.
 
-    Near-duplicates are merged, with the sources of all.  Over the cap the least confident and
-    least specific go first; constraints, allergies, denials and standing instructions go last.
+    Near-duplicates are merged, with the sources of all.  Over the cap, the least confident and
+    least specific are dropped first; constraints, allergies, denials and standing instructions
+    last.
 
     Args:
         cap: how many drafts are accepted.
-        single_valued: relations in which going back to an old value is a change of its own.
+        single_valued: relations in which returning to an old value is a change.
     """
     rejected: Counter[str] = Counter()
     accepted: list[_Comparable] = []
@@ -122,7 +123,7 @@ def apply_filters(
             accepted[duplicate] = _Comparable(_merge(accepted[duplicate].draft, draft))
             rejected["duplicate"] += 1
     drafts = [candidate.draft for candidate in accepted]
-    # A denial of what nobody said is no fact: it must not take the place of one.
+    # A denial of something nobody said is not a fact: it must not replace one.
     counted = [index for index, draft in enumerate(drafts) if draft.relation != DENIES]
     if len(counted) <= cap:
         return drafts, rejected
@@ -133,9 +134,9 @@ def apply_filters(
 
 
 def reject_reason(draft: FactDraft) -> str:
-    """Return why a draft has nothing worth keeping, or an empty string."""
+    """Return why a draft is not worth keeping, or an empty string."""
     text, value = draft.text.strip(), draft.value.strip()
-    if len(text) > MAX_CHARS or len(value) > MAX_CHARS:  # before any pattern reads them
+    if len(text) > MAX_CHARS or len(value) > MAX_CHARS:  # checked before any pattern reads them
         return "too long"
     if is_small_talk(text) or (is_small_talk(value) and draft.relation != "name"):
         return "small talk"
@@ -158,7 +159,7 @@ def is_small_talk(text: str) -> bool:
 
 
 def is_question(text: str) -> bool:
-    """Return whether a text is a question, or only says that one was asked."""
+    """Return whether a text is a question, or only reports one."""
     return bool(_QUESTION.search(text) or _ASKED.search(text))
 
 
@@ -191,7 +192,7 @@ def _mostly_blob(text: str) -> bool:
 
 @dataclass(frozen=True)
 class _Comparable:
-    """A draft in the normalised forms that duplicates are found by."""
+    """A draft in the normalised forms used to find duplicates."""
 
     draft: FactDraft
 
@@ -208,7 +209,7 @@ class _Comparable:
 
     @property
     def audience(self) -> tuple[object, ...]:
-        draft = self.draft  # what takes a fact back is never one with what becomes a fact
+        draft = self.draft  # a retraction never equals a new fact
         return draft.tier, draft.private_to, draft.person, draft.relation == DENIES
 
     @cached_property

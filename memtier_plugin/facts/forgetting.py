@@ -1,4 +1,4 @@
-"""What is forgotten together, what waits for a person's decision, and the reminder of it."""
+"""Forgetting with dependents, proposals for a person to decide, and reminders of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memtier_plugin.storage.store import Actor, Store
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The ids of the entries and facts that were, or would be, hidden or brought back."""
+    """The ids of the entries and facts that were, or would be, hidden or restored."""
 
     ids: tuple[str, ...]
     facts: tuple[str, ...]
@@ -47,7 +47,7 @@ def find_with_dependents(
 
     Raises:
         NotFound: an id, or the session, is unknown.
-        NotGranted: a fact is not the viewer's to hide.
+        NotGranted: the viewer may not hide a fact.
         IndexProblem, LedgerError: the items cannot be read.
     """
     store.catch_up_all()
@@ -78,7 +78,7 @@ def find_forgotten(store: Store, ids: Iterable[str], viewer: Asker | None = None
 
     Raises:
         NotFound: an id is unknown, was purged, or is not hidden by `forget`.
-        NotGranted: a fact is not the viewer's to bring back.
+        NotGranted: the viewer may not restore a fact.
         IndexProblem, LedgerError: the items cannot be read.
     """
     store.catch_up_all()
@@ -98,7 +98,7 @@ def find_forgotten(store: Store, ids: Iterable[str], viewer: Asker | None = None
             hidden |= {identity, *together.intersection(reader.dependent_facts([identity]))}
         require_own(reader, viewer, (stored[identity].item for identity in requested))
         brought = (stored.item for stored in reader.items(sorted(hidden)).values())
-        items = [item for item in brought if item.text]  # what was purged since stays so
+        items = [item for item in brought if item.text]  # what was purged since stays gone
     return Forgotten(
         tuple(sorted(item.id for item in items if isinstance(item, Entry))),
         tuple(sorted(item.id for item in items if isinstance(item, Fact))),
@@ -113,10 +113,10 @@ def _may_name(viewer: Asker | None, stored: Stored) -> bool:
 
 
 def require_own(reader: Reader, viewer: Asker | None, items: Iterable[Entry | Fact]) -> None:
-    """Refuse to decide for a person on a fact that is not theirs; see `belongs_to_asker`.
+    """Refuse to decide for another person on their fact; see `belongs_to_asker`.
 
     Raises:
-        NotGranted: one of the facts is such.
+        NotGranted: one of the facts belongs to another person.
     """
     for item in items:
         if isinstance(item, Fact) and not belongs_to_asker(reader, viewer, item):
@@ -126,9 +126,9 @@ def require_own(reader: Reader, viewer: Asker | None, items: Iterable[Entry | Fa
             )
 
 
-# -- Forgets that a model or evidence asks for and a person decides: proposed, accepted or rejected
+# -- Proposals to forget, by a model or evidence: a person accepts or rejects them
 #
-# A proposal is an event of the journal, and so is what became of it; nothing is hidden in between.
+# A proposal is an event of the journal, and so is the decision; nothing is hidden in between.
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class ForgetProposal:
 
 
 def pending_forgets(reader: Reader) -> list[ForgetProposal]:
-    """Return the proposals that nobody decided on, of what is still shown, oldest first."""
+    """Return the undecided proposals for visible items, oldest first."""
     decided = {decision.proposal for decision in _decisions(reader)}
     proposals = [
         ForgetProposal(event.id, asks.fact, event.agent_id, event.timestamp, asks.evidence or "")
@@ -158,12 +158,12 @@ def pending_forgets(reader: Reader) -> list[ForgetProposal]:
 def propose_forget(
     actor: Actor, items: Iterable[str], evidence: str | None = None
 ) -> tuple[str, ...]:
-    """Ask a person to forget facts, or entries; return those that wait, or waited already.
+    """Propose to forget facts, or entries; return those that wait, including earlier ones.
 
     What a person decided to keep is not proposed again.
 
     Args:
-        evidence: why, where no model asks for it.
+        evidence: the reason, if no model asks for it.
     """
     with actor.store.session() as reader:
         waiting = {proposal.item for proposal in pending_forgets(reader)}
@@ -180,7 +180,7 @@ def propose_forget(
 
 
 def decide_forget(actor: Actor, proposal: ForgetProposal, *, accepted: bool, why: str = "") -> None:
-    """Note what a person decided; hiding the item is another event."""
+    """Record a person's decision; hiding the item is another event."""
     event = ProposeForgetEvent(
         fact=proposal.item, proposal=proposal.id, accepted=accepted, why=why or None
     )
@@ -192,41 +192,41 @@ def _decisions(reader: Reader) -> list[ProposeForgetEvent]:
     return [event for event in events if event.proposal is not None]
 
 
-# -- Remind a person in the chat of what waits for review, once a day at most
+# -- Remind a person in the chat of pending reviews, at most once a day
 #
-# What waits is counted after a run, when nobody waits for it; the next prompt reads one small file.
-# The file is of this machine: all agents of a project share it, and it survives a restart. It holds
-# hashes of names and counts, no text.
+# Pending items are counted after a run, when nobody waits for it; the next prompt reads one small
+# file. The file belongs to this machine: all agents of a project share it, and it survives a
+# restart. It holds hashes of names and counts, no text.
 
 FILE: Final = "review.json"
-COUNT_AGAIN: Final = timedelta(hours=1)  # after which what waits is counted again
+COUNT_AGAIN: Final = timedelta(hours=1)  # after which pending items are counted again
 
 _LOCK: Final = ".review.lock"
-_LOCK_SECONDS: Final = 0.05  # a prompt goes without the note rather than wait
+_LOCK_SECONDS: Final = 0.05  # a prompt is sent without the reminder rather than wait
 _MAX_NAMES: Final = 200  # people remembered; the oldest are dropped first
 
 
 class Audience(NamedTuple):
-    """Whose part of the queue: what rests on this agent's lines of this sender alone."""
+    """A part of the queue: what rests on this agent's lines of this sender alone."""
 
     agent: str
     sender: str | None = None
 
 
 def is_counted(folder: Path, audience: Audience, now: datetime) -> bool:
-    """Return whether something was found to wait for an agent's person a short time ago."""
+    """Return whether pending items of an agent's person were found recently."""
     return _is_recent(_load(folder)["waiting"].get(_key(*audience)), now)
 
 
 def note_count(folder: Path, audience: Audience, now: datetime, number: int) -> None:
-    """Note how much waits for an agent's person, for the next prompt to tell."""
+    """Record how many items wait for an agent's person, for the next prompt."""
     key = _key(*audience)
     if number or _load(folder)["waiting"].get(key) is not None:
         _change(folder, lambda state: _put(state, "waiting", key, [now.isoformat(), number]))
 
 
 def take_reminder(folder: Path, audience: Audience, now: datetime) -> int:
-    """Return how much waits if the person is to be reminded now, and note that it was done."""
+    """Return the number of pending items if a reminder is due, and record that it was given."""
     key, person, today = _key(*audience), _key("", audience.sender), f"{now:%F}"
     state = _load(folder)
     if not _is_due(state, key, person, today):
@@ -245,7 +245,7 @@ def take_reminder(folder: Path, audience: Audience, now: datetime) -> int:
 
 
 def forget_counts(folder: Path) -> None:
-    """Have waiting items counted again: something was decided."""
+    """Have pending items counted again after a decision."""
     if _load(folder)["waiting"]:
         _change(folder, lambda state: {**state, "waiting": {}})
 
@@ -257,7 +257,7 @@ def _is_due(state: dict[str, Any], key: str, person: str, today: str) -> bool:
 
 
 def _is_recent(counted: Any, now: datetime) -> bool:
-    """Return whether something was found to wait a short time ago."""
+    """Return whether pending items were found recently."""
     with suppress(TypeError, ValueError, KeyError, IndexError):
         return bool(counted[1]) and timedelta(0) <= now - from_iso(counted[0]) < COUNT_AGAIN
     return False
@@ -274,7 +274,7 @@ def _put(state: dict[str, Any], part: str, key: str, value: object) -> dict[str,
 
 
 def _load(folder: Path) -> dict[str, Any]:
-    """Return the state; of a missing or torn file what is usable."""
+    """Return the state, or the usable part of a torn file."""
     try:
         content = parse_json_text((folder / FILE).read_text("utf-8"))
     except (OSError, ValueError):
@@ -285,7 +285,7 @@ def _load(folder: Path) -> dict[str, Any]:
 
 
 def _change(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Change the state; not at all while another process holds it or the disk is full."""
+    """Change the state, unless another process holds it or the disk is full."""
     with suppress(LedgerWriteError), hold_lock(folder / _LOCK, _LOCK_SECONDS):
         before = _load(folder)
         after = change(before)

@@ -1,4 +1,4 @@
-"""Whose a fact is, what the people of a project are called, and which senders are one person."""
+"""Who owns a fact, what people are called, and which senders are the same person."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from memtier_plugin.text.lexicon import KINSHIP, Phrases, WordSet, lexicons, wor
 from memtier_plugin.text.tokenizer import normalise
 from memtier_plugin.trust.confidences import DOUBTFUL, SENSITIVE, is_sensitive
 
-# -- Decide whose a fact is: a person's own, or the project's.  Pure
+# -- Decide who owns a fact: a person, or the project.  Pure
 #
-# By its subject: what somebody says of themselves ("I live in Leeds", "my sister ...") is theirs,
-# told to nobody else on a shared channel and superseded by nobody else's words.  What is about a
-# thing is the project's, whoever said it, and so is what somebody says for several ("we decided
-# ..."), what is in somebody's care ("I own the parser"), and a rule that is not about the speaker
-# ("never push to main").  Extraction by rules and by a model go the same way, and so does what is
-# remembered.
+# The subject decides: statements about the speaker ("I live in Leeds", "my sister ...") belong to
+# the speaker, are shown to nobody else on a shared channel and superseded by nobody else's words.
+# Statements about things belong to the project, whoever made them, and so do statements for several
+# people ("we decided ..."), about what is in somebody's care ("I own the parser"), and rules that
+# are not about the speaker ("never push to main").  The same holds for extraction by rules and by a
+# model, and for what is remembered.
 
-USER: Final = "user"  # the subject of what is said of the user where no sender is named
-NAME: Final = "name"  # the relation of what somebody is called
+USER: Final = "user"  # the subject of statements about the user if no sender is named
+NAME: Final = "name"  # the relation of a person's name
 _TEAM: Final = "The team"
 _RULES: Final = frozenset({"always", "never", "asks", "remember"})
 _DECIDED: Final = frozenset({"review"})  # keeps its owner
-_GROUPS: Final = frozenset({"team", "company"})  # in the word class of relatives
+_GROUPS: Final = frozenset({"team", "company"})  # members of the word class of relatives
 _WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _POSSESSION: Final = re.compile(r"(?P<who>.+?)['’]s (?P<thing>.+)", re.DOTALL)
 _PLAIN_ID: Final = re.compile(r"[a-zà-ÿ]+(?:[ ._-][a-zà-ÿ]+)*")
@@ -46,11 +46,11 @@ _SEPARATOR: Final = re.compile(r"[ ._-]+")
 def assign_person(
     draft: FactDraft, sources: Sequence[Entry], names: Mapping[str, str]
 ) -> FactDraft:
-    """Return a draft with the person who said it, who is its subject if it is theirs.
+    """Return a draft with its speaker, who becomes its subject if it is theirs.
 
     Args:
-        sources: the entries it rests on, as far as they are known.
-        names: what senders are called, as far as they said.
+        sources: the known entries among its sources.
+        names: the known names of senders.
     """
     entry = next((entry for entry in sources if entry.role == "user"), None) or next(
         iter(sources), None
@@ -77,14 +77,14 @@ def assign_person(
 
 
 def display_name(entry: Entry, names: Mapping[str, str]) -> str:
-    """Return what a text calls the sender of an entry; "" where none is named."""
+    """Return the name of an entry's sender in texts; "" if the host names none."""
     if not entry.sender:
         return ""
     return names.get(entry.sender) or entry.speaker or readable_id(entry.sender)
 
 
 def readable_id(sender: str) -> str:
-    """Return a sender's id as a name, where it is one: "ann" is Ann, "chat:4711" stays."""
+    """Return a sender's id as a name if it looks like one: "ann" is Ann, "chat:4711" stays."""
     last = sender.rpartition(":")[2]
     if not _PLAIN_ID.fullmatch(last):
         return sender
@@ -92,7 +92,7 @@ def readable_id(sender: str) -> str:
 
 
 def comparable_subject(fact: Fact) -> str:
-    """Return a normalised subject; of a person's own fact with the user for the person."""
+    """Return a normalised subject, with the user in place of a fact's own person."""
     [subject] = normalise(fact.subject)
     if not fact.personal or not fact.person:
         return subject
@@ -103,18 +103,20 @@ def comparable_subject(fact: Fact) -> str:
 
 
 def subject_for(subject: str, person: str) -> str:
-    """Return a comparable subject as the facts of a person have it, normalised."""
+    """Return a comparable subject in the form that a person's facts use, normalised."""
     [name] = normalise(person)
     if not person:
         return subject
     if subject == USER:
         return name
-    own = f"the {USER}"
-    return f"{name}{subject.removeprefix(own)}" if _owns(own, subject) else subject
+    user_subject = f"the {USER}"
+    return (
+        f"{name}{subject.removeprefix(user_subject)}" if _owns(user_subject, subject) else subject
+    )
 
 
 def _of_team(subject: str) -> str:
-    """Return the subject of what is said for several: the team, or the thing that is theirs."""
+    """Return the subject of a statement for several: the team, or the thing that is theirs."""
     return _TEAM.casefold() if subject == "{}" else subject.removeprefix("{}'s ").format()
 
 
@@ -128,7 +130,7 @@ def _owns(person: str, subject: str) -> bool:
 
 
 def _subject_of(subject: str, entry: Entry, name: str) -> str | None:
-    """Return a pattern of the subject where it is the speaker or the speaker's; None if neither."""
+    """Return a pattern of the subject if it is the speaker or the speaker's; None if neither."""
     callings = set(normalise(USER, entry.speaker or USER, entry.sender or USER, name or USER))
     callings |= {*_user_nouns(), *words_of("first_person")}
     [calling] = normalise(subject)
@@ -141,7 +143,7 @@ def _subject_of(subject: str, entry: Entry, name: str) -> str | None:
 
 
 def _is_personal(draft: FactDraft, subject: str | None, named: bool) -> bool:
-    """Return whether a draft is its speaker's own."""
+    """Return whether a draft belongs to its speaker."""
     words = _words(draft.quote or draft.text)
     singular = _has(words, draft.quote, "singular")
     plural = _has(words, draft.quote, "plural")
@@ -161,20 +163,20 @@ def _is_personal(draft: FactDraft, subject: str | None, named: bool) -> bool:
 
 
 def _is_shared_thing(draft: FactDraft) -> bool:
-    """Return whether a quote names its subject as a thing that all know: "I moved the standup"."""
+    """Return whether a quote names its subject as generally known: "I moved the standup"."""
     definite = words_of("definite") - words_of("negations")
     before = re.search(rf"(?i)(\w+)\s+{re.escape(draft.subject)}\b", draft.quote)
     return before is not None and before[1].casefold() in definite
 
 
 def _is_in_care(quote: str, words: WordSet) -> bool:
-    """Return whether somebody says that a thing of the project is theirs to look after."""
+    """Return whether somebody says that they look after a thing of the project."""
     possessive = words_of("first_possessive") - words_of("first_plural")
     return words.isdisjoint(possessive) and _owning().search(quote) is not None
 
 
 def _has(words: WordSet, quote: str, number: str) -> bool:
-    """Return whether a quote has a pronoun of the first person, in the singular or the plural."""
+    """Return whether a quote has a first-person pronoun, in the singular or the plural."""
     plural = words_of("first_plural")
     if number == "plural":
         return not words.isdisjoint(plural) or any(word in quote for word in _unspaced(plural))
@@ -188,7 +190,7 @@ def _has(words: WordSet, quote: str, number: str) -> bool:
 
 @cache
 def _unspaced(words: WordSet) -> WordSet:
-    """Return those of some words that are of a language that does not separate them."""
+    """Return the words that belong to a language without word separators."""
     return words & frozenset(
         word
         for lexicon in lexicons()
@@ -198,7 +200,7 @@ def _unspaced(words: WordSet) -> WordSet:
 
 
 def _words(text: str) -> WordSet:
-    """Return the words of a text, a contraction as a whole and by its first part."""
+    """Return the words of a text; a contraction both whole and by its first part."""
     words = {word.replace("’", "'") for word in _WORD.findall(text.casefold())}
     return frozenset(words | {word.partition("'")[0] for word in words})
 
@@ -230,7 +232,7 @@ def _mentions_user(text: str) -> bool:
 
 
 def _name_speaker(draft: FactDraft, name: str) -> str:
-    """Return a draft's text with the speaker's name for "the user"; not where these are quoted."""
+    """Return a draft's text with the speaker's name for "the user", unless that is quoted."""
     pattern = _user_pattern()
     if pattern.search(draft.quote):
         first = pattern.match(draft.text)
@@ -238,7 +240,7 @@ def _name_speaker(draft: FactDraft, name: str) -> str:
     return pattern.sub(lambda _: name, draft.text)
 
 
-# -- What `facts.mode` and `facts.sensitive` let become a fact without a person's decision.  Pure
+# -- Which drafts `facts.mode` and `facts.sensitive` accept without a person's decision.  Pure
 #
 # A person decides by `remember` and by accepting in a review; no model and no extractor does.
 
@@ -246,23 +248,23 @@ Draft = TypeVar("Draft", bound=Fact | FactDraft)
 
 
 def hold_extracted(draft: Draft, mode: FactMode) -> Draft:
-    """Let a draft that an extractor found wait, unless facts are made by themselves."""
+    """Make an extracted draft wait, unless facts are accepted automatically."""
     return draft if mode == "auto" else _hold(draft, mode)
 
 
 def hold_kept(draft: Draft, facts: Facts) -> Draft:
-    """Let a draft that a model asks to keep wait where only a person decides."""
+    """Make a draft that a model asks to keep wait if only a person decides."""
     strictest = replace(facts, sensitive="review") if facts.sensitive == "drop" else facts
     return hold_given(hold_sensitive(draft, strictest) or draft, facts.mode)
 
 
 def hold_given(draft: Draft, mode: FactMode) -> Draft:
-    """Let a draft that a program, an import or a model gave wait where only a person decides."""
+    """Make a draft from a program, an import or a model wait if only a person decides."""
     return _hold(draft, mode) if mode == "explicit" else draft
 
 
 def hold_sensitive(draft: Draft, facts: Facts) -> Draft | None:
-    """Let a draft that is sensitive by its kind wait; None where such drafts are dropped."""
+    """Make a sensitive draft wait; return None if such drafts are dropped."""
     if facts.sensitive == "share" or draft.status != "active":
         return draft
     if not is_sensitive(draft.quote or draft.text):
@@ -273,7 +275,7 @@ def hold_sensitive(draft: Draft, facts: Facts) -> Draft | None:
 
 
 def hold_doubtful(draft: Draft) -> Draft:
-    """Let a draft wait that may be a confidence."""
+    """Make a draft wait that may be a confidence."""
     return _wait(draft, DOUBTFUL)
 
 
@@ -285,13 +287,13 @@ def _wait(draft: Draft, reason: str) -> Draft:
     return replace(draft, status="proposed", reason=reason) if draft.status == "active" else draft
 
 
-# -- The people of a project: what they are called, and which senders are one person
+# -- The people of a project: their names, and which senders are the same person
 
-THE_USER: Final = "@user"  # calls the person for whom hosts name no sender
+THE_USER: Final = "@user"  # refers to the person for whom hosts name no sender
 
 
 class Person(Record, frozen=True):
-    """A sender: what they are called, whom they are linked with, their lines and own facts."""
+    """A sender: their names, linked senders, number of lines and own facts."""
 
     id: str
     names: tuple[str, ...] = ()
@@ -309,7 +311,7 @@ class People:
         self._store = actor.store
 
     def everybody(self) -> list[Person]:
-        """Return everybody who spoke, or of whom something is kept, in the order of their ids."""
+        """Return everybody who spoke or has stored facts, in the order of their ids."""
         self._store.catch_up_all()
         with self._store.session() as reader:
             counts, names, groups = reader.people(), _all_names(reader), linked_groups(reader)
@@ -332,13 +334,13 @@ class People:
         ]
 
     def profiles(self, name: str | None = None) -> list[Any]:
-        """Return what is known of the people who spoke often enough, by agent and sender.
+        """Return profiles of the people who spoke often enough, by agent and sender.
 
         Args:
-            name: only of those of this name, or id; all of them when None.
+            name: only people with this name or id; None for all.
 
         Raises:
-            NotFound: nobody of this name spoke often enough.
+            NotFound: nobody with this name spoke often enough.
             SettingsError: memtier-papers is not installed.
         """
         self._store.catch_up_all()
@@ -350,13 +352,13 @@ class People:
         return profiles
 
     def link(self, people: Iterable[str]) -> list[str]:
-        """Say that senders are one person; their facts are then told to each of them.
+        """Link senders as one person; each of them is then shown the others' facts.
 
         Args:
-            people: ids or names; "" or "@user" is the user where a host names no sender.
+            people: ids or names; "" or "@user" is the user if a host names no sender.
 
         Raises:
-            NotFound: one of them is unknown, or a name is that of several; nothing is linked.
+            NotFound: one of them is unknown, or a name is ambiguous; nothing is linked.
             LedgerError: it was not written.
         """
         ids = self._ids(people)
@@ -366,10 +368,10 @@ class People:
         return ids
 
     def unlink(self, people: Iterable[str]) -> list[str]:
-        """Say that senders are not whom they were linked with.
+        """Separate linked senders again.
 
         Raises:
-            NotFound: one of them is unknown, or a name is that of several; nothing is changed.
+            NotFound: one of them is unknown, or a name is ambiguous; nothing is changed.
             LedgerError: it was not written.
         """
         ids = self._ids(people)
@@ -385,14 +387,14 @@ class People:
 
 
 def stated_names(reader: Reader) -> dict[str, str]:
-    """Return what senders said they are called, the newest by sender."""
+    """Return the names that senders gave themselves, the newest by sender."""
     return {person: names[0] for person, names in _all_names(reader).items()}
 
 
 def names_in(
     drafts: Iterable[Fact | FactDraft], sources: Sequence[Sequence[Entry]]
 ) -> dict[str, str]:
-    """Return what senders say in these drafts that they are called."""
+    """Return the names that senders give themselves in these drafts."""
     return {
         entry.sender: draft.value
         for draft, entries in zip(drafts, sources, strict=True)
@@ -416,7 +418,7 @@ def _all_names(reader: Reader) -> dict[str, list[str]]:
 
 
 def _resolve(name: str, everybody: Sequence[Person]) -> str:
-    """Return the sender whose id, or else whose name, this is."""
+    """Return the sender with this id, or else this name."""
     name = name or THE_USER
     if name not in [person.id for person in everybody]:
         named = [p.id for p in everybody if normalise(name)[0] in normalise(*p.names)]

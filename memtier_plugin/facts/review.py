@@ -1,4 +1,4 @@
-"""The review queue: waiting items in groups; accept, reject or reword them."""
+"""The review queue: pending items in groups; accept, reject or reword them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.text.tokenizer import normalise
 
-# -- The review queue: all that waits for a person's decision, in groups of alike ones
+# -- The review queue: everything that waits for a person's decision, similar items together
 #
-# It holds the facts that wait, the forgets that a model or evidence asks for, and current facts
-# that contradict each other. Nothing of it is stored: it follows from the ledgers and the journal.
+# It contains pending facts, forgets that a model or evidence asks for, and current facts that
+# contradict each other. Nothing of it is stored: it follows from the ledgers and the journal.
 
-WAITING: Final = ("proposed", "held back")  # the states of facts that wait
+WAITING: Final = ("proposed", "held back")  # the states of pending facts
 _ORDER: Final = (
     "conflict",
     "forget",
@@ -39,11 +39,11 @@ ReviewKind = Literal["conflict", "forget", "fact"]
 
 @dataclass(frozen=True, slots=True)
 class ReviewItem:
-    """A thing to decide.
+    """An item to decide on.
 
-    It is a fact that waits, a ``forget`` of a fact or an entry (``id`` is the proposal's), or the
-    newest of facts that contradict each other.  ``against`` are the current facts that give way to
-    it.
+    It is a pending fact, a ``forget`` of a fact or an entry (``id`` is the proposal's), or the
+    newest of facts that contradict each other.  ``against`` are the current facts that it would
+    replace.
     """
 
     kind: ReviewKind
@@ -51,11 +51,11 @@ class ReviewItem:
     fact: FactView | None = None
     against: tuple[FactView, ...] = field(default=())
     proposal: ForgetProposal | None = None
-    line: SourceLine | None = None  # of the log, to be forgotten
+    line: SourceLine | None = None  # a log line to forget
 
     @property
     def text(self) -> str:
-        """What the fact or the line says."""
+        """The text of the fact or the line."""
         if self.fact is not None:
             return self.fact.fact.text
         return self.line.entry.text if self.line and self.line.entry else ""
@@ -73,7 +73,7 @@ class ReviewItem:
 
     @property
     def group(self) -> str:
-        """What similar items have in common; one decision may serve them all."""
+        """What similar items have in common, so that one decision may serve them all."""
         if self.fact is None or self.kind == "forget":
             return f"forget: {self.why}"
         fact = self.fact.fact
@@ -82,9 +82,9 @@ class ReviewItem:
         return f"{fact.relation}: {self.why}" if self.why else fact.relation
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: the fact with its sources and reviews, and why it is asked.
+        """Return the JSON form: the fact with its sources and reviews, and the question.
 
-        Of a line of the log ``fact`` is None, and ``sources`` has the line.
+        For a log line ``fact`` is None, and ``sources`` has the line.
         """
         head = {"kind": self.kind, "id": self.id, "why": self.why, "group": self.group}
         lines = [self.line.to_json()] if self.line else []
@@ -98,7 +98,7 @@ class ReviewItem:
 def list_queue(
     store: Store, viewer: Asker | None, audience: Audience | None = None
 ) -> list[ReviewItem]:
-    """Return waiting items: conflicts first, then facts, similar ones together, oldest first.
+    """Return pending items: conflicts first, then facts, similar ones together, oldest first.
 
     Args:
         viewer: the asker whose view limits the queue; None for the person at the machine.
@@ -121,29 +121,29 @@ def list_queue(
 
 
 def count_queue(store: Store, reader: Reader) -> dict[str, int]:
-    """Count what waits for the person at the machine, by kind."""
+    """Count the items pending for the person at the machine, by kind."""
     conflicts = sum(1 for _ in _conflicts(reader, store, None))
     forgets = sum(1 for _ in waiting_forgets(reader, None))
     return {"facts": len(waiting_facts(reader, None)), "forgets": forgets, "conflicts": conflicts}
 
 
 def note_waiting(store: Store, audience: Audience, now: datetime) -> None:
-    """Count what waits for an agent's person, for the next prompt to tell."""
+    """Count the items pending for an agent's person, for the next prompt to mention."""
     with store.session() as reader:
         note_count(store.project_folder.path, audience, now, _count_waiting(reader, audience))
 
 
 def _count_waiting(reader: Reader, audience: Audience) -> int:
-    """Count the facts that wait and rest on one agent's lines of one sender."""
+    """Count the pending facts that rest on one agent's lines of one sender."""
     waiting = waiting_facts(reader, Asker(audience.agent, frozenset({audience.sender or ""})))
     items = (ReviewItem("fact", view.fact.id, view) for view in waiting)
     return sum(_belongs_to(reader, item, audience) for item in items)
 
 
 def waiting_facts(reader: Reader, viewer: Asker | None) -> list[FactView]:
-    """Return the facts that wait for review, oldest first.
+    """Return the facts pending review, oldest first.
 
-    They are proposed, or of a consolidation that was held back since recall fell.
+    They are proposed, or from a consolidation held back because recall fell.
     """
     stored = [*reader.facts(standing="waiting"), *reader.facts(standing="reverted")]
     undecided = [fact for fact in stored if fact.state.reviewed is None]
@@ -172,7 +172,7 @@ def find_contradicting(
 
 
 def _overlap(fact: Fact, other: Fact) -> bool:
-    """Return whether two facts hold at the same time at some point."""
+    """Return whether two facts ever hold at the same time."""
     (start, _), (other_start, _) = holds_since(fact), holds_since(other)
     ends_before = fact.valid_to is not None and fact.valid_to <= other_start
     return not (ends_before or (other.valid_to is not None and other.valid_to <= start))
@@ -181,7 +181,7 @@ def _overlap(fact: Fact, other: Fact) -> bool:
 def _rivals(
     reader: Reader, store: Store, view: FactView, viewer: Asker | None
 ) -> tuple[FactView, ...]:
-    """Return the facts that a waiting one takes the place of if it is accepted."""
+    """Return the facts that a pending one would replace if accepted."""
     since = holds_since(view.fact)
     contradicting = find_contradicting(reader, store, view.fact, viewer)
     return tuple(other for other in contradicting if holds_since(other.fact) <= since)
@@ -189,21 +189,21 @@ def _rivals(
 
 def _conflicts(reader: Reader, store: Store, viewer: Asker | None) -> Iterable[ReviewItem]:
     """Yield the newest of each set of current facts that contradict each other."""
-    asked: set[str] = set()
+    seen: set[str] = set()
     contested = reader.contested_facts(normalise(*store.settings.facts.single_valued))
     current = views.view_facts(reader, contested, viewer)
     for view in sorted(current, key=lambda view: holds_since(view.fact), reverse=True):
-        if view.fact.id in asked:
+        if view.fact.id in seen:
             continue
         against = find_contradicting(reader, store, view.fact, viewer)
-        asked.update(other.fact.id for other in against)
+        seen.update(other.fact.id for other in against)
         if against:
             shown = views.show_fact(reader, view.fact.id, viewer)
             yield ReviewItem("conflict", view.fact.id, shown, against)
 
 
 def waiting_forgets(reader: Reader, viewer: Asker | None) -> Iterable[ReviewItem]:
-    """Yield the forgets that wait, of facts and entries that the viewer may see."""
+    """Yield the pending forgets of facts and entries that the viewer may see."""
     for proposal in pending_forgets(reader):
         [stored] = reader.items([proposal.item]).values()
         entry = stored.item
@@ -219,7 +219,7 @@ def waiting_forgets(reader: Reader, viewer: Asker | None) -> Iterable[ReviewItem
 
 
 def _belongs_to(reader: Reader, item: ReviewItem, audience: Audience) -> bool:
-    """Return whether all that an item shows rests on the lines of one agent and sender."""
+    """Return whether everything an item shows rests on the lines of one agent and sender."""
     facts = [*([item.fact] if item.fact else []), *item.against]
     entries = {source.entry for view in facts for source in view.fact.sources}
     entries |= {item.line.source.entry} if item.line else set()
@@ -231,7 +231,7 @@ def _belongs_to(reader: Reader, item: ReviewItem, audience: Audience) -> bool:
     )
 
 
-# -- Review what waits: accept it, reject it, or put another wording in its place
+# -- Review pending items: accept, reject or reword them
 
 EXTRACTOR: Final = "review"  # of a fact in a reviewer's own words
 _ACCEPTABLE: Final = (*WAITING, "rejected", "reverted")
@@ -239,7 +239,7 @@ _ACCEPTABLE: Final = (*WAITING, "rejected", "reverted")
 
 @dataclass(frozen=True, slots=True)
 class ReviewOutcome:
-    """The review of one fact: ``now`` is its state, ``superseded`` what gave way to it."""
+    """The review of one fact: ``now`` is its state, ``superseded`` the facts it replaced."""
 
     id: str
     now: str
@@ -247,10 +247,10 @@ class ReviewOutcome:
 
 
 class FactReview:
-    """Reviews the facts of a project in an agent's name."""
+    """Reviews the facts of a project on behalf of an agent."""
 
     def __init__(self, actor: Actor, viewer: Asker | None) -> None:
-        """Take a project and the asker whose view limits the review; None for the person."""
+        """Bind to a project and the asker whose view limits the review; None for the person."""
         self._actor = actor
         self._store = actor.store
         self._viewer = viewer
@@ -260,7 +260,7 @@ class FactReview:
         return list_queue(self._store, self._viewer, audience)
 
     def proposals(self) -> list[FactView]:
-        """Return the facts that wait for review, oldest first."""
+        """Return the facts pending review, oldest first."""
         self._store.catch_up_all()
         with self._store.session() as reader:
             return waiting_facts(reader, self._viewer)
@@ -268,11 +268,11 @@ class FactReview:
     def accept(self, facts: Sequence[FactView]) -> list[ReviewOutcome]:
         """Accept proposed, rejected or rolled back facts, resolving conflicts as for new ones.
 
-        Each keeps its origin; the journal keeps who accepted it and when.  Of current facts that
-        contradict each other the others give way to an accepted one.
+        Each keeps its origin; the journal records who accepted it and when.  Among current facts
+        that contradict each other, the others give way to an accepted one.
 
         Raises:
-            NotFound: one of them is not to be accepted; none is.
+            NotFound: one of them cannot be accepted; none is.
             LedgerError: this one, and those after it, were not accepted.
         """
         rivals = self._rivals(facts)
@@ -297,10 +297,10 @@ class FactReview:
         return outcomes
 
     def reject(self, facts: Sequence[FactView], why: str = "") -> list[ReviewOutcome]:
-        """Decide that facts that wait, or contradict another, are not to hold.
+        """Reject facts that are pending or contradict another.
 
         Raises:
-            NotFound: one of them does not wait; none is rejected.
+            NotFound: one of them is not pending; none is rejected.
             LedgerError: this one, and those after it, were not rejected.
         """
         rivals = self._rivals(facts)
@@ -314,15 +314,15 @@ class FactReview:
         return [ReviewOutcome(view.fact.id, "rejected") for view in facts]
 
     def refuse_decided(self, view: FactView) -> None:
-        """Refuse a fact that neither waits nor is contradicted.
+        """Refuse a fact that is neither pending nor contradicted.
 
         Raises:
-            NotFound: it does not.
+            NotFound: the fact is neither.
         """
         _refuse_unless([view], WAITING, done=(), contested=self._rivals([view]))
 
     def replace_wording(self, view: FactView, entry: Entry) -> ReviewOutcome:
-        """Replace a fact that waits by a reviewer's own wording, recorded as an entry.
+        """Replace a pending fact by a reviewer's own wording, recorded as an entry.
 
         The new fact rests on the entry alone, and has the subject, relation, validity and audience
         of the old one, which it supersedes.
@@ -373,7 +373,7 @@ class FactReview:
         return ReviewOutcome(ids[0], "active", (old.id,))
 
     def _rivals(self, facts: Iterable[FactView]) -> dict[str, tuple[FactView, ...]]:
-        """Return, by id, what contradicts those of these facts that hold now."""
+        """Return, by id, what contradicts the current ones among these facts."""
         with self._store.session() as reader:
             rivals = {
                 view.fact.id: find_contradicting(reader, self._store, view.fact, self._viewer)
@@ -383,7 +383,7 @@ class FactReview:
         return {identity: others for identity, others in rivals.items() if others}
 
     def _settle(self, fact: Fact, rivals: Sequence[FactView]) -> ReviewOutcome:
-        """Let one of several facts that contradict each other hold alone."""
+        """Make one of several contradicting facts the only current one."""
         actor = self._actor_after(fact.id)
         writer = FactWriter(actor)
         with writer.exclusive():
@@ -409,7 +409,7 @@ class FactReview:
         return stored.item
 
     def _actor_after(self, item: str) -> Actor:
-        """Return the actor with a clock that is past what the journal has of an item."""
+        """Return the actor with a clock later than the journal's events about an item."""
         with self._store.session() as reader:
             history = reader.events(item=item)
         return replace(self._actor, clock=lambda: time_after(self._actor.clock(), history))
@@ -431,7 +431,7 @@ def _refuse_unless(
     done: Sequence[str],
     contested: Collection[str],
 ) -> None:
-    """Refuse facts that are in none of these states, and were not reviewed to this end before."""
+    """Refuse facts in none of these states that were not reviewed with this result before."""
     for view in views:
         was_reviewed = view.state in done and (view.fact.status == "proposed" or view.reviews)
         if view.state not in states and not was_reviewed and view.fact.id not in contested:

@@ -1,4 +1,4 @@
-"""Roll back one consolidation: plan what stays, what comes back and what is written again."""
+"""Roll back one consolidation: plan what stays, what is restored and what is rewritten."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import normalise
 
-# Nothing is edited: a `revert` hides the facts that the run made, and a `restore` takes back what
-# it did to everything else.  Later runs keep their effect: a fact of the run that one of them
+# Nothing is edited: a `revert` hides the facts that the run made, and a `restore` reverses its
+# effects on everything else.  Later runs keep their effect: a fact of the run that one of them
 # confirmed is reissued as a new fact that rests on the later sources alone, and a value that is
-# current again is superseded by the one that a later run put in the place of the run's.
+# current again is superseded by the one with which a later run replaced the run's.
 
 _RESOLUTION: Final = timedelta(milliseconds=1)  # of the times that the journal keeps
 _WEAKEST: Final[Sequence[Origin]] = ("external", "tool", "system", "assistant", "user")
@@ -61,7 +61,7 @@ class _Reissue(NamedTuple):
 
 
 class _Supersession(NamedTuple):
-    """An older fact, the newer one in its place, and the run that would have noticed."""
+    """An older fact, its replacement, and the run that would have noticed."""
 
     old: Fact
     new: Fact
@@ -72,9 +72,8 @@ class _Supersession(NamedTuple):
 class Rollback:
     """The effects of rolling back a run, actual or planned; all fields hold ids.
 
-    ``kept`` are facts that somebody accepted, ``superseded`` pairs of an older fact and the one
-    in its place, ``lives_on`` pairs of a fact of the run and the one reissued for its later
-    sources.
+    ``kept`` are facts that somebody accepted, ``superseded`` pairs of an older fact and its
+    replacement, ``lives_on`` pairs of a fact of the run and the one reissued for its later sources.
     """
 
     run: str
@@ -86,7 +85,7 @@ class Rollback:
 
 
 def time_after(now: datetime, events: Iterable[JournalEvent]) -> datetime:
-    """Return a time after all of these events, even if the clock was set back: now, if it is."""
+    """Return a time after all of these events, even if the clock was set back; usually now."""
     return max([now, *(event.timestamp + _RESOLUTION for event in events)])
 
 
@@ -98,15 +97,15 @@ def roll_back(
     regression: Regression | None = None,
     dry_run: bool = False,
 ) -> Rollback:
-    """Undo one consolidation and no later one; a second time changes nothing.
+    """Undo one consolidation but no later one; repeating it changes nothing.
 
     Args:
         why: the reason that the journal keeps.
-        regression: the fall of recall that is the reason, if it is.
+        regression: the drop of recall that is the reason, if it is.
 
     Raises:
         NotFound: no consolidation has this id.
-        LedgerError: it is not, or not completely, undone; repeat it.
+        LedgerError: it was not, or not completely, undone; repeat it.
     """
     store = actor.store
     with FactWriter(actor).exclusive():
@@ -120,7 +119,7 @@ def roll_back(
 
 
 class RollbackPlanner:
-    """Plans the rollback of one run, as the index has it.
+    """Plans the rollback of one run from the index.
 
     Raises:
         NotFound: no consolidation of this project has this id.
@@ -153,7 +152,7 @@ class RollbackPlanner:
     def plan(
         self, why: str, regression: Regression | None
     ) -> tuple[Rollback, list[Fact], list[JournalEvent]]:
-        """Return what rolling back the run takes, and its writes: the facts before the events.
+        """Return the effects of rolling back the run, and its writes: the facts before the events.
 
         The event that marks the run as undone comes last, so that a killed rollback is repeated.
         """
@@ -195,10 +194,10 @@ class RollbackPlanner:
         )
         return rollback, facts, events
 
-    # -- what the run did to others ------------------------------------------------------------
+    # -- the run's effects on others -----------------------------------------------------------
 
     def _touched(self) -> list[str]:
-        """Return what the run promoted or superseded, and what its facts superseded since."""
+        """Return what the run promoted or superseded, and what its facts have superseded since."""
         accepted = {source.entry for fact in self._kept for source in fact.sources}
         payloads = map(payload_of, self._run_events)
         changes = [payload for payload in payloads if isinstance(payload, StateEvent)]
@@ -207,7 +206,7 @@ class RollbackPlanner:
         return [item for item in items if item not in accepted]
 
     def _already_restored(self) -> set[str]:
-        """Return what was restored before, after everything that the run did to it."""
+        """Return what was restored after the run's last effect on it."""
         reader = self._reader
         restores = reader.events(run=self._run, kinds=["restore"])
         restored = {item for event in restores for item in RestoreEvent.of(event).items}
@@ -222,7 +221,7 @@ class RollbackPlanner:
         }
 
     def _states_after(self, restored: JournalEvent, touched: Sequence[str]) -> dict[str, Stored]:
-        """Return the other facts that the run touched, in their state once it is taken back."""
+        """Return the other facts that the run touched, in their state after the rollback."""
         reader = self._reader
         restored = replace(restored, data={**restored.data, "items": list(touched)})
         current = {}
@@ -308,7 +307,7 @@ class RollbackPlanner:
     def _reissue(
         self, fact: Fact, later: Sequence[Confirmation], entries: Mapping[str, Entry]
     ) -> Fact:
-        """Return a fact that says the same, dated by its later sources and resting on them."""
+        """Return a fact that says the same, dated by and resting on its later sources."""
         confirming = [entries[c.source.entry] for c in later]
         origins: list[Origin] = ["external" if e.tainted else e.origin for e in confirming]
         first = fact.sources[0].entry
@@ -330,10 +329,10 @@ class RollbackPlanner:
             run=later[0].run,
         )
 
-    # -- which value holds then ----------------------------------------------------------------
+    # -- which value then holds ----------------------------------------------------------------
 
     def _resolve_single_valued(self, current: Mapping[str, Stored]) -> list[_Supersession]:
-        """Decide again which value holds of each relation that has one at a time."""
+        """Decide again which value of each single-valued relation holds."""
         slots: dict[_Slot, None] = {}
         for stored in (*self._removed.values(), *current.values()):
             slot = _slot(_fact(stored))
@@ -399,7 +398,7 @@ class RollbackPlanner:
 
     def _resolve_others(self, current: Mapping[str, Stored]) -> list[_Supersession]:
         """Return the facts of other relations that a removed fact's successor supersedes."""
-        waiting: list[tuple[Fact, str]] = []  # a fact, and the removed one that was in its place
+        waiting: list[tuple[Fact, str]] = []  # a fact, and the removed one that had replaced it
         for stored in current.values():
             fact = _fact(stored)
             if normalise(fact.relation)[0] in self._single or not stored.state.is_retrievable(
@@ -461,7 +460,7 @@ class RollbackPlanner:
 def find_quote(fact: Fact, content: str) -> tuple[str, tuple[int, int]]:
     """Return the words of an entry that support a fact, and their span.
 
-    The fact's own quote if it occurs, else the line that has its value, else the whole text.
+    The fact's own quote if it occurs, else the line with its value, else the whole text.
     """
     if fact.quote and (start := content.find(fact.quote)) >= 0:
         return fact.quote, (start, start + len(fact.quote))

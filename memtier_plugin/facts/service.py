@@ -1,9 +1,8 @@
-"""The facts of one project: look at them, search, review, add, consolidate, roll back.
+"""The facts of one project: list, search, review, add, consolidate, roll back.
 
-Facts are shared within the project; one that is private to an agent is shown to that agent alone,
-a person's only when that person asks, and the lines that a fact rests on to their own agent.
-`FactService.person` is the person at the machine, who
-sees everything.
+Facts are shared within the project; one that is private to an agent is shown only to that agent, a
+person's only when that person asks, and the source lines of a fact only to their own agent.
+`FactService.person` serves the person at the machine, who sees everything.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from memtier_plugin.storage.sessions import from_new_index
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import normalise, plain_words
 
-EDITED_SESSION: Final = "reviewed"  # of the wordings that a reviewer gave
+EDITED_SESSION: Final = "reviewed"  # of a reviewer's wordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class FactService:
         sender = self._actor.mask_name(sender)
         return FactService(self._actor, self._get_recaller, sender=sender)
 
-    # -- looking -------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------
 
     @from_new_index
     def facts(
@@ -113,9 +112,9 @@ class FactService:
         """Return the facts with their state, oldest first.
 
         Args:
-            include_superseded: also those that do not hold: superseded, proposed, rolled back.
-            subject: only those about this subject, in any case.
-            shelves: also summaries and timelines.
+            include_superseded: include facts that do not hold: superseded, proposed, rolled back.
+            subject: only those about this subject, ignoring case.
+            shelves: include summaries and timelines.
         """
         with self._reading() as reader:
             facts = views.list_facts(
@@ -128,7 +127,7 @@ class FactService:
 
     @from_new_index
     def fact(self, fact_id: str) -> FactView:
-        """Return a fact, its reviews, and the lines it rests on that may be seen.
+        """Return a fact, its reviews, and its visible source lines.
 
         Raises:
             NotFound: there is no such fact.
@@ -149,7 +148,7 @@ class FactService:
 
     @from_new_index
     def facts_by_id(self, ids: Iterable[str]) -> list[FactView]:
-        """Return those of these ids that are facts and may be seen, oldest first."""
+        """Return the visible facts among these ids, oldest first."""
         with self._reading() as reader:
             stored = reader.items(ids).values()
             facts = views.view_facts(reader, stored, self._viewer)
@@ -157,7 +156,7 @@ class FactService:
 
     @from_new_index
     def search(self, query: str, limit: int = 10) -> FactSearchResult:
-        """Return the facts that hold and match a query by words or meaning, best first.
+        """Return the current facts that match a query by words or meaning, best first.
 
         The search is not journalled.
 
@@ -170,7 +169,7 @@ class FactService:
         recaller, request = self._get_recaller(), RecallRequest(depth="facts")
         plan, viewer = recaller.plan, recaller.viewer(self._sender, self._actor.clock())
         viewer = replace(viewer, read_all=self._sees_all)
-        # An agent without a name finds what all agents share, and what is a person's.
+        # An agent without a name finds the facts that all agents share, and a person's.
         shared = plan(
             query,
             replace(
@@ -181,23 +180,25 @@ class FactService:
             ),
             request,
         )
-        own = plan(query, viewer, request)
-        private = [hit for hit in own.hits if isinstance(hit.item, Fact) and hit.item.private_to]
+        private_plan = plan(query, viewer, request)
+        private = [
+            hit for hit in private_plan.hits if isinstance(hit.item, Fact) and hit.item.private_to
+        ]
         both = [*(hit for hit in shared.hits if isinstance(hit.item, Fact)), *private]
         both.sort(key=lambda hit: (-hit.score, hit.id))
         asker = self._viewer
         hits = tuple(_redact_hit(hit, asker) for hit in both[:limit])
-        why = dict.fromkeys([*shared.degradations, *own.degradations])
+        why = dict.fromkeys([*shared.degradations, *private_plan.degradations])
         vectors = shared.result.vectors
         label = "hybrid" if vectors else "lexical" if hits else "empty"
         return FactSearchResult(f"degraded: {', '.join(why)}" if why else label, hits)
 
     @from_new_index
     def timeline(self, subject: str) -> list[FactView]:
-        """Return what holds or once held of a subject, by relation and start of validity.
+        """Return what holds or once held about a subject, by relation and start of validity.
 
         Raises:
-            NotFound: nothing is known of it; the message suggests similar subjects.
+            NotFound: nothing is known about it; the message suggests similar subjects.
         """
         with self._reading() as reader:
             return views.show_timeline(reader, subject, self._viewer)
@@ -219,18 +220,18 @@ class FactService:
             return views.list_consolidations(reader, limit)
 
     def review_id(self, end: str) -> str:
-        """Return the id of what waits for review and ends so, or else of any entry or fact."""
+        """Return the id of the pending item that ends so, or else of any entry or fact."""
         ids = {item.id for item in self.review_queue() if item.id.endswith(end.upper())}
         return ids.pop() if len(ids) == 1 and len(end) >= MIN_ID_END else self.full_id(end)
 
     def full_id(self, end: str, *, forgotten: bool = False) -> str:
-        """Return the id of the entry or fact that ends so; a full id is returned as it is.
+        """Return the id of the entry or fact that ends so; a full id is returned unchanged.
 
         Args:
-            forgotten: look among what is hidden instead.
+            forgotten: search hidden items instead.
 
         Raises:
-            NotFound: none ends so, or more than one.
+            NotFound: no id, or more than one, ends so.
         """
         if len(end) >= ID_LENGTH:
             return end
@@ -246,25 +247,25 @@ class FactService:
     # -- review and rollback -------------------------------------------------------------------
 
     def proposals(self) -> list[FactView]:
-        """Return the facts that wait for review, oldest first; see `FactReview.proposals`."""
+        """Return the facts pending review, oldest first; see `FactReview.proposals`."""
         return self._review.proposals()
 
     def review_queue(self, audience: Audience | None = None) -> list[ReviewItem]:
         """Return everything that awaits a decision, similar items together.
 
         Args:
-            audience: only what rests on the lines of this agent and sender; a sender who asks is
-                shown no more than that.
+            audience: only what rests on the lines of this agent and sender; a sender who asks sees
+                no more than that.
         """
         if self._sender is not None and not self._sees_all:
             audience = Audience(self._actor.agent, self._sender)
         return self._review.queue(audience)
 
     def accept(self, ids: Iterable[str]) -> list[ReviewOutcome]:
-        """Accept proposed, rejected or rolled back facts, and forgets that wait.
+        """Accept proposed, rejected or rolled back facts, and pending forgets.
 
         Raises:
-            NotFound: there is no such fact, or it is not to be accepted; none is.
+            NotFound: there is no such fact, or it cannot be accepted; none is.
             NotGranted: it is another person's to decide; none is accepted.
             LedgerError: this one, and those after it, were not accepted.
         """
@@ -277,10 +278,10 @@ class FactService:
         return outcomes
 
     def reject(self, ids: Iterable[str], why: str = "") -> list[ReviewOutcome]:
-        """Decide that facts that wait are not to hold, or that those to be forgotten stay.
+        """Reject pending facts, or pending forgets, whose items then stay.
 
         Raises:
-            NotFound: there is no such fact, or it does not wait; none is rejected.
+            NotFound: there is no such fact, or it is not pending; none is rejected.
             NotGranted: it is another person's to decide; none is rejected.
             LedgerError: this one, and those after it, were not rejected.
         """
@@ -292,7 +293,7 @@ class FactService:
         return outcomes
 
     def _split_forgets(self, ids: Iterable[str]) -> tuple[list[ForgetProposal], list[str]]:
-        """Return which of these ids are forgets that wait, of what may be seen; and the rest."""
+        """Return the pending forgets of visible items among these ids, and the other ids."""
         viewer = self._viewer
         unique = [*dict.fromkeys(ids)]
         with self._reading(full=True) as reader:
@@ -309,7 +310,7 @@ class FactService:
         return session is not None and self._consolidator.user_asks_to_forget(session)
 
     def propose_forget(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Ask a person to forget facts; return those that wait, see `forgetting`.
+        """Ask a person to forget facts; return the pending ones, see `forgetting`.
 
         Raises:
             NotFound: there is no such fact; none is proposed.
@@ -319,18 +320,18 @@ class FactService:
         return propose_forget(self._actor, facts)
 
     def edit(self, fact_id: str, text: str) -> ReviewOutcome:
-        """Reword a fact that waits; see `MemTier.edit_fact`."""
+        """Reword a pending fact; see `MemTier.edit_fact`."""
         view = self._own_fact(fact_id)
         self._review.refuse_decided(view)
         return self._reword(view, text)
 
     def reword(self, fact_id: str, text: str) -> ReviewOutcome:
-        """Reword a fact that holds or waits.
+        """Reword a current or pending fact.
 
         The wording is recorded as an entry of the user, on which the new fact rests.
 
         Raises:
-            NotFound: there is no such fact, it does not hold, or the wording was forgotten once.
+            NotFound: there is no such fact, it does not hold, or the wording was forgotten before.
             MessageError: there is no text.
             LedgerError, IndexProblem: it was not written.
         """
@@ -343,8 +344,8 @@ class FactService:
         [message] = parse_messages([{"role": "user", "content": text.strip() or None}])
         if not message.content:
             raise MessageError("there is no text to put in its place")
-        # Of the agent and sender whose fact it is: what is private to them stays so, and new words
-        # for a confidence are one.
+        # On behalf of the fact's own agent and sender: what is private to them stays so, and a new
+        # wording of a confidence is a confidence.
         first = next((line.entry for line in view.lines if line.entry), None)
         agent, sender = view.fact.private_to or (view.fact.sources[0].agent, first and first.sender)
         name = f"review:{view.fact.id}:{new_id()}"
@@ -369,14 +370,14 @@ class FactService:
         why: str = "",
         regression: Regression | None = None,
     ) -> Rollback:
-        """Roll back one consolidation and no later one; a second time changes nothing.
+        """Roll back one consolidation but no later one; repeating it changes nothing.
 
-        Accepted facts stay, and so does, resting on its later sources, what later consolidations
-        confirmed.
+        Accepted facts stay, and so do facts confirmed by later consolidations, resting on their
+        later sources.
 
         Raises:
             NotFound: there is no such consolidation.
-            LedgerError: it is not, or not completely, undone; repeat it.
+            LedgerError: it was not, or not completely, undone; repeat it.
         """
         return roll_back(self._actor, run, why=why, regression=regression, dry_run=dry_run)
 
@@ -408,7 +409,8 @@ class FactService:
         doubted = by == "assistant" and not self._consolidator.is_users_own_words(content, session)
         if doubted:
             message = replace(message, origin="external")  # its true origin is unknown
-        # By a hash of the words: remembering the same again adds nothing.  A name never says them.
+        # By a hash of the words: remembering the same again adds nothing, and a name never reveals
+        # them.
         words = "\0".join([sender or "", *plain_words(content)]).encode("utf-8", "surrogatepass")
         name = f"remember:{blake2b(words, digest_size=16).hexdigest()}"
         private = private or self._consolidator.repeats_confidence(content, session)
@@ -426,7 +428,7 @@ class FactService:
 
     @cached_property
     def _consolidator(self) -> Consolidator:
-        # Kept: its guard's probes serve one window after another.
+        # Cached: its guard's probes serve several windows.
         return Consolidator(self._actor, RecallGuard(self._store, self._actor.clock))
 
     def consolidate(
@@ -457,7 +459,7 @@ class FactService:
         return forgotten
 
     def unforget(self, ids: Iterable[str], *, dry_run: bool = False) -> Forgotten:
-        """Bring hidden entries and facts back; see `MemTier.unforget`."""
+        """Restore hidden entries and facts; see `MemTier.unforget`."""
         brought_back = forgetting.find_forgotten(self._store, ids, self._viewer)
         if not dry_run:
             items = (*brought_back.ids, *brought_back.facts)
@@ -465,7 +467,7 @@ class FactService:
         return brought_back
 
     def _reading(self, *, full: bool = False) -> AbstractContextManager[Reader]:
-        """Return a reader of what is written, as a context; ``full`` reads every ledger first."""
+        """Return a context with a reader of what is written; ``full`` first reads every ledger."""
         if full:
             self._store.catch_up_all()
         else:

@@ -1,4 +1,4 @@
-"""List facts with their current state, and what changed between two times."""
+"""List facts with their current state, and changes between two times."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Review(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line that a fact rests on; without ``entry`` it is another's, or was removed.
+    """A source line of a fact; without ``entry`` it is not visible, or was removed.
 
     ``span`` is the quote's position in it.
     """
@@ -61,7 +61,7 @@ class SourceLine:
     span: tuple[int, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: the source, and the entry if it may be seen."""
+        """Return the JSON form: the source, and the entry if visible."""
         location = {"file": self.source.file, "line": self.source.line}
         entry = self.entry.to_json() if self.entry else None
         mark = list(self.span) if self.span else None
@@ -93,7 +93,7 @@ class FactView:
         }
 
     def to_document(self) -> dict[str, Any]:
-        """Return the fact, the lines it rests on and its reviews, in JSON form."""
+        """Return the fact, its source lines and its reviews, in JSON form."""
         return {
             "fact": self.to_json(),
             "sources": [line.to_json() for line in self.lines],
@@ -103,7 +103,7 @@ class FactView:
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationInfo:
-    """One consolidation, as the journal has it; ``why`` it was rolled back, if it was."""
+    """One consolidation from the journal; ``why`` it was rolled back, if it was."""
 
     run: str | None
     at: datetime
@@ -171,10 +171,10 @@ def list_facts(
     """Return the facts that an agent may see, oldest first.
 
     Args:
-        viewer: an agent and for whom it asks; None for the person at the machine, or an agent
-            that reads all entries.
-        everything: also those that do not hold now.
-        shelves: also summaries and timelines.
+        viewer: an agent and the sender it asks for; None for the person at the machine, or an
+            agent that reads all entries.
+        everything: include facts that do not hold now.
+        shelves: include summaries and timelines.
     """
     stored = reader.facts(
         standing="remembered" if everything else "current",
@@ -184,7 +184,7 @@ def list_facts(
 
 
 def view_facts(reader: Reader, stored: Iterable[Stored], viewer: Asker | None) -> list[FactView]:
-    """Return views of those facts that an agent may see."""
+    """Return views of the facts that an agent may see."""
     visible = [
         item
         for item in stored
@@ -201,7 +201,7 @@ def view_facts(reader: Reader, stored: Iterable[Stored], viewer: Asker | None) -
 
 
 def show_fact(reader: Reader, fact_id: str, viewer: Asker | None) -> FactView:
-    """Return a fact with its reviews, and the lines it rests on that may be seen.
+    """Return a fact with its reviews and visible source lines.
 
     Raises:
         NotFound: there is no such fact that this agent may see.
@@ -223,10 +223,10 @@ def show_fact(reader: Reader, fact_id: str, viewer: Asker | None) -> FactView:
 
 
 def show_timeline(reader: Reader, subject: str, viewer: Asker | None) -> list[FactView]:
-    """Return what holds or once held of a subject, by relation and start of validity.
+    """Return what holds or once held about a subject, by relation and start of validity.
 
     Raises:
-        NotFound: nothing is known of it; the message suggests similar subjects.
+        NotFound: nothing is known about it; the message suggests similar subjects.
     """
     [name] = normalise(subject)
     about = view_facts(reader, reader.facts(subject=name), viewer)
@@ -259,7 +259,7 @@ def list_consolidations(reader: Reader, limit: int) -> list[ConsolidationInfo]:
 
 
 def _hidden_successors(reader: Reader, stored: Sequence[Stored], viewer: Asker | None) -> set[str]:
-    """Return the ids of facts that superseded these, and that the viewer may not see."""
+    """Return the ids of facts that superseded these and are not visible to the viewer."""
     if viewer is None:
         return set()
     successors = {item.state.superseded_by for item in stored if item.state.superseded_by}
@@ -309,7 +309,7 @@ def _source_lines(reader: Reader, fact: Fact, viewer: Asker | None) -> tuple[Sou
 
 
 def _quote_span(fact: Fact, content: str, *, first: bool) -> tuple[int, int] | None:
-    """Return the span of a fact's quote in a line; its own span is of its first source."""
+    """Return the span of a fact's quote in a line; its own span refers to its first source."""
     if first and fact.span and content[slice(*fact.span)] == fact.quote:
         return fact.span
     start = content.find(fact.quote) if fact.quote else -1
@@ -340,8 +340,8 @@ _LAST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 class FactChange(Record, frozen=True):
     """A change to one fact: added, proposed, or one of `EVENT_CHANGES`.
 
-    A forgotten fact is shown by its id alone.  ``by`` is the fact that superseded it, ``agent``
-    who changed it, ``run`` the consolidation.
+    A forgotten fact is shown by its id only.  ``by`` is the fact that superseded it, ``agent`` who
+    changed it, ``run`` the consolidation.
     """
 
     what: str
@@ -362,15 +362,15 @@ def list_changes(
     *,
     written: bool = False,
 ) -> list[FactChange]:
-    """Return the changes, oldest first, to the facts that an agent may see.
+    """Return the changes to the facts that an agent may see, oldest first.
 
-    A fact is new, is more than before or takes the place of another when it was said; what somebody
-    decided about it happened when it was journalled.
+    A fact is added, extended or replaced at the time of the statement; decisions about it are dated
+    by the journal.
 
     Args:
-        viewer: an agent and for whom it asks; None for the person at the machine, or an agent
-            that reads all entries.
-        written: go by the time of writing throughout.
+        viewer: an agent and the sender it asks for; None for the person at the machine, or an
+            agent that reads all entries.
+        written: use the time of writing throughout.
     """
     if written:
         return _list_written(reader, since, until, viewer)
@@ -392,7 +392,7 @@ def _time_said(change: FactChange, times_said: Mapping[str, datetime]) -> dateti
 def _list_written(
     reader: Reader, since: datetime, until: datetime, viewer: Asker | None
 ) -> list[FactChange]:
-    """Return the changes by the time at which they were written."""
+    """Return the changes by their time of writing."""
     written = reader.facts(written_since=since, written_until=until)
     events = [
         event
@@ -401,7 +401,7 @@ def _list_written(
     ]
     named = {item for event in events for item in _items(event)}
     named |= {SupersedeEvent.of(event).by for event in events if event.kind == SupersedeEvent.KIND}
-    visible: dict[str, Fact | None] = {}  # None is a forgotten one
+    visible: dict[str, Fact | None] = {}  # None for a forgotten one
     runs: dict[str, str | None] = {}
     for stored in reader.items([*named, *(fact.item.id for fact in written)]).values():
         fact = stored.item
@@ -420,7 +420,7 @@ def _list_written(
             )
     for event in sorted(events, key=lambda event: event.id):
         changes += _changes_of_event(event, visible, runs)
-    return sorted(changes, key=lambda change: change.at)  # of one time: new facts first
+    return sorted(changes, key=lambda change: change.at)  # at equal times, new facts first
 
 
 def _changes_of_event(
@@ -435,8 +435,8 @@ def _changes_of_event(
         if item not in visible or (event.kind == PromoteEvent.KIND and runs[item] == event.run_id):
             continue  # an entry; or an entry's promotion to a fact of the same run
         run = event.run_id or undone
-        what = EVENT_CHANGES[event.kind]
-        yield FactChange(what, event.timestamp, item, visible[item], by, event.agent_id, run, why)
+        change = EVENT_CHANGES[event.kind]
+        yield FactChange(change, event.timestamp, item, visible[item], by, event.agent_id, run, why)
 
 
 def _items(event: JournalEvent) -> list[str]:

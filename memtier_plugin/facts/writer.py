@@ -42,10 +42,10 @@ class WriteOutcome:
     """The facts that a write adds and supersedes, or would.
 
     ``restated`` has the drafts that add nothing, each with the id of the fact that says the same;
-    ``superseded`` the ids of older facts, each with the fact in whose favour.  ``updates`` are
-    those of ``added`` that say more than the fact they replace, ``retracted`` the ids of facts
-    that are taken back, each with the denial.  ``former`` are the ids of facts that wait or were
-    rejected, for which ``refused`` drafts are not proposed again.
+    ``superseded`` the ids of older facts, each with the fact that replaces it.  ``updates`` are the
+    facts in ``added`` that extend the fact they replace, ``retracted`` the ids of retracted facts,
+    each with the denial.  ``former`` are the ids of pending or rejected facts, because of which
+    ``refused`` drafts are not proposed again.
     """
 
     added: list[Fact] = field(default_factory=list)
@@ -63,7 +63,7 @@ class WriteOutcome:
 
 
 class FactWriter:
-    """Writes the facts of a project in an agent's name."""
+    """Writes the facts of a project on behalf of an agent."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
@@ -76,14 +76,14 @@ class FactWriter:
         run: str | None = None,
         decisions: Mapping[int, Decision] | None = None,
     ) -> WriteOutcome:
-        """Add the facts that are new, and supersede what they replace.
+        """Add the new facts, and supersede what they replace.
 
         Args:
             run: the consolidation that makes them.
-            decisions: what a model says is to be done with a draft, by the draft's index.
+            decisions: a model's decisions on drafts, by the draft's index.
 
         Raises:
-            LedgerError: nothing was written, or the next writer completes what was begun.
+            LedgerError: nothing was written, or the next writer completes the write.
             IndexProblem: the existing facts cannot be read.
         """
         with self.exclusive():
@@ -93,10 +93,10 @@ class FactWriter:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the lock on the project's facts, with an interrupted write completed.
+        """Hold the lock on the project's facts, after completing any interrupted write.
 
         Raises:
-            LedgerError: the lock is held by another process, or the write cannot be completed.
+            LedgerError: another process holds the lock, or the write cannot be completed.
         """
         with self._store.exclusive("facts"), self._store.session():
             self._store.complete_commit()
@@ -112,20 +112,20 @@ class FactWriter:
         decisions: Mapping[int, Decision] | None = None,
         ended: Iterable[str] = (),
     ) -> WriteOutcome:
-        """Decide, draft by draft, what is new and what it replaces; write nothing.
+        """Decide, draft by draft, what is new and what it replaces, without writing.
 
         Hold `exclusive` around this and `commit`; without it the outcome is a preview.
 
         Args:
             contexts: the words around a draft's quote, by the draft's index.
-            ended: ids of facts that the drafts replace in any case, and are not compared with.
+            ended: ids of facts that the drafts replace in any case, without a comparison.
         """
         now, contexts, decisions = self._actor.clock(), contexts or {}, decisions or {}
         facts = [
             (self._build_fact(draft, now, run), contexts.get(index, ""), decisions.get(index))
             for index, draft in enumerate(self._assess(drafts))
         ]
-        facts.sort(key=lambda item: holds_since(item[0])[0])  # at the same time: in the order given
+        facts.sort(key=lambda item: holds_since(item[0])[0])  # ties keep the given order
         outcome, current = WriteOutcome(), _CurrentFacts(self._store)
         existing = current.reader.items(fact.id for fact, _, _ in facts)
         for identity in ended:
@@ -149,23 +149,23 @@ class FactWriter:
         return outcome
 
     def commit(self, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
-        """Write facts and events, all or nothing; `exclusive` is held.
+        """Write facts and events atomically, while `exclusive` is held.
 
         Raises:
-            LedgerError: nothing was written, or the next writer completes what was begun.
+            LedgerError: nothing was written, or the next writer completes the write.
         """
         self._store.commit(facts, events)
 
     def write_accepted(self, fact: Fact, acceptance: JournalEvent) -> WriteOutcome:
         """Activate a proposed fact, which may now supersede others.
 
-        An accepted fact that restates one that holds gives way to that one.
+        An accepted fact that restates a current one gives way to it.
 
         Args:
-            acceptance: the event, journalled together with what it causes.
+            acceptance: the event, journalled together with its effects.
 
         Raises:
-            LedgerError: nothing was written, or the next writer completes what was begun.
+            LedgerError: nothing was written, or the next writer completes the write.
             IndexProblem: the existing facts cannot be read.
         """
         with self.exclusive():
@@ -216,7 +216,7 @@ class FactWriter:
         ]
 
     def retract_events(self, outcome: WriteOutcome, run: str | None) -> list[JournalEvent]:
-        """Return the journal events that take back what an outcome retracts."""
+        """Return the journal events that retract what an outcome retracts."""
         return [
             self._actor.event(
                 RetractEvent(
@@ -280,7 +280,7 @@ class FactWriter:
 
 
 def _retract(denial: Fact, outcome: WriteOutcome, current: _CurrentFacts) -> None:
-    """Note which facts a denial takes back; one that would wait for review takes none."""
+    """Record which facts a denial retracts; a denial that would wait for review retracts none."""
     if denial.status != "active":
         return
     for other in current.find_nearest(denial):
@@ -290,7 +290,7 @@ def _retract(denial: Fact, outcome: WriteOutcome, current: _CurrentFacts) -> Non
 
 
 class _CurrentFacts:
-    """The facts that hold during a write: those of the index, and the ones just decided on."""
+    """The current facts during a write: those in the index, and those just decided on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -319,7 +319,7 @@ class _CurrentFacts:
         self._ended.add(identity)
 
     def find_nearest(self, fact: Fact) -> list[Fact]:
-        """Return the facts of the same audience, or person, that a new one is compared with."""
+        """Return the facts of the same audience, or person, to compare a new one with."""
         relation, value = normalise(fact.relation, fact.value)
         subject, audiences = comparable_subject(fact), self._rival_audiences(fact)
         is_rival = relation in self._single_valued
@@ -352,8 +352,8 @@ class _CurrentFacts:
     def _rival_audiences(self, fact: Fact) -> dict[tuple[str, str], str]:
         """Return the audiences whose facts a new one may replace, each with its person.
 
-        Those of all that a person is called; where no sender is named, what the user says replaces
-        what was kept of the user for all, too.
+        They include all linked senders of a person; if no sender is named, the user's words also
+        replace what is stored about the user for everybody.
         """
         if not fact.personal:
             users = fact.audience == SHARED and fact.person is None
@@ -392,10 +392,10 @@ class _CurrentFacts:
         return Rarity(self.reader.word_frequencies(self._scopes, words), self._items)
 
     def find_former(self, fact: Fact) -> tuple[str, str] | None:
-        """Return the id of an ended or waiting fact that bars a new one, and the reason if any.
+        """Return the id of an ended or pending fact that bars a new one, and the reason if any.
 
-        What was superseded or forgotten does not come back with the words it came from, and what
-        was rejected or waits already is not proposed again.
+        Superseded or forgotten facts are not recreated from their old sources, and rejected or
+        pending ones are not proposed again.
         """
         subject, relation, value = normalise(fact.subject, fact.relation, fact.value)
         former = self.reader.facts(
@@ -433,7 +433,7 @@ class _CurrentFacts:
 def _keep_private(
     draft: Fact | FactDraft, entries: Mapping[str, Entry], private: Collection[str]
 ) -> Fact | FactDraft:
-    """Return a draft for the agent and sender alone on whose confidence it rests."""
+    """Return a draft for only the agent and sender on whose confidence it rests."""
     confided = next((source.entry for source in draft.sources if source.entry in private), None)
     if confided is None:
         return draft
@@ -444,9 +444,9 @@ def _keep_private(
 def _apply_decision(
     fact: Fact, decision: Decision, outcome: WriteOutcome, current: _CurrentFacts
 ) -> None:
-    """Note in the outcome what a decision does with a new fact."""
+    """Record the effect of a decision on a new fact in the outcome."""
     if decision.action == "ignore" and decision.target:
-        if fact.status == "active":  # a proposal is no source of a fact that holds
+        if fact.status == "active":  # a proposal is no source of a current fact
             outcome.restated.append((fact, decision.target.id))
         else:
             outcome.refused["known already"] += 1
@@ -461,7 +461,7 @@ def _apply_decision(
 def _supersede(
     fact: Fact, decision: Decision, outcome: WriteOutcome, current: _CurrentFacts
 ) -> None:
-    """Note which facts a new one supersedes, or which one supersedes it."""
+    """Record which facts a new one supersedes, or which one supersedes it."""
     if decision.action == "supersede" and decision.late and decision.target:
         outcome.superseded.append((fact.id, decision.target))
         older = decision.others

@@ -280,14 +280,14 @@ def _remove_hooks(hooks: dict[str, Any], host: str) -> None:
     for event, groups in list(hooks.items()):
         if not isinstance(groups, list):
             continue
-        kept = []
+        foreign_groups = []
         for group in groups:
             commands = group.get("hooks") if isinstance(group, Mapping) else None
             others = [c for c in commands or () if not is_ours(c, host)]
             if not commands or others:
-                kept.append({**group, "hooks": others} if commands else group)
-        if kept:
-            hooks[event] = kept
+                foreign_groups.append({**group, "hooks": others} if commands else group)
+        if foreign_groups:
+            hooks[event] = foreign_groups
         elif groups:
             del hooks[event]
 

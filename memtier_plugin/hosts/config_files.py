@@ -102,8 +102,8 @@ def _parse(text: str) -> _Node:
         node = _read_value(text, next(tokens), tokens)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if (rest := next(tokens)).kind:
-        raise _unexpected(text, rest)
+    if (trailing := next(tokens)).kind:
+        raise _unexpected(text, trailing)
     return node
 
 

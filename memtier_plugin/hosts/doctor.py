@@ -45,12 +45,12 @@ def check_command(
     command = plugin_config.get("command") or ["memtier"]
     if not isinstance(command, list) or not all(isinstance(argument, str) for argument in command):
         yield HealthFinding(
-            "error", f"the command is {command!r}, not a list of texts", where, again
+            "error", f"the command is {command!r}, not a list of strings", where, again
         )
         return
     if shutil.which(command[0]) is None:
         yield HealthFinding(
-            "error", f"the host cannot start {command[0]}: it is not there", where, again
+            "error", f"the host cannot start {command[0]}: it does not exist", where, again
         )
         return
     try:
@@ -129,12 +129,12 @@ def ask_codex() -> HealthFinding:
             if not hook["enabled"] or hook["trustStatus"] not in ("trusted", "managed")
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"codex could not be asked whether it trusts the hooks of MemTier ({error!r:.80})"
+        message = f"codex could not be asked whether it trusts MemTier's hooks ({error!r:.80})"
         return HealthFinding("warn", message, where, trusting)
     if left_out or not ours:
         message = f"codex runs no hook of MemTier at {', '.join(left_out) or 'any event'}"
         return HealthFinding("error", f"{message}: they are not trusted", where, trusting)
-    return HealthFinding("ok", "codex trusts the hooks of MemTier", where)
+    return HealthFinding("ok", "codex trusts MemTier's hooks", where)
 
 
 def _check_agent(host: str, home: Path, where: str) -> Iterator[HealthFinding]:
@@ -142,7 +142,7 @@ def _check_agent(host: str, home: Path, where: str) -> Iterator[HealthFinding]:
     try:
         server = read_server(host)
     except (OSError, ValueError, KeyError, TypeError):
-        yield HealthFinding("error", f"{host} has no server of MemTier any more", where, again)
+        yield HealthFinding("error", f"{host} no longer has MemTier's server", where, again)
         return
     commands = {tuple(_launcher(server)): where}
     if host in EVENTS:
@@ -376,7 +376,7 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
     except (OSError, ValueError) as error:
         findings.append(
             _warn(
-                f"Hermes' plugin goes by defaults: {error}",
+                f"Hermes' plugin uses defaults: {error}",
                 str(top / "memtier.json"),
                 again,
             )
@@ -385,7 +385,7 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
         where = str(top / "memtier.json")
         findings += check_command(plugin_config, home, where, again)
         yield from yaml_settings.check_hermes(plugin_config, home, where)
-    yield from findings or [HealthFinding("ok", "Hermes has MemTier for its memory", str(path))]
+    yield from findings or [HealthFinding("ok", "Hermes uses MemTier as its memory", str(path))]
 
 
 def _check_hermes_plugin(plugin: Path, again: str) -> Iterator[HealthFinding]:

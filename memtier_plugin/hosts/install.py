@@ -234,7 +234,7 @@ def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange
     if isinstance(plugins.get("allow"), list) and "memtier" not in plugins["allow"]:
         plugins["allow"] = [*plugins["allow"], "memtier"]
     if "memtier" in plugins.get("deny", ()):
-        raise SettingsError(f"{path}: plugins.deny names memtier; take it out first")
+        raise SettingsError(f"{path}: plugins.deny names memtier; remove it first")
     load = open_section(plugins, "load", path)
     shipped = openclaw_plugin_folder()
     load["paths"] = [p for p in load.get("paths", ()) if not leads_to_plugin(p)]
@@ -320,8 +320,8 @@ def _without_memtier(path: Path, text: str) -> str | None:
     plugins = config.get("plugins", {})
     before = parse_json(read_text(_copy_path(path)) or "{}").get("plugins", {})
     paths, former = (p.get("load", {}).get("paths", ()) for p in (plugins, before))
-    kept = [p for p in paths if not leads_to_plugin(p)]
-    _set_or_remove(plugins, "load", "paths", [*filter(leads_to_plugin, former), *kept])
+    foreign_paths = [p for p in paths if not leads_to_plugin(p)]
+    _set_or_remove(plugins, "load", "paths", [*filter(leads_to_plugin, former), *foreign_paths])
     if plugins.get("slots", {}).get("memory") == "memtier":
         _set_or_remove(plugins, "slots", "memory", before.get("slots", {}).get("memory"))
     _set_or_remove(plugins, "entries", "memtier", before.get("entries", {}).get("memtier"))

@@ -1,4 +1,4 @@
-"""Find the project, the command that hosts run, and the names of their events."""
+"""Find the hosts' project, the command that hosts run, and the names of their events."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import Any, Final
 from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.operations.hook_calls import used_projects
 
-# -- Find the project that a home's hosts use.  Standard library only
+# -- Find the project that a home's hosts use.
+#
+# Standard library only
 
-DEFAULT_PROJECT: Final = "default"  # of every host, unless one is named
+DEFAULT_PROJECT: Final = "default"  # of every host, unless another is named
 INSTALLED_FILE: Final = "hosts/installed.json"
 
 
 def read_installed(home: Path) -> dict[str, dict[str, Any]]:
-    """Return what was installed into hosts, by the path of the changed file."""
+    """Return the record of what was installed into hosts, by changed file."""
     try:
         installed = parse_json_text((home / INSTALLED_FILE).read_text("utf-8"))
     except (OSError, ValueError):
@@ -28,10 +30,10 @@ def read_installed(home: Path) -> dict[str, dict[str, Any]]:
 
 
 def hosts_project(home: Path) -> str | None:
-    """Return the project that hosts were installed for, the last used of several.
+    """Return the project that hosts were installed for, the most recent of several.
 
-    Where nothing was installed, as with a plugin that the host itself loads, it is the project that
-    a host used last; None if none ever did.
+    If nothing was installed, as with a plugin that the host itself loads, it is the project that a
+    host used last; None if none ever did.
     """
     installed = [
         project
@@ -48,18 +50,18 @@ def hosts_project(home: Path) -> str | None:
 
 def launch_command() -> list[str]:
     """Return the command that runs this `memtier` from any working directory."""
-    beside = Path(sys.executable).with_name("memtier")
-    if beside.is_file() and os.access(beside, os.X_OK):
-        return [str(beside)]
+    program = Path(sys.executable).with_name("memtier")
+    if program.is_file() and os.access(program, os.X_OK):
+        return [str(program)]
     return [sys.executable, "-m", "memtier_plugin"]
 
 
-# -- The events of coding agents' hooks, and the name that each agent has
+# -- The events of coding agents' hooks, and each agent's name for them
 
 CODING_AGENTS: Final = (
     *("claude-code", "codex", "cursor", "gemini", "goose", "opencode", "vscode", "windsurf", "zed"),
 )
-# What each event of an agent with hooks means; events that are not named are ignored.
+# The meaning of each hook event; unlisted events are ignored.
 EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "claude-code": {
         "SessionStart": "session_start",
@@ -87,8 +89,8 @@ EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "SessionEnd": "session_end",
     },
 }
-# What an event is asked for alone.  Gemini CLI calls PreCompress before every request of a turn,
-# whether it compresses or not; only by hand does it mean what it says.
+# Required values of an event's fields.  Gemini CLI calls PreCompress before every request of a
+# turn, whether it compresses or not; only a manual trigger means real compression.
 MATCHERS: Final[Mapping[str, str]] = {
     "PostToolUse": "*",
     "PostToolUseFailure": "*",
@@ -98,5 +100,5 @@ MATCHERS: Final[Mapping[str, str]] = {
 
 
 def agent_of(host: str) -> str:
-    """Return MemTier's name for the agent."""
+    """Return MemTier's name for an agent."""
     return f"{host}.main"

@@ -1,6 +1,6 @@
-"""Check this installation: what is installed, and that it writes, recalls, locks and serves.
+"""Check this installation: its packages, and that it writes, recalls, locks and serves.
 
-`memtier doctor` is about a project and its hosts; this is about the program alone.  It works in a
+`memtier doctor` checks a project and its hosts; this checks the program alone.  It works in a
 temporary home, so that no project is touched.
 """
 
@@ -31,9 +31,9 @@ from memtier_plugin.storage.index.sqlite import describe_engine
 PROJECT: Final = "self-check"
 LINE: Final = "The lighthouse keeper's boat is called Pelican."
 QUESTION: Final = "What is the lighthouse keeper's boat called?"
-IMPORT_SECONDS: Final = 120.0  # torch takes many on a busy machine
+IMPORT_SECONDS: Final = 120.0  # importing torch on a busy machine is slow
 _AGAIN: Final = "install memtier again"
-_NOT_USED: Final = frozenset({"dev", "train"})  # extras of a checkout, not of a user
+_NOT_USED: Final = frozenset({"dev", "train"})  # extras for development, not for users
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)[^;]*(?:;.*extra *== *[\"']([\w-]+)[\"'])?")
 _TRY_LOCK: Final = """
 import sys
@@ -44,7 +44,7 @@ sys.exit(0 if try_acquire_lock(Path(sys.argv[1])) is None else 3)
 
 
 def check_installation() -> list[HealthFinding]:
-    """Run every check, in order; each finding of trouble has its remedy."""
+    """Run every check in order; each problem found has a remedy."""
     findings = [
         HealthFinding(
             "ok",
@@ -67,10 +67,10 @@ def check_installation() -> list[HealthFinding]:
 def _tried(
     check: Callable[[], Iterator[HealthFinding]], name: str, remedy: str
 ) -> list[HealthFinding]:
-    """Return a check's findings; whatever it raises is one."""
+    """Return a check's findings; an exception becomes a finding."""
     try:
         return [*check()]
-    except Exception as error:  # whatever a broken installation raises
+    except Exception as error:  # a broken installation may raise anything
         message = f"{name}: {type(error).__name__}: {error}"
         return [HealthFinding("error", message, sys.executable, remedy)]
 
@@ -81,12 +81,14 @@ def _check_engine() -> Iterator[HealthFinding]:
 
 
 def _check_packages() -> Iterator[HealthFinding]:
-    """Yield whether the required packages, and those of each extra, are there and importable."""
+    """Yield whether the required packages and those of each extra are importable."""
     try:
         requirements = metadata.requires("memtier") or []
     except metadata.PackageNotFoundError:
-        where, remedy = str(Path(__file__).parents[2]), "pip install it, to have the command"
-        yield HealthFinding("warn", "memtier runs from a folder, uninstalled", where, remedy)
+        where, remedy = str(Path(__file__).parents[2]), "install it with pip to get the command"
+        yield HealthFinding(
+            "warn", "memtier runs from a folder without being installed", where, remedy
+        )
         return
     by_extra = group_requirements(requirements)
     modules = _modules_by_package()
@@ -99,8 +101,8 @@ def _check_packages() -> Iterator[HealthFinding]:
         elif missing:
             yield HealthFinding("error", f"missing: {', '.join(missing)}", sys.prefix, _AGAIN)
         else:
-            wanted = [module for package in packages for module in modules[_key(package)]]
-            problem = _import_all(wanted)
+            importable = [module for package in packages for module in modules[_key(package)]]
+            problem = _import_all(importable)
             message = f"{name}: {problem or ', '.join(packages)}"
             yield HealthFinding(
                 "error" if problem else "ok", message, sys.prefix, problem and _AGAIN
@@ -110,7 +112,7 @@ def _check_packages() -> Iterator[HealthFinding]:
 
 
 def group_requirements(requirements: Sequence[str]) -> dict[str, list[str]]:
-    """Return the packages that requirements name by their extra, '' for those always needed."""
+    """Return the packages that requirements name, by extra; '' for those always required."""
     by_extra: dict[str, list[str]] = {"": []}
     for requirement in requirements:
         if (match := _REQUIREMENT.match(requirement)) and match[2] not in _NOT_USED:
@@ -132,7 +134,7 @@ def _key(package: str) -> str:
 
 
 def _import_all(modules: Sequence[str]) -> str:
-    """Import modules in a process of their own, which may crash; return what went wrong."""
+    """Import modules in a separate process, as they may crash; return what went wrong."""
     done = _run_python(
         "import importlib, sys; [*map(importlib.import_module, sys.argv[1:])]", *modules
     )
@@ -142,11 +144,11 @@ def _import_all(modules: Sequence[str]) -> str:
 def _check_locks(folder: Path) -> Iterator[HealthFinding]:
     path = folder / "lock"
     with hold_lock(path, 1.0):
-        held = _run_python(_TRY_LOCK, path)
+        blocked = _run_python(_TRY_LOCK, path)
     free = _run_python(_TRY_LOCK, path)
-    if (held.returncode, free.returncode) != (0, 3):
-        raise MemTierError(f"they do not hold: {(held.stderr + free.stderr).strip()[-300:]}")
-    yield HealthFinding("ok", "a lock of this process is seen by another, and its end")
+    if (blocked.returncode, free.returncode) != (0, 3):
+        raise MemTierError(f"they do not hold: {(blocked.stderr + free.stderr).strip()[-300:]}")
+    yield HealthFinding("ok", "another process sees this one's lock, and its release")
 
 
 def _check_memory(home: Path) -> Iterator[HealthFinding]:
@@ -161,7 +163,7 @@ def _check_memory(home: Path) -> Iterator[HealthFinding]:
 
 
 def _check_resident(home: Path) -> Iterator[HealthFinding]:
-    """Let a server recall the line, start a resident as hosts do, and end it."""
+    """Let a server recall the line; then start a resident as hosts do, and stop it."""
     run = [*launch_command(), "--home", str(home), "--project", PROJECT]
     with converse([*run, "serve", "--no-socket"]) as ask:
         answer = _result(ask("recall", {"query": QUESTION, "project": PROJECT, "agent": "main"}))
@@ -179,7 +181,7 @@ def _check_resident(home: Path) -> Iterator[HealthFinding]:
     if not stop_resident(home, STEP_SECONDS):
         log = home / "logs" / "resident.log"
         why = log.read_text("utf-8", "replace").strip() if log.exists() else ""
-        why = why or hook.stderr.strip() or f"the hook ended with {hook.returncode}"
+        why = why or hook.stderr.strip() or f"the hook exited with {hook.returncode}"
         raise MemTierError(f"no resident stays: {why[-300:]}")
     yield HealthFinding("ok", "the resident starts, answers, outlives its host, and ends")
 
@@ -190,7 +192,7 @@ def _check_daemon(home: Path) -> Iterator[HealthFinding]:
         command, capture_output=True, text=True, check=False, timeout=2 * STEP_SECONDS
     )
     if done.returncode:
-        raise MemTierError(f"it ends with {done.returncode}: {done.stderr.strip()[-300:]}")
+        raise MemTierError(f"it exited with {done.returncode}: {done.stderr.strip()[-300:]}")
     yield HealthFinding("ok", "the daemon starts, does its jobs, and ends")
 
 

@@ -118,7 +118,7 @@ def _run(commands: Sequence[Sequence[str]]) -> str:
     for command in commands:
         by_hand = f"`{' '.join(command)}` by hand"
         if shutil.which(command[0]) is None:
-            return f"there is no {command[0]} here: where there is one, run {by_hand}"
+            return f"{command[0]} is not available here; where it is, run {by_hand}"
         try:
             done = subprocess.run(
                 [*command], capture_output=True, text=True, check=False, timeout=_SECONDS

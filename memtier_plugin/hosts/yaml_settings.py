@@ -55,7 +55,7 @@ def set_value(text: str, where: str, section: str, key: str, value: Any) -> str:
 
 
 def restore_value(text: str, where: str, section: str, key: str, former: str) -> str:
-    """Return the text with a value as a former text has it, and no section that this empties.
+    """Return the text with a value as in a former text, and without a section this empties.
 
     Raises:
         SettingsError: the text is not a valid configuration, or cannot be edited safely.
@@ -73,7 +73,7 @@ def restore_value(text: str, where: str, section: str, key: str, former: str) ->
     return edit_yaml(text, where, change)
 
 
-PROVIDER: Final = ("memory", "provider")  # of Hermes' configuration
+PROVIDER: Final = ("memory", "provider")  # in Hermes' configuration
 
 # -- Record the user's consent to using a host's model
 #
@@ -100,7 +100,7 @@ def is_consented(home: Path, project: str) -> bool:
 
 
 def select_model(text: str, where: str, *, use: bool, selected: bool) -> str:
-    """Return a project's settings with the host's model, or without it.
+    """Return a project's settings with the host's model selected or removed.
 
     Args:
         selected: whether the host's model is selected now, by these settings or the user's own.

@@ -1,1 +1,1 @@
-"""Messages into entries: parsing, delivery keys, the recorder."""
+"""From messages to entries: parsing, delivery keys, the recorder."""

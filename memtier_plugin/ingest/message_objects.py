@@ -1,11 +1,11 @@
-"""Read the messages of agent frameworks by their shape, as messages of OpenAI's chat format.
+"""Convert agent frameworks' messages, by their shape, to OpenAI's chat format.
 
-None of the frameworks is imported, and what one dumped as JSON reads as its objects do. Known are
-openai's own (chat messages, items of the Responses API), OpenAI Agents, LangChain, pydantic-ai,
-Google ADK, LlamaIndex, AutoGen and AG2; CrewAI's are OpenAI's chat messages.
+No framework is imported, and JSON dumps are read like objects. Supported are openai's own (chat
+messages, items of the Responses API), OpenAI Agents, LangChain, pydantic-ai, Google ADK,
+LlamaIndex, AutoGen and AG2; CrewAI's are OpenAI's chat messages.
 
-Most of them say "success" of every result that nobody called an error: so only errors are taken at
-their word, and other results are judged by what they say.
+Most frameworks mark every result as a success unless an error was reported: so only errors are
+trusted, and other results are judged by their content.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 Fields = Mapping[str, Any]
 
-# Items of the Responses API and parts of pydantic-ai that nobody said and that no tool returned.
+# Items of the Responses API and parts of pydantic-ai that are neither speech nor a tool's result.
 _NO_WORDS: Final = frozenset(
     {
         *("reasoning", "item_reference", "compaction", "compaction_trigger", "additional_tools"),
@@ -38,53 +38,53 @@ _LANGCHAIN: Final = {
 }
 _INPUTS: Final = ("arguments", "input", "code", "action", "operation", "queries")  # of a call
 _RESULTS: Final = ("error", "output", "outputs", "results")  # of a call that the server ran itself
-_AG2: Final = frozenset({"parts", "results", "tool_calls"})  # of its events with words
+_AG2: Final = frozenset({"parts", "results", "tool_calls"})  # fields of its events with text
 _AUTOGEN: Final = frozenset({"SystemMessage", "FunctionExecutionResultMessage"})  # nobody's
 _NAMES_OF_USERS: Final = frozenset({"user", "user_proxy", "human"})  # AutoGen's
-_DEEPEST: Final = 12  # levels of a message that are looked into
+_DEEPEST: Final = 12  # levels of a message that are searched
 _FAILED: Final = frozenset({"error", "failed", "retried", "interrupted", "denied", "incomplete"})
 
 
 def chat_messages(message: object) -> Iterator[Any]:
-    """Yield what a message says, does and got back, each as a chat message.
+    """Yield the text, calls and results in a message, each as a chat message.
 
-    What has none of the known shapes is yielded as it is.
+    A message of unknown shape is yielded unchanged.
     """
-    given = _plain(message)
-    if not isinstance(given, Mapping):
+    fields = _plain(message)
+    if not isinstance(fields, Mapping):
         yield message
         return
-    kind = given.get("type")
-    content = given.get("content")
-    if isinstance(given.get("raw_item"), Mapping):  # a RunItem of OpenAI Agents
-        yield from chat_messages(given["raw_item"])
-    elif "created_at" in given and _AG2 & given.keys():
-        yield from _of_ag2(given)
-    elif isinstance(given.get("parts"), list) and "kind" in given:
-        yield from _of_pydantic_ai(given)
-    elif isinstance(given.get("parts"), list):
-        yield from _of_gemini(given, None)
+    kind = fields.get("type")
+    content = fields.get("content")
+    if isinstance(fields.get("raw_item"), Mapping):  # a RunItem of OpenAI Agents
+        yield from chat_messages(fields["raw_item"])
+    elif "created_at" in fields and _AG2 & fields.keys():
+        yield from _of_ag2(fields)
+    elif isinstance(fields.get("parts"), list) and "kind" in fields:
+        yield from _of_pydantic_ai(fields)
+    elif isinstance(fields.get("parts"), list):
+        yield from _of_gemini(fields, None)
     elif isinstance(content, Mapping) and isinstance(content.get("parts"), list):  # ADK's Event
-        if not given.get("partial"):
-            yield from _of_gemini(content, given)
-    elif isinstance(given.get("data"), Mapping) and kind in _LANGCHAIN:
-        yield from chat_messages(given["data"])  # messages_to_dict
-    elif kind in _NO_WORDS or (content is None and "invocation_id" in given):  # ADK: an error
+        if not fields.get("partial"):
+            yield from _of_gemini(content, fields)
+    elif isinstance(fields.get("data"), Mapping) and kind in _LANGCHAIN:
+        yield from chat_messages(fields["data"])  # messages_to_dict
+    elif kind in _NO_WORDS or (content is None and "invocation_id" in fields):  # ADK: an error
         return
-    elif "role" in given:
-        yield from _of_chat(given, message)
-    elif kind in _LANGCHAIN and "content" in given and "source" not in given:
-        yield _of_langchain(given)
+    elif "role" in fields:
+        yield from _of_chat(fields, message)
+    elif kind in _LANGCHAIN and "content" in fields and "source" not in fields:
+        yield _of_langchain(fields)
     elif isinstance(kind, str) and kind.endswith(("_call", "_call_output")):
-        yield from _of_responses(given, kind)
-    elif kind in _AUTOGEN or (isinstance(kind, str) and "source" in given):
-        yield from _of_autogen(given, str(kind))
+        yield from _of_responses(fields, kind)
+    elif kind in _AUTOGEN or (isinstance(kind, str) and "source" in fields):
+        yield from _of_autogen(fields, str(kind))
     elif isinstance(message, Mapping) or not _is_ag2_event(message):
-        yield given  # events that say nothing are of AG2's machinery
+        yield fields  # AG2's internal events without text
 
 
 def _plain(value: Any, deep: int = _DEEPEST) -> Any:
-    """Return an object as the mapping that it dumps as; lists and mappings with what they hold."""
+    """Return an object as the mapping that it dumps to; lists and mappings recursively."""
     if isinstance(value, Enum):
         return value.value
     if deep == 0 or value is None or isinstance(value, str | bytes | int | float | type):
@@ -97,7 +97,8 @@ def _plain(value: Any, deep: int = _DEEPEST) -> Any:
         return _plain(value.model_dump(warnings=False), deep)
     if _is_ag2_event(value):
         return _plain(value.to_dict(), deep)
-    if is_dataclass(value) and not hasattr(value, "__struct_fields__"):  # of which ours are
+    # Our own records are not dumped
+    if is_dataclass(value) and not hasattr(value, "__struct_fields__"):
         return {name.name: _plain(getattr(value, name.name), deep - 1) for name in fields(value)}
     return value
 
@@ -106,25 +107,25 @@ def _is_ag2_event(value: object) -> bool:
     return callable(getattr(value, "to_dict", None)) and hasattr(value, "created_at")
 
 
-def _of_chat(given: Fields, message: object) -> Iterator[Fields]:
-    """Yield a message that has a role: OpenAI's, LlamaIndex' or AG2's."""
-    if isinstance(given.get("tool_responses"), list):  # AG2: several results in one message
+def _of_chat(fields: Fields, message: object) -> Iterator[Fields]:
+    """Yield a message with a role: OpenAI's, LlamaIndex' or AG2's."""
+    if isinstance(fields.get("tool_responses"), list):  # AG2: several results in one message
         yield from (
             _result(each.get("tool_call_id"), each.get("content"))
-            for each in given["tool_responses"]
+            for each in fields["tool_responses"]
             if isinstance(each, Mapping)
         )
         return
-    if isinstance(given.get("blocks"), list):  # LlamaIndex
-        more = given.get("additional_kwargs") or {}
-        blocks = given["blocks"]
+    if isinstance(fields.get("blocks"), list):  # LlamaIndex
+        more = fields.get("additional_kwargs") or {}
+        blocks = fields["blocks"]
         calls = [
             {"id": b.get("tool_call_id"), "name": b.get("tool_name"), "args": b.get("tool_kwargs")}
             for b in blocks
             if b.get("block_type") == "tool_call"
         ]
         yield {
-            "role": given["role"],
+            "role": fields["role"],
             "content": [
                 {**block, "type": block["block_type"]}
                 for block in blocks
@@ -135,37 +136,37 @@ def _of_chat(given: Fields, message: object) -> Iterator[Fields]:
             "name": more.get("name"),
         }
         return
-    content = given.get("content")
+    content = fields.get("content")
     calls = (
         [p for p in content if _is_part(p) and p["type"] == "tool_use"]
         if isinstance(content, list)
         else []
     )
-    if calls and not given.get("tool_calls"):  # Anthropic
-        given = {**given, "tool_calls": calls}
-    if not isinstance(message, Mapping):  # of an object every field is there, and none mistyped
+    if calls and not fields.get("tool_calls"):  # Anthropic
+        fields = {**fields, "tool_calls": calls}
+    if not isinstance(message, Mapping):  # an object has every field, correctly typed
         keys = ("role", "content", "name", "tool_calls", "tool_call_id")
-        given = {key: given[key] for key in keys if given.get(key) is not None}
-    yield given
+        fields = {key: fields[key] for key in keys if fields.get(key) is not None}
+    yield fields
 
 
-def _of_langchain(given: Fields) -> Fields:
+def _of_langchain(fields: Fields) -> Fields:
     return {
-        "role": _LANGCHAIN[given["type"]],
-        "content": given["content"],
-        "name": given.get("name"),
-        "tool_calls": given.get("tool_calls"),
-        "tool_call_id": given.get("tool_call_id"),
-        **_failure(given.get("status")),
+        "role": _LANGCHAIN[fields["type"]],
+        "content": fields["content"],
+        "name": fields.get("name"),
+        "tool_calls": fields.get("tool_calls"),
+        "tool_call_id": fields.get("tool_call_id"),
+        **_failure(fields.get("status")),
     }
 
 
-def _of_responses(given: Fields, kind: str) -> Iterator[Fields]:
-    """Yield a call of the Responses API, or its result; of what the server ran itself, both."""
-    call_id = given.get("call_id") or given.get("id")
-    failure = _failure(given.get("status"))
+def _of_responses(item: Fields, kind: str) -> Iterator[Fields]:
+    """Yield a call of the Responses API, or its result; both for one that the server ran itself."""
+    call_id = item.get("call_id") or item.get("id")
+    failure = _failure(item.get("status"))
     if kind.endswith("_output"):
-        output = given.get("output")
+        output = item.get("output")
         codes = [
             each["outcome"].get("exit_code")
             for each in (output if isinstance(output, list) else ())
@@ -173,20 +174,20 @@ def _of_responses(given: Fields, kind: str) -> Iterator[Fields]:
         ]
         yield {**_result(call_id, output), **failure, **({"exit_code": codes[-1]} if codes else {})}
         return
-    name = given.get("name") or kind.removesuffix("_call")
-    arguments = next((given[key] for key in _INPUTS if given.get(key) is not None), "")
+    name = item.get("name") or kind.removesuffix("_call")
+    arguments = next((item[key] for key in _INPUTS if item.get(key) is not None), "")
     yield _calls([{"id": call_id, "name": name, "arguments": arguments}])
-    result = next((given[key] for key in _RESULTS if given.get(key) is not None), None)
+    result = next((item[key] for key in _RESULTS if item.get(key) is not None), None)
     if result is not None:
-        failure |= _failure("error" if given.get("error") else None)
+        failure |= _failure("error" if item.get("error") else None)
         yield {**_result(call_id, result), **failure, "name": name}
 
 
-def _of_pydantic_ai(given: Fields) -> Iterator[Fields]:
-    """Yield a request, which holds several messages, or a response, which is one and its calls."""
+def _of_pydantic_ai(message: Fields) -> Iterator[Fields]:
+    """Yield a request, which contains several messages, or a response with its calls."""
     texts, calls, results = [], [], []
-    when = given.get("timestamp")
-    for part in given["parts"]:
+    when = message.get("timestamp")
+    for part in message["parts"]:
         kind = part.get("part_kind")
         content = part.get("content")
         if kind in ("tool-return", "builtin-tool-return"):
@@ -205,7 +206,7 @@ def _of_pydantic_ai(given: Fields) -> Iterator[Fields]:
             yield {"role": "user", "content": parts, "observed_at": when}
         elif kind in ("system-prompt", "retry-prompt"):
             yield {"role": "system", "content": _as_text(content)}
-        elif kind in ("text", "speech") and given["kind"] == "response":
+        elif kind in ("text", "speech") and message["kind"] == "response":
             texts.append(str(content or part.get("transcript") or ""))
     if texts or calls:
         yield {**_calls(calls), "content": "\n".join(texts), "observed_at": when}
@@ -213,7 +214,7 @@ def _of_pydantic_ai(given: Fields) -> Iterator[Fields]:
 
 
 def _typed(part: Any) -> Any:
-    """Return a part of pydantic-ai's user content with its kind where OpenAI's have it."""
+    """Return a part of pydantic-ai's user content with its type where OpenAI has it."""
     if not isinstance(part, Mapping):
         return part
     kind = str(part.get("kind") or "text").removesuffix("-url")
@@ -221,7 +222,7 @@ def _typed(part: Any) -> Any:
 
 
 def _of_gemini(content: Fields, event: Fields | None) -> Iterator[Fields]:
-    """Yield a Content of Google's SDK, or that of an event of ADK."""
+    """Yield a Content of Google's SDK, or of an ADK event."""
     texts, calls = [], []
     for part in content["parts"]:
         if call := part.get("function_call"):
@@ -251,25 +252,25 @@ def _of_gemini(content: Fields, event: Fields | None) -> Iterator[Fields]:
         }
 
 
-def _of_ag2(given: Fields) -> Iterator[Fields]:
-    """Yield an event of AG2: a request, a response with its calls, or the results of calls."""
-    for result in given.get("results") or ():
+def _of_ag2(event: Fields) -> Iterator[Fields]:
+    """Yield an AG2 event: a request, a response with its calls, or the results of calls."""
+    for result in event.get("results") or ():
         parts = (result["result"].get("data") or result["result"]).get("parts") or ()
         failure = _failure("error" if result.get("error") else None)
         texts = [_as_text(part.get("content", part.get("data"))) or "" for part in parts]
         answer = _result(result.get("parent_id"), "\n".join(texts))
         yield {**answer, **failure, "name": result.get("name")}
-    if "tool_calls" in given:
-        content = (given.get("message") or {}).get("content") or ""
-        yield {**_calls((given["tool_calls"] or {}).get("calls") or []), "content": content}
-    elif "parts" in given:
-        parts = [part for part in given["parts"] if isinstance(part.get("content"), str)]
+    if "tool_calls" in event:
+        content = (event.get("message") or {}).get("content") or ""
+        yield {**_calls((event["tool_calls"] or {}).get("calls") or []), "content": content}
+    elif "parts" in event:
+        parts = [part for part in event["parts"] if isinstance(part.get("content"), str)]
         yield {"role": "user", "content": "\n".join(part["content"] for part in parts)}
 
 
-def _of_autogen(given: Fields, kind: str) -> Iterator[Fields]:
-    """Yield a message of AutoGen, between its agents or of a model's context."""
-    content, source = given.get("content"), given.get("source")
+def _of_autogen(message: Fields, kind: str) -> Iterator[Fields]:
+    """Yield a message of AutoGen, between its agents or in a model's context."""
+    content, source = message.get("content"), message.get("source")
     items = content if isinstance(content, list) else []
     if items and all(isinstance(item, Mapping) and "call_id" in item for item in items):
         for item in items:
@@ -278,7 +279,7 @@ def _of_autogen(given: Fields, kind: str) -> Iterator[Fields]:
     elif items and all(isinstance(item, Mapping) and "arguments" in item for item in items):
         yield _calls(items)
     elif kind.endswith("Event"):
-        return  # of the machinery: thoughts, pieces of a stream, who speaks next
+        return  # internal: thoughts, stream chunks, speaker selection
     elif kind == "SystemMessage":
         yield {"role": "system", "content": content}
     else:
@@ -302,7 +303,7 @@ def _failure(status: object) -> dict[str, bool]:
 
 
 def _as_text(content: Any) -> Any:
-    """Return a tool's result as text or parts; what is neither, as JSON."""
+    """Return a tool's result as text or parts; anything else as JSON."""
     if content is None or isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()

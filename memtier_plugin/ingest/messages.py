@@ -1,4 +1,4 @@
-"""Parse or check messages, group them into exchanges, and give each the key of its delivery."""
+"""Parse or check messages, group them into exchanges, and derive their delivery keys."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _READ_KEYS: Final = frozenset(
         *("tool_calls", "tool_call_id", "ok", "is_error", "isError", "exit_code"),
     }
 )
-# What chat APIs and hosts add to a message, and data sets to a turn: none of it is anybody's words.
-# So are the keys that begin with an underscore.
+# Metadata that chat APIs and hosts add to a message, and data sets to a turn. So are keys that
+# begin with an underscore.
 _IGNORED_KEYS: Final = frozenset(
     {
         *("id", "index", "type", "object", "status", "metadata", "created", "created_at"),
@@ -50,8 +50,9 @@ _IGNORED_KEYS: Final = frozenset(
         *("toolCallId", "toolName", "tool_name", "tool_use_id", "api_content", "has_answer"),
     }
 )
-_ARGUMENTS: Final = ("arguments", "args", "input")  # of a call: OpenAI's, LangChain's, Anthropic's
-_MOST_WARNINGS: Final = 100  # keys; beyond them somebody puts data into keys
+# Of a call in OpenAI's, LangChain's and Anthropic's format
+_ARGUMENTS: Final = ("arguments", "args", "input")
+_MOST_WARNINGS: Final = 100  # keys; with more, somebody is storing data in keys
 _LARGEST_CODE: Final = 2**63 - 1
 _LONGEST_KEY: Final = 80  # characters
 _NONSENSE: Final = (
@@ -60,15 +61,15 @@ _NONSENSE: Final = (
     TypeError,
     AttributeError,
     OverflowError,
-    OSError,  # a time that the platform cannot hold
+    OSError,  # a time that the platform cannot represent
 )
 
 
-_warned: set[str] = set()  # the unknown keys that the log has
+_warned: set[str] = set()  # unknown keys that were logged
 
 
 def unknown_keys(messages: Iterable[object]) -> tuple[str, ...]:
-    """Return the keys of messages that are neither read nor known to carry no words."""
+    """Return the keys of messages that are neither read nor known as metadata."""
     keys: dict[str, None] = {}
     for message in chain.from_iterable(map(chat_messages, messages)):
         if isinstance(message, Mapping):
@@ -81,7 +82,7 @@ def unknown_keys(messages: Iterable[object]) -> tuple[str, ...]:
 
 
 def _warn_of_unknown_keys(message: object) -> None:
-    """Name each unknown key in the log, once a process: a turn is not lost for it."""
+    """Log each unknown key once per process, rather than lose the turn."""
     for key in unknown_keys([message]):
         if key not in _warned and len(_warned) < _MOST_WARNINGS:
             _warned.add(key)
@@ -93,16 +94,16 @@ def _warn_of_unknown_keys(message: object) -> None:
 
 
 def parse_messages(messages: Iterable[object]) -> tuple[Message, ...]:
-    """Return each message as a Message; tool results learn their tool's name from the call.
+    """Return each message as a Message; tool results get their tool's name from the call.
 
-    A message is a `Message`, a chat message of OpenAI's, or one of those that `message_objects`
-    knows, which may hold several or none.
+    Accepts a `Message`, an OpenAI chat message, or a type that `message_objects` supports, which
+    may contain several messages or none.
 
-    Results of tools, and files, that a host puts among the parts of another's message are messages
-    of their own: whoever hands them over, they are not that speaker's words.
+    Tool results and files among the parts of a message become messages of their own: they are not
+    the words of that message's speaker.
 
     Raises:
-        MessageError: with the place of the message that is none.
+        MessageError: with the position of the invalid message.
     """
     if isinstance(messages, str | bytes | Mapping):
         raise MessageError("messages must be a list of messages, not a single one")
@@ -112,24 +113,26 @@ def parse_messages(messages: Iterable[object]) -> tuple[Message, ...]:
         try:
             if isinstance(message, Message):
                 check_fields(message)
-                given = [message]
+                parsed_parts = [message]
             else:
-                given = [m for chat in chat_messages(message) for m in _split_parts(chat, names)]
+                parsed_parts = [
+                    m for chat in chat_messages(message) for m in _split_parts(chat, names)
+                ]
                 _warn_of_unknown_keys(message)
         except _NONSENSE as error:
             raise MessageError(f"message {position}: {error}") from error
         except RecursionError as error:
             raise MessageError(f"message {position}: it is nested too deeply") from error
-        for parsed_message in given:
+        for parsed_message in parsed_parts:
             names.update(
                 {call.call_id: call.name for call in parsed_message.tool_calls if call.call_id}
             )
-        parsed += given
+        parsed += parsed_parts
     return tuple(parsed)
 
 
 def _split_parts(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Message]:
-    """Yield a message, after the results of tools and the files that stand among its parts."""
+    """Yield a message, preceded by the tool results and files among its parts."""
     content = message.get("content") if isinstance(message, Mapping) else None
     role = ROLE_ALIASES.get(str(message.get("role")).casefold()) if content else None
     if not isinstance(content, list) or role == "tool":
@@ -159,12 +162,11 @@ def _split_parts(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterat
 def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Message:
     """Return one OpenAI-style message: role, content (text or parts), name, tool calls.
 
-    ``speaker`` and ``name`` both name who said it, ``speaker`` first; a tool's result has the tool
-    in ``name``.
-    How a tool fared is read from ``ok``, ``is_error`` or ``exit_code``; without any it is unknown.
+    ``speaker``, or else ``name``, names the speaker; in a tool's result ``name`` is the tool.
+    A tool's outcome is read from ``ok``, ``is_error`` or ``exit_code``; without any it is unknown.
 
     Raises:
-        MessageError: there is no known role, or the content is neither text nor parts.
+        MessageError: the role is unknown, or the content is neither text nor parts.
     """
     if not isinstance(message, Mapping):
         raise MessageError(f"a {type(message).__name__}, not a mapping with role and content")
@@ -200,7 +202,7 @@ def flatten_content(content: Any) -> str:
     """Return content as text: parts are joined by newlines, other media are named.
 
     Raises:
-        MessageError: it is neither text, nor parts, nor nothing.
+        MessageError: it is neither text, nor parts, nor empty.
     """
     if content is None:
         return ""
@@ -235,7 +237,7 @@ def _is_result(part: Any) -> bool:
 
 
 def _is_attached(part: Any) -> bool:
-    """Tell whether a part has text that was neither written nor spoken by who sends it."""
+    """Return whether a part contains text that its sender neither wrote nor spoke."""
     kind = str(part.get("type", "text")) if isinstance(part, Mapping) else "text"
     is_spoken = any(word in kind for word in ("text", "audio", "transcri", "speech"))
     return not is_spoken and isinstance(part.get("text"), str)
@@ -283,7 +285,7 @@ def _parse_time(value: Any) -> datetime | None:
         return None
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
-    if isinstance(value, int | float):  # seconds, or milliseconds as the hosts write them
+    if isinstance(value, int | float):  # seconds, or milliseconds as hosts write them
         return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
     return from_iso(str(value))
 
@@ -293,7 +295,7 @@ def _parse_time(value: Any) -> datetime | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedMessage:
-    """One message, with the name its file gives it and the run it belongs to, where known."""
+    """One message, with the name and run that its file states, if any."""
 
     id: str
     message: Message
@@ -302,7 +304,7 @@ class ImportedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One exchange: what was asked and everything up to the next question."""
+    """A question and everything up to the next question."""
 
     run_id: str
     turns: tuple[ImportedMessage, ...]
@@ -315,9 +317,9 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One session of a file; `observed_at` is None where the file does not say when it was.
+    """One session of a file; `observed_at` is None if the file does not date it.
 
-    ``sender`` is for whom alone it is recalled, where the file has several people's.
+    ``sender`` limits recall to one person, if the file has sessions of several.
     """
 
     session_id: str
@@ -334,8 +336,8 @@ class Session:
     def exchanges(self) -> tuple[Exchange, ...]:
         """The session as exchanges, whose ids stay the same when the file is read again.
 
-        An exchange starts where a user speaks after an answer; between people, where the one
-        who opened the session speaks after another.
+        An exchange starts where a user speaks after an answer; between people, where whoever opened
+        the session speaks after another.
         """
         groups: list[list[ImportedMessage]] = []
         for turn in self.turns:
@@ -361,13 +363,13 @@ def _starts_exchange(message: Message, before: Message, first: Message) -> bool:
     return message.speaker == first.speaker and message.speaker != before.speaker
 
 
-# -- Keys that recognise a message delivered twice
+# -- Keys that recognise repeated deliveries of a message
 
-PLACES: Final = 5_000  # of a message in its run that are tried to know its key again
+PLACES: Final = 5_000  # positions in a run that are tried to recognise a key
 
 
 class Delivery(NamedTuple):
-    """Whose run it is: hosts number runs for each person, so one id may belong to several."""
+    """Identifies a run's owner: hosts number runs per person, so one id may belong to several."""
 
     agent: str
     run: str
@@ -375,11 +377,11 @@ class Delivery(NamedTuple):
 
     @classmethod
     def of(cls, entry: Entry) -> Delivery:
-        """Return the delivery that an entry is of."""
+        """Return the delivery that an entry came from."""
         return cls(entry.agent_id, entry.run_id, entry.sender)
 
     def key(self, position: int, message: Message) -> str:
-        """Return the key of a message at a place of the run, by its role and content."""
+        """Return the key of a message at a position of the run, by its role and content."""
         content = message.content.encode("utf-8", "surrogatepass")
         names = [name for name in self if name is not None]
         identity = json.dumps([*names, position, message.role]).encode()
@@ -387,16 +389,16 @@ class Delivery(NamedTuple):
         return hashlib.blake2b(digest, digest_size=16).hexdigest()
 
     def place_key(self, position: int, role: str) -> str:
-        """Return a key that stands for whatever is at a place; it knows nothing of the text."""
+        """Return a key for a position, independent of the text there."""
         names = [name for name in self if name is not None]
         identity = json.dumps(["purged", *names, position, role]).encode()
         return f"purged:{hashlib.blake2b(identity, digest_size=16).hexdigest()}"
 
 
 def key_after(entry: Entry) -> str:
-    """Return the key that a purged entry is to have: its place's, found by its own key."""
+    """Return a purged entry's new key: that of its position, found by its old key."""
     delivery, message = Delivery.of(entry), Message(role=entry.role, content=entry.content)
     for position in range(PLACES):
         if delivery.key(position, message) == entry.key:
             return delivery.place_key(position, entry.role)
-    return entry.key  # somebody else's: it says nothing that we know of
+    return entry.key  # another program's key, which tells us nothing

@@ -1,4 +1,4 @@
-"""Decide the origin of messages when they are recorded: whose words, held lines, confidences."""
+"""Determine messages' origins when they are recorded: authors, held lines, confidences."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from memtier_plugin.trust.origins import (
     unwrap_call,
 )
 
-# -- Give messages their origin, where who hands them over does not say it
+# -- Determine messages' origins if the host does not state them
 #
-# Results that strangers wrote are external.  What MemTier itself showed is the system's word,
-# whoever hands it back: its tools' results, blocks and quoted lines prove nothing and are not
-# found.
+# Results written by strangers are external.  MemTier's own output counts as the system's, whoever
+# returns it: its tools' results, blocks and quoted lines are no evidence and are not recalled.
 
 
 def with_origins(messages: Sequence[Message], local: Sequence[str]) -> Sequence[Message]:
-    """Return the messages of a run with their origins, and without what MemTier showed.
+    """Return the messages of a run with their origins, and without MemTier's own output.
 
     Args:
         local: the tools of `trust.local_tools`.
@@ -83,19 +82,19 @@ def _is_own(call: ToolCall) -> bool:
     return is_own_tool(unwrap_call(call.name, call.arguments)[0])
 
 
-# -- Tell which of an assistant's messages are held, since they carry what strangers wrote
+# -- Hold back assistant messages that repeat external text
 #
-# A message is held against the external text of its session: pages, mail, results of tools that
-# reach out, external lines that a memory tool showed; of this run and of earlier ones.
+# A message is compared with the external text of its session: pages, mail, results of tools that
+# reach out, external lines that a memory tool returned; of this run and of earlier ones.
 
-_EARLIER: Final = 500  # newest entries of a session that are looked at, and
-_EARLIER_CHARS: Final = 400_000  # characters of them
+_EARLIER: Final = 500  # newest entries of a session that are read, and
+_EARLIER_CHARS: Final = 400_000  # their total characters
 
 
 class HeldLines:
-    """Walks through the runs of an agent, as they are recorded.
+    """Follows the runs of an agent as they are recorded.
 
-    Most sessions have no external text. What is said in one is only kept until some comes.
+    Most sessions have no external text; their text is only buffered until some arrives.
     """
 
     def __init__(self, actor: Actor) -> None:
@@ -104,7 +103,7 @@ class HeldLines:
         self._waiting: dict[str, list[Message | Entry]] = {}
 
     def positions(self, run: Run, messages: Sequence[Message]) -> frozenset[int]:
-        """Return the positions of a run's messages that are held.
+        """Return the positions of a run's messages that are held back.
 
         Args:
             messages: the run's, in order; the runs of a session come in order too.
@@ -118,7 +117,7 @@ class HeldLines:
                 self._waiting[run.session] = waiting
             brings = run.seen or any(
                 item.origin == "external"
-                or (item.origin == "system" and item.tool)  # maybe what a memory tool showed
+                or (item.origin == "system" and item.tool)  # possibly the output of a memory tool
                 or (isinstance(item, Entry) and item.tainted)
                 for item in (*waiting, *messages)
             )
@@ -140,9 +139,9 @@ class HeldLines:
         return frozenset(held)
 
     def _earlier(self, run: Run) -> list[Entry]:
-        """Return what was recorded of the session before, the oldest first.
+        """Return the session's earlier entries, oldest first.
 
-        Whoever's turn it was, the assistant has read it.
+        The assistant has read all of them, whoever spoke.
         """
         store = self._actor.store
         with suppress(IndexProblem), store.session() as reader:
@@ -171,7 +170,7 @@ def _is_held(session: ExternalText, message: Message) -> bool:
 
 
 def _add(session: ExternalText, item: Message | Entry) -> None:
-    """Add what an item brings: external text, or words that are the user's or the machine's."""
+    """Add an item to the session: as external text, or as the user's or the machine's."""
     origin = effective_origin(item) if isinstance(item, Entry) else item.origin or item.role
     if origin == "external":
         if item.role != "assistant":
@@ -181,33 +180,33 @@ def _add(session: ExternalText, item: Message | Entry) -> None:
             (session.add_external if external else session.add_trusted)(line)
     elif origin == "user" or not session:
         session.add_trusted(item.content)
-    # What else is said or printed after external text may have it from there: it proves nothing.
+    # Anything else said or printed after external text may come from it, so it proves nothing.
 
 
 def _is_shown_by_memory(item: Message | Entry) -> bool:
-    """Tell whether it is what a memory tool answered, called through a wrapper or not."""
+    """Return whether an item is the answer of a memory tool, called directly or by a wrapper."""
     name = item.tool.name if item.tool else ""
     return item.origin == "system" and (is_own_tool(name) or is_wrapper(name))
 
 
-# -- Tell which runs are confidences when they are recorded, and mark what was written before
+# -- Detect confidential runs when they are recorded, and mark earlier entries
 
-_LAST: Final = 50  # newest entries of a session among which its last run is looked up
-_MOSTLY: Final = 10  # of which mostly suffice
+_LAST: Final = 50  # newest entries of a session in which its last run is looked up
+_MOSTLY: Final = 10  # of which the first few usually suffice
 
 
 class Confidences:
-    """The confidences of one agent: decided when a run is written, marked when it is later."""
+    """The confidences of one agent: decided when a run is written, or marked later."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
 
     def is_private(self, run: Run, messages: Sequence[Message]) -> bool:
-        """Tell whether a run is a confidence.
+        """Return whether a run is a confidence.
 
         It is if its host or its own words say so, if its session is marked private, or if the last
-        thing that was said before it announced a confidence.
+        message before it announced a confidence.
         """
         if run.private or _confidences_in(messages):
             return True
@@ -219,10 +218,10 @@ class Confidences:
         return False
 
     def mark_earlier(self, run: Run, messages: Sequence[Message]) -> None:
-        """Mark what a recorded run calls a confidence: what was said before it, or all of it.
+        """Mark what a recorded run makes a confidence: what was said before it, or the session.
 
         Raises:
-            LedgerError, IndexProblem: it is not marked.
+            LedgerError, IndexProblem: it was not marked.
         """
         confidences = _confidences_in(messages)
         if any(confidence.whole for confidence in confidences):
@@ -233,7 +232,7 @@ class Confidences:
             self._mark(items)
 
     def mark_session(self, session: str, sender: str | None = None) -> tuple[str, ...]:
-        """Make a session a confidence, what is yet to be said in it included; return its entries.
+        """Make a session a confidence, including everything said in it later; return its entries.
 
         Facts that rest on them alone are forgotten, and so are the summaries that quote them.
 
@@ -242,7 +241,7 @@ class Confidences:
 
         Raises:
             NotFound: the agent has no such session.
-            LedgerError, IndexProblem: it is not marked.
+            LedgerError, IndexProblem: it was not marked.
         """
         self._store.catch_up_all()
         with self._store.session() as reader:
@@ -276,7 +275,7 @@ class Confidences:
         self._store.append_events(events, shared=True)
 
     def _is_marked(self, reader: Reader, run: Run) -> bool:
-        """Tell whether the session of a run was marked private as a whole."""
+        """Return whether the whole session of a run was marked private."""
         marks = reader.events(kinds=[ConfideEvent.KIND], agent=run.agent)
         sessions = map(ConfideEvent.of, marks)
         return any(
@@ -284,7 +283,7 @@ class Confidences:
         )
 
     def _last_run(self, reader: Reader, run: Run) -> list[Entry]:
-        """Return what was said last in the session of a run before it."""
+        """Return the last entries of the session before a run."""
         rows = reader.newest_in_session(
             run.agent, run.session, reader.scopes(run.agent, run.sender), _LAST
         )
@@ -294,7 +293,7 @@ class Confidences:
             entries = [stored[row].item for row in newest if row in stored]
             earlier = [e for e in entries if isinstance(e, Entry) and e.run_id != run.run]
             last = [entry for entry in earlier if entry.run_id == earlier[0].run_id]
-            if len(last) < len(earlier):  # or else it may begin before them
+            if len(last) < len(earlier):  # otherwise it may begin before them
                 break
         return last
 
@@ -304,6 +303,6 @@ def _is_of(item: Entry | Fact, sender: str | None) -> bool:
 
 
 def _confidences_in(messages: Sequence[Message | Entry]) -> list[Confidence]:
-    """Return what the people who speak make confidences."""
+    """Return what the people who speak make confidential."""
     spoken = (m.content for m in messages if m.role == "user" and m.origin in (None, "user"))
     return [confidence for text in spoken if (confidence := find_confidence(text))]

@@ -16,7 +16,7 @@ from memtier_plugin.ingest.origins import Confidences, HeldLines, with_origins
 from memtier_plugin.storage.protocol import NEAR_SHARE, NewRun, Quota
 from memtier_plugin.storage.store import Actor
 
-_LINE: Final = 600  # bytes of an entry's line beside its content
+_LINE: Final = 600  # bytes of an entry's line besides its content
 _TOGETHER: Final = 1000  # messages of an import that are appended and indexed together
 
 
@@ -33,7 +33,7 @@ class Recorder:
         self._room = Quota(actor.store.measure_usage, actor.store.settings.limits)
 
     def record(self, runs: Iterable[tuple[Run, Sequence[Message]]]) -> list[Entry]:
-        """Append what is not yet stored of the agent's runs; on return it is durable.
+        """Append the new messages of the agent's runs durably.
 
         Raises:
             LedgerError: nothing was written.
@@ -45,9 +45,12 @@ class Recorder:
                 (self._masked(run), with_origins(messages, local)) for run, messages in runs
             )
         ]
-        held = HeldLines(self._actor)
+        held_lines = HeldLines(self._actor)
         entries = self._write(
-            [self._new(run, messages, held.positions(run, messages)) for run, messages in runs]
+            [
+                self._new(run, messages, held_lines.positions(run, messages))
+                for run, messages in runs
+            ]
         )
         for run, messages in runs if entries else ():
             if run.private:
@@ -55,7 +58,7 @@ class Recorder:
         return entries
 
     def _write(self, runs: Sequence[NewRun]) -> list[Entry]:
-        """Append what is new, within the limits; what was cut by them is journalled.
+        """Append new messages within the limits, and journal what was cut off.
 
         Raises:
             LimitReached, LedgerError: nothing was written.
@@ -63,7 +66,7 @@ class Recorder:
         now, size = self._clock(), sum(map(_size, runs))
         try:
             self._room.check(size, now)
-        except LimitReached:  # unless most of it is there already
+        except LimitReached:  # unless most of it is already stored
             new = self._store.undelivered_keys(self._agent, runs)
             size = sum(
                 _size(run._replace(messages=[m for m in run.messages if m[0] in new]))
@@ -78,7 +81,7 @@ class Recorder:
         return entries
 
     def _masked(self, run: Run) -> Run:
-        """Return a run whose names hold no secret."""
+        """Return a run with the secrets in its names masked."""
         mask = self._redactor.redact_name
         return replace(
             run,
@@ -89,7 +92,7 @@ class Recorder:
         )
 
     def _masked_names(self, message: Message) -> Message:
-        """Return a message whose speaker and tool hold no secret."""
+        """Return a message with the secrets in its speaker and tool masked."""
         tool, speaker, mask = message.tool, message.speaker, self._redactor.redact_name
         if tool:
             tool = replace(tool, name=mask(tool.name), call_id=tool.call_id and mask(tool.call_id))
@@ -100,7 +103,7 @@ class Recorder:
         return replace(message, tool=tool, speaker=speaker)
 
     def _limit_notices(self, entries: Sequence[Entry]) -> list[LimitEvent]:
-        """Return the limits that new entries reached, or nearly so."""
+        """Return the limits that new entries reached, or almost reached."""
         limits = self._store.settings.limits
         spoken = [entry for entry in entries if entry.role not in ("tool", "system")]
         cut = tuple(entry.id for entry in spoken if entry.truncated)
@@ -123,7 +126,7 @@ class Recorder:
         return notices
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
-        """Record whole sessions and yield the new entries of each few runs written together.
+        """Record whole sessions and yield the new entries of each batch of runs.
 
         Raises:
             LedgerError: what was yielded is written, nothing else.
@@ -132,9 +135,9 @@ class Recorder:
             yield self.record(runs)
 
     def reimport(self, entries: Sequence[Entry], *, dry_run: bool) -> tuple[int, dict[str, str]]:
-        """Write entries of an export under the keys that they had.
+        """Write exported entries under their original keys.
 
-        Returns how many were new, and by key the id that each has here.
+        Returns how many were new, and the present id of each key.
 
         Raises:
             LedgerError: nothing was written.
@@ -168,7 +171,7 @@ class Recorder:
             tool=entry.tool,
         )
         message = self._masked_names(message)
-        if entry.truncated:  # cut once, with its mark: not again
+        if entry.truncated:  # already cut and marked
             prepared = replace(message, content=self._redactor.redact(message.content).text), True
         else:
             prepared = self._prepared(message)
@@ -176,11 +179,11 @@ class Recorder:
         return NewRun(run, [(entry.key, *prepared)], [key_after(entry)], tainted)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
-        """Return how many messages of these sessions are not stored yet; nothing is written."""
+        """Return how many messages of these sessions are not stored yet, without writing."""
         new: set[str] = set()
         for runs in self._batches(sessions):
-            given = [self._new(self._masked(run), messages) for run, messages in runs]
-            new |= self._store.undelivered_keys(self._agent, given)
+            new_runs = [self._new(self._masked(run), messages) for run, messages in runs]
+            new |= self._store.undelivered_keys(self._agent, new_runs)
         return len(new)
 
     def _batches(
@@ -209,7 +212,9 @@ class Recorder:
         """Return a message as it would be written."""
         return self._prepared(message)[0]
 
-    def _new(self, run: Run, messages: Sequence[Message], held: Collection[int] = ()) -> NewRun:
+    def _new(
+        self, run: Run, messages: Sequence[Message], held_positions: Collection[int] = ()
+    ) -> NewRun:
         most = self._store.settings.limits.run_messages
         prepared = [
             (position, *self._prepared(message))
@@ -229,12 +234,12 @@ class Recorder:
             tainted={
                 delivery.key(position, message)
                 for position, message, _ in prepared
-                if position in held
+                if position in held_positions
             },
         )
 
     def _prepared(self, message: Message) -> tuple[Message, bool]:
-        """Return a message without our block, masked, and cut to its limit; and whether it was."""
+        """Return a message without our block, masked, and cut to its limit; and if it was cut."""
         content = message.content
         calls = [f"[tool call: {call.name} {call.arguments}]" for call in message.tool_calls]
         content = self._redactor.redact("\n".join([content, *calls] if content else calls)).text
@@ -255,5 +260,5 @@ def _left_out(most: int) -> str:
 
 
 def _size(run: NewRun) -> int:
-    """Return about how many bytes the lines of a run take."""
+    """Return the approximate size of a run's lines in bytes."""
     return sum(len(m.content.encode("utf-8", "surrogatepass")) + _LINE for _, m, _ in run.messages)

@@ -1,4 +1,4 @@
-"""Turn a person's changes to a text of memory into events, and undo a recorded run."""
+"""Turn a person's edits of a memory text into events, and undo a recorded run."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import UNDO_KINDS
 from memtier_plugin.storage.store import Actor
 
-# -- Turn the changes that a person makes to a text of memory into events; no line is rewritten
+# -- Turn a person's edits of a memory text into events; no ledger line is rewritten
 
-EDITED_SESSION: Final = "edited"  # of a new line with no line above it
+EDITED_SESSION: Final = "edited"  # session of a new line without a line above it
 
 
 class Change(Record, frozen=True):
     """A change to one line of memory, or (``add``) a new one.
 
     Attributes:
-        before: its words; "" for a new line.
-        text: the new words; "" where it is to be forgotten.
-        number: of the line in the edited text, or of one that was left out in the text before.
+        before: its text; "" for a new line.
+        text: the new text; "" to forget the line.
+        number: its line number in the edited text, or in the original text if it was deleted.
         after: the id of the line above a new one.
     """
 
@@ -54,7 +54,7 @@ class Change(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a change: the ids of what is new, and of what is hidden now."""
+    """The effect of a change: the ids of new and of now hidden items."""
 
     change: Change
     new: tuple[str, ...] = ()
@@ -75,24 +75,24 @@ class Editor:
         self._person = person
 
     def plan(self, changes: Sequence[Change]) -> list[Done]:
-        """Return what changes would hide; nothing is written.
+        """Return what the changes would hide, without writing.
 
         Raises:
-            NotFound: a line to be changed was forgotten, superseded or changed meanwhile; the
-                message names the number of each.
+            NotFound: a line to change has since been forgotten, superseded or changed; the message
+                gives its line number.
         """
         self._refuse_stale(changes)
         return [Done(change, hidden=self._would_hide(change)) for change in changes]
 
     def apply(self, changes: Sequence[Change]) -> Iterator[Done]:
-        """Make changes, and yield each when it is written.
+        """Apply the changes, yielding each once it is written.
 
-        A fact's new wording supersedes it; an entry's is recorded as an entry of the same time,
+        A fact's new wording supersedes it; an entry's is recorded as an entry with the same time,
         session and person, and the old one is forgotten, with the facts that rest on it alone.
 
         Raises:
-            NotFound: a line was changed meanwhile, and nothing is written; or new words were
-                forgotten once. What was yielded is written.
+            NotFound: a line has since been changed, and nothing is written; or the new text was
+                forgotten before. What was yielded is written.
             MessageError, LedgerError, IndexProblem: the same.
             Paused: the project is switched off.
         """
@@ -133,7 +133,7 @@ class Editor:
         return Done(change, new, self._forget(change, dry_run=False))
 
     def _add(self, change: Change) -> tuple[str, ...]:
-        """Record new words: below an entry as words of its user, else as a fact to remember."""
+        """Record new text: below an entry as its user's words, else as a fact to remember."""
         above = self._stored(change.after) if change.after else None
         if above is None or not isinstance(above.item, Entry):
             recorder = Recorder(self._actor)
@@ -141,7 +141,7 @@ class Editor:
         return self._record(above, change.text, "edit")
 
     def _record(self, stored: Stored, text: str, name: str) -> tuple[str, ...]:
-        """Record a user's words at the place and time of an entry, as private as it is."""
+        """Record a user's words with the time, session and privacy of an entry."""
         entry = stored.item
         assert isinstance(entry, Entry)
         speaker = entry.speaker if entry.role == "user" else None
@@ -160,14 +160,14 @@ class Editor:
             raise MessageError(f"{text[:40]!r} says nothing that can be recorded")
         return tuple(new.id for new in entries)
 
-    # -- what others did meanwhile -------------------------------------------------------------
+    # -- concurrent changes --------------------------------------------------------------------
 
     def _stored(self, identity: str) -> Stored:
         with self._store.session() as reader:
             return reader.items([identity])[identity]
 
     def _refuse_stale(self, changes: Sequence[Change]) -> None:
-        """Refuse changes to lines that are not there any more as they were given out."""
+        """Refuse changes to lines that are no longer as they were presented."""
         self._store.catch_up_all()
         stale = []
         with self._store.session() as reader:
@@ -192,16 +192,16 @@ class Editor:
 
 # -- Undo a recorded run: its entries, the facts that rest on them alone, and its credits
 #
-# Nothing is edited: a `withdraw` hides, an `uncredit` takes the credits out of every weight, and
-# values that were superseded by what is hidden hold again, unless a later one took its place.
-# Whatever came later stays, and a `reinstate` brings all of it back.
+# Nothing is rewritten: a `withdraw` hides, an `uncredit` takes the credits out of every weight, and
+# values superseded by a hidden fact hold again, unless a later one replaced them. Everything later
+# stays, and a `reinstate` restores all of it.
 
 
 class UndoneRun(Record, frozen=True):
-    """The items that undoing a run hid, or redoing it showed; all are ids.
+    """The ids of the items that undoing a run hid, or redoing it restored.
 
-    ``credited`` are the items whose weight changes, ``restored`` the facts that hold again (or
-    are superseded again).
+    ``credited`` are the items whose weight changes, ``restored`` the facts that hold again (or,
+    when redoing, are superseded again).
     """
 
     run: str
@@ -218,7 +218,7 @@ class UndoneRun(Record, frozen=True):
 
 
 class RestoreByUndoEvent(RestoreEvent, frozen=True, kw_only=True):
-    """A restore by the undo of a recorded run, which puts the run first."""
+    """A restore by the undo of a recorded run, written with the run first."""
 
     def to_data(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -234,14 +234,14 @@ class RunUndoer:
     def undo(
         self, run: str, *, agent: str | None = None, redo: bool = False, dry_run: bool = False
     ) -> UndoneRun:
-        """Undo a run, or with ``redo`` bring it back; a second time changes nothing.
+        """Undo a run, or with ``redo`` restore it; repeating either changes nothing.
 
         Args:
-            agent: whose run; optional where only one agent has a run of this id.
+            agent: whose run; optional if only one agent has a run with this id.
 
         Raises:
             NotFound: there is no such run, or more than one agent has one.
-            LedgerError: it is not, or not completely, done; repeat it.
+            LedgerError: it was not, or not completely, done; repeat it.
         """
         store = self._actor.store
         with FactWriter(self._actor).exclusive():
@@ -254,7 +254,7 @@ class RunUndoer:
 
 
 class _UndoPlanner:
-    """Plans the undo of one run, as the index has it.
+    """Plans the undo of one run from the index.
 
     Raises:
         NotFound: there is no such run, or more than one agent has one.
@@ -299,7 +299,7 @@ class _UndoPlanner:
         return (undo.run, undo.agent) == (self._run, self._owner)
 
     def plan_undo(self) -> tuple[UndoneRun, list[JournalEvent]]:
-        """Return what is hidden, and the events, the hiding last so that it can be repeated."""
+        """Return what to hide, and the events, with the hiding last so that it can be repeated."""
         if self._is_undone:
             return UndoneRun(self._run, self._owner), []
         restored = self._superseded_facts()
@@ -318,7 +318,7 @@ class _UndoPlanner:
         return self._result(restored), events
 
     def plan_redo(self) -> tuple[UndoneRun, list[JournalEvent]]:
-        """Return what is shown again, and the events."""
+        """Return what to restore, and the events."""
         if not self._is_undone:
             return UndoneRun(self._run, self._owner, undone=True), []
         pairs = self._previously_superseded()
@@ -340,11 +340,11 @@ class _UndoPlanner:
         )
 
     def _superseded_facts(self) -> list[str]:
-        """Return what the run's facts superseded."""
+        """Return the facts that the run's facts superseded."""
         return [item for item in self._reader.superseded_by(self._facts) if item not in self._facts]
 
     def _successors(self, restored: Sequence[str]) -> list[tuple[str, Fact]]:
-        """Return what is superseded again at once, by a later fact than those that are hidden."""
+        """Return the restored facts that are superseded again by a later visible fact."""
         pairs: list[tuple[str, Fact]] = []
         for old in restored:
             by = self._reader.state(old).superseded_by
@@ -358,7 +358,7 @@ class _UndoPlanner:
         return pairs
 
     def _previously_superseded(self) -> list[tuple[str, Fact]]:
-        """Return what a fact of the run had superseded, and nothing else has since."""
+        """Return the facts superseded by a fact of the run and by nothing since."""
         pairs = []
         restores = self._reader.events(run=self._run, kinds=[RestoreEvent.KIND])
         for item in sorted({item for event in restores for item in RestoreEvent.of(event).items}):
@@ -369,8 +369,8 @@ class _UndoPlanner:
                 for event in self._reader.events(item=item)
                 if event.kind == SupersedeEvent.KIND
             ]
-            own = [fact_id for fact_id in by if fact_id in self._facts]
-            fact = self._facts[own[-1]].item if own else None
+            of_run = [fact_id for fact_id in by if fact_id in self._facts]
+            fact = self._facts[of_run[-1]].item if of_run else None
             if isinstance(fact, Fact):
                 pairs.append((item, fact))
         return pairs

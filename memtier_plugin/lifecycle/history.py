@@ -1,4 +1,4 @@
-"""A project in time: recall as of a moment, compare two moments, undo runs."""
+"""A project over time: recall as of a time, compare two times, undo runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold, touched_items, weighing_kinds
 from memtier_plugin.storage.store import Actor
 
-# -- Compare a project at two times: what was said, learned, forgotten and weighted differently
+# -- Compare a project at two times: entries, facts, forgotten items and weights
 
 _RUNS: Final = {
     "consolidate": "consolidated",
@@ -32,7 +32,7 @@ _RUNS: Final = {
     "reinstate": "run brought back",
     "purge": "purged",
 }
-_MIN_CHANGE: Final = 1e-12  # by which a weight differs
+_MIN_CHANGE: Final = 1e-12  # the smallest difference of weights that counts
 
 
 class WeightChange(Record, frozen=True):
@@ -49,7 +49,7 @@ class WeightChange(Record, frozen=True):
 class ProjectDiff:
     """The changes after one time and up to another, each part oldest first.
 
-    ``said`` counts the new entries of each agent; ``forgotten`` are entries, by id alone.
+    ``said`` counts the new entries of each agent; ``forgotten`` are entries, by id only.
     """
 
     since: datetime
@@ -61,7 +61,7 @@ class ProjectDiff:
     runs: tuple[dict[str, Any], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; ``counts`` says how often each thing happened."""
+        """Return the JSON form; ``counts`` has the number of each kind of change."""
         counts = Counter(change.what for change in self.facts)
         return {
             "since": to_iso(self.since),
@@ -83,11 +83,11 @@ class ProjectDiff:
 def diff_project(
     reader: Reader, since: datetime, until: datetime, *, written: bool = False
 ) -> ProjectDiff:
-    """Return what happened after a time and until another, for the person at the machine.
+    """Return the changes after one time and up to another, for the person at the machine.
 
-    What was said, and what it taught, goes by the time at which it was said, or written.
+    Entries, and facts derived from them, are dated by when they were said, or written.
 
-    Forgotten texts are not shown, whenever they were forgotten.
+    Forgotten texts are never shown, whenever they were forgotten.
     """
     events = {
         kind: [e for e in reader.events([kind], since=since, until=until) if e.timestamp > since]
@@ -140,11 +140,14 @@ def _in_order(
 
 
 def _describe_run(event: JournalEvent) -> dict[str, Any]:
-    payload, what = payload_of(event), {"what": _RUNS[event.kind], "at": to_iso(event.timestamp)}
+    payload, description = (
+        payload_of(event),
+        {"what": _RUNS[event.kind], "at": to_iso(event.timestamp)},
+    )
     if isinstance(payload, PurgeEvent):
-        return {**what, "run": payload.receipt["purge"]}
+        return {**description, "run": payload.receipt["purge"]}
     undone = payload.run if isinstance(payload, RevertEvent | UndoEvent) else None
-    return {**what, "run": undone or event.run_id, "by": event.agent_id}
+    return {**description, "run": undone or event.run_id, "by": event.agent_id}
 
 
 # -- The history of a project: recall as of a time, differences between two times, undoing runs
@@ -154,7 +157,7 @@ Progress = Callable[[int, int], None]
 
 @check_methods
 class History:
-    """The past of one project, and what may be undone, for the person at the machine."""
+    """The past of one project, and undoing it, for the person at the machine."""
 
     def __init__(self, actor: Actor, person: FactService) -> None:
         self._actor = actor
@@ -176,14 +179,14 @@ class History:
     ) -> Recall:
         """Answer a query as it would have been answered at a time, from what was said by then.
 
-        Uses the facts that held and the weights that counted then, but today's settings; what was
-        forgotten since stays forgotten.  Reads every ledger, and journals nothing.
+        Uses the facts and weights of that time, but today's settings; what was forgotten since
+        stays forgotten.  Reads every ledger, and journals nothing.
 
         Args:
-            written: from what was written by then, which an import may be long after it was said.
+            written: use what was written by then, even if it had been said much earlier (imports).
 
         Raises:
-            IndexProblem, LedgerError: it cannot be read.
+            IndexProblem, LedgerError: the index or a ledger cannot be read.
         """
         moment = aware(moment) or moment
         with open_as_of(self._store, moment, progress, written=written) as view:
@@ -202,10 +205,10 @@ class History:
     def diff(
         self, since: datetime, until: datetime | None = None, *, written: bool = False
     ) -> ProjectDiff:
-        """Return what was said, learned, forgotten and weighted differently between two times.
+        """Return the entries, facts, forgotten items and weights that changed between two times.
 
         Args:
-            written: count what was written in between, whenever it was said.
+            written: date entries by when they were written, not by when they were said.
         """
         self._store.catch_up_all()
         end = aware(until) or self._actor.clock()
@@ -227,17 +230,17 @@ class History:
         dry_run: bool = False,
         why: str = "asked for",
     ) -> Rollback | UndoneRun:
-        """Undo one run and no later one: a consolidation or a recorded run, with its credits.
+        """Undo one run but no later one: a consolidation or a recorded run, with its credits.
 
-        Facts that rest on other entries stay.
+        Facts that also rest on other entries stay.
 
         Args:
-            agent: whose recorded run, if more than one agent has one of this id.
-            undo: bring it back instead; the facts of a consolidation are resolved like new.
+            agent: whose recorded run, if several agents have one with this id.
+            undo: restore the run instead; a consolidation's facts are then resolved like new ones.
 
         Raises:
             NotFound: there is no such run.
-            LedgerError: it is not, or not completely, done; repeat it.
+            LedgerError: it was not, or not completely, done; repeat it.
         """
         if not self.is_consolidation(run):
             undoer = RunUndoer(self._actor)

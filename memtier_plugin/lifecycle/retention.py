@@ -1,8 +1,8 @@
 """Apply a project's retention settings: forget the entries beyond them (off by default).
 
-They are forgotten as by a person: hidden everywhere, with the facts that rest on them alone, and
-not restored by re-delivery.  The ledger keeps their lines until they are purged, which
-`retention.purge` does at once.
+Like entries forgotten by a person, they are hidden everywhere, with the facts that rest on them
+alone, and not restored by re-delivery.  The ledger keeps their lines until a purge, which
+`retention.purge` runs at once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from memtier_plugin.facts.service import FactService
 from memtier_plugin.storage.protocol import MB
 from memtier_plugin.storage.store import Actor, Store
 
-_BATCH: Final = 1000  # entries that one tombstone names
+_BATCH: Final = 1000  # entries per tombstone
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
     """The ids of the hidden entries, and of the facts that rested on them alone.
 
-    With `retention.purge`, ``left`` has entries beyond the policy that were hidden before and still
-    have their words: whoever was to purge them may have died.
+    With `retention.purge`, ``left`` has entries beyond the policy that were hidden before but still
+    have their text: the process that was to purge them may have died.
     """
 
     entries: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class RetentionResult:
 
 
 def find_expired(store: Store, policy: Retention, now: datetime) -> tuple[list[str], list[str]]:
-    """Return the ids of the entries beyond a retention policy, oldest first; and of hidden ones.
+    """Return the ids of entries beyond a retention policy, oldest first; and of hidden ones.
 
     Raises:
         IndexProblem, LedgerError: the entries cannot be read.
@@ -67,7 +67,7 @@ def find_expired(store: Store, policy: Retention, now: datetime) -> tuple[list[s
 
 
 def _entry_lines(store: Store) -> Iterator[tuple[datetime, str, int, bool]]:
-    """Yield when each entry was written, its id, its line's bytes, and whether it has words."""
+    """Yield each entry's time of writing, id, line size, and whether it still has text."""
     for logged in store.log.entries():
         if logged.entry:
             entry = logged.entry
@@ -84,8 +84,9 @@ def apply_retention(actor: Actor, knowledge: FactService) -> RetentionResult:
     policy = store.settings.retention
     if not (policy.days or policy.entries or policy.mb):
         return RetentionResult()
-    with store.try_exclusive("retention") as held:  # by another, it need not be done again
-        ids, left = find_expired(store, policy, actor.clock()) if held else ([], [])
+    # If another process holds it, that one does the work
+    with store.try_exclusive("retention") as exclusive:
+        ids, left = find_expired(store, policy, actor.clock()) if exclusive else ([], [])
         for start in range(0, len(ids), _BATCH):
             forgotten = knowledge.person.forget(ids=ids[start : start + _BATCH])
             entries += forgotten.ids

@@ -15,7 +15,7 @@ from memtier_plugin.storage.store import Store
 class Selection(CheckedRecord, frozen=True):
     """A selection of items: those with one of the ``ids``, and those that meet all conditions.
 
-    ``query`` selects the items that have every word of it; times are those of observation.
+    ``query`` selects the items that contain all of its words; times are times of observation.
     """
 
     ids: tuple[str, ...] = ()
@@ -32,11 +32,11 @@ class Selection(CheckedRecord, frozen=True):
 
     @property
     def has_conditions(self) -> bool:
-        """True if it selects by more than ids."""
+        """Whether it selects by more than ids."""
         return self != Selection(ids=self.ids)
 
     def describe(self) -> str:
-        """Return the conditions as a phrase."""
+        """Describe the conditions as a phrase."""
         names = ("query", "agent", "sender", "session", "run")
         values = [(name, getattr(self, name)) for name in names]
         conditions = [f"{name} {value!r}" for name, value in values if value is not None]
@@ -86,7 +86,7 @@ def _match_conditions(store: Store, reader: Reader, selection: Selection) -> Seq
 
 
 def filter_by_words(store: Store, reader: Reader, ids: Sequence[str], query: str) -> list[str]:
-    """Return those of these items that have every word of a query.
+    """Return the items that contain every word of a query.
 
     Raises:
         NotFound: the query has no word.
@@ -101,9 +101,9 @@ def filter_by_words(store: Store, reader: Reader, ids: Sequence[str], query: str
 def expand_to_dependents(
     store: Store, entries: Iterable[str], facts: Iterable[str]
 ) -> tuple[set[str], set[str]]:
-    """Return the facts that go with these items, and those that rest on other items too.
+    """Return the facts that rest on these items alone, and those that rest on others too.
 
-    A summary or a timeline shows its sources' very words, and goes as a whole.
+    A summary or a timeline quotes its sources verbatim, and goes as a whole.
     """
     with store.session() as reader:
         dependents, entries = set(facts), set(entries)

@@ -39,19 +39,19 @@ class HealthFinding:
     remedy: str = ""
 
 
-# -- Report the background of a project: backlog, failures, spending, limits
+# -- Report on a project's background: backlog, failures, spending, limits
 
-NOTICE_PERIOD: Final = timedelta(days=7)  # for which notices stay in `status`
-MIN_FREE_BYTES: Final = 64 * 1024  # bytes; a disk that has less is full
-OVERDUE_INTERVALS: Final = 6  # without a consolidation, before `doctor` asks for a daemon
-FAILURES_IN_A_ROW: Final = 3  # after which `doctor` reports a job
+NOTICE_PERIOD: Final = timedelta(days=7)  # how long notices stay in `status`
+MIN_FREE_BYTES: Final = 64 * 1024  # a disk with less space counts as full
+OVERDUE_INTERVALS: Final = 6  # without a consolidation before `doctor` asks for a daemon
+FAILURES_IN_A_ROW: Final = 3  # failures before `doctor` reports a job
 _MAX_LIMIT_EVENTS: Final = 5  # in `status`
 PROPOSAL_PATIENCE: Final = timedelta(days=7)  # before `doctor` reminds of a proposal
 JOB_OF: Final = {RULES: "consolidation", MODEL: "model"}  # the job that runs each extractor
 
 
 def report_facts(store: Store, now: datetime) -> dict[str, Any]:
-    """Report the backlog, the last consolidation, waiting proposals and the day's spending."""
+    """Report the backlog, the last consolidation, pending proposals and the day's spending."""
     reader = store.reader()
     events = reader.events(["consolidate"], newest=1)
     last = events[0] if events else None
@@ -104,7 +104,7 @@ def _is_due(
 ) -> bool:
     """Return whether an extractor has a backlog and was not tried within the interval.
 
-    Times in the future are ignored: the clock was set back since.
+    Future times are ignored: the clock has been set back.
     """
     interval = timedelta(minutes=store.settings.consolidation.interval_minutes)
     for name in (name for name, number in backlog.items() if number):
@@ -117,7 +117,7 @@ def _is_due(
 
 
 def describe_troubles(store: Store, now: datetime) -> list[str]:
-    """Describe troubles of the background: failing jobs, a dead daemon, a full disk."""
+    """Describe problems of the background: failing jobs, a dead daemon, a full disk."""
     background = job_state.read_background(store.project_folder.path)
     troubles = [
         f"{name}: {state.trouble}{_times(state)}"
@@ -155,11 +155,11 @@ def _no_room(folder: Path) -> str | None:
 
 
 def check_background(store: Store, now: datetime) -> Iterator[HealthFinding]:
-    """Check the disk, the daemon, its jobs, and the facts that wait for them."""
+    """Check the disk, the daemon, its jobs, and pending facts."""
     folder = store.project_folder
     background = job_state.read_background(folder.path)
     if disk_full := _no_room(folder.path):
-        yield HealthFinding("error", disk_full, str(folder.path), "make room on the disk")
+        yield HealthFinding("error", disk_full, str(folder.path), "free some disk space")
     if background.never_began(now):
         yield HealthFinding(
             "error",
@@ -179,7 +179,7 @@ def check_background(store: Store, now: datetime) -> Iterator[HealthFinding]:
         with store.session():
             facts = report_facts(store, now)
     except MemTierError:
-        return  # the check of the index names its trouble
+        return  # the index check reports the problem
     yield from _check_facts(store, facts, background, now)
 
 
@@ -197,7 +197,7 @@ def _check_facts(
     if settings.enabled and overdue and not background.served:
         yield HealthFinding(
             "warn",
-            f"{unread} entries wait to be consolidated, and no daemon is there"
+            f"{unread} entries wait to be consolidated, and no daemon is running"
             f" (the last consolidation: {last_run or 'never'})",
             store.project,
             "memtier daemon, or memtier consolidate",
@@ -225,7 +225,7 @@ def _check_facts(
 
 
 def report_limits(store: Store, now: datetime, report: dict[str, Any]) -> None:
-    """Report the disk usage, and limits that are near, reached, or have cut something."""
+    """Report the disk usage, and limits that are near, reached, or have cut something off."""
     usage = store.measure_usage(now)
     report["disk"] = usage.to_json()
     reached, near = protocol.quota_warnings(usage, store.settings.limits)
@@ -235,7 +235,7 @@ def report_limits(store: Store, now: datetime, report: dict[str, Any]) -> None:
         with store.session() as reader:
             events = reader.events([LimitEvent.KIND], newest=_MAX_LIMIT_EVENTS)
     except MemTierError:
-        return  # reported with the index
+        return  # reported by the index check
     for event in events:
         if event.timestamp >= now - NOTICE_PERIOD:
             notice = _describe_limit(LimitEvent.of(event))
@@ -245,7 +245,7 @@ def report_limits(store: Store, now: datetime, report: dict[str, Any]) -> None:
 def _describe_limit(event: LimitEvent) -> str:
     setting = f"limits.{event.limit} ({event.most})"
     if event.near:
-        return f"{event.near} is near {setting}, from where on it is cut off"
+        return f"{event.near} is near {setting}, above which it is cut off"
     if event.runs:
         return f"messages of {len(event.runs)} runs were left out: {setting}"
     return f"{len(event.entries or ())} entries were cut off: {setting}"

@@ -1,4 +1,4 @@
-"""Check a project for trouble that stays silent elsewhere, with remedies, and repair it."""
+"""Check a project for problems that nothing else reports, with remedies, and repair them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from memtier_plugin.storage.home_files import find_unfinished, remove_unfinished
 from memtier_plugin.storage.protocol import format_bytes
 from memtier_plugin.storage.store import Actor, Store
 
-# By the kind of a fault in the log: its level, its description unless it has one, the remedy.
+# Level, default description and remedy of each kind of damage in the log.
 _LOG_FAULTS: Final[Mapping[str, tuple[Level, str, str]]] = {
     "unsafe folder": ("error", "", "move the real folder here"),
     "unsafe": ("error", "", "replace it by the real file, owned by you"),
@@ -50,7 +50,7 @@ _LOG_FAULTS: Final[Mapping[str, tuple[Level, str, str]]] = {
     ),
     "altered": (
         "error",
-        "the line is not what was written: its checksum differs",
+        "the line was changed: its checksum differs",
         "restore it from a backup; if you edited it, remove `crc32` and set `schema` to 1",
     ),
 }
@@ -58,7 +58,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def run_checks(store: Store, now: datetime) -> list[HealthFinding]:
-    """Run all checks, in order; each finding of trouble has its remedy."""
+    """Run all checks in order; each problem found has a remedy."""
     return [finding for check in CHECKS for finding in check(store, now)]
 
 
@@ -82,7 +82,7 @@ def _check_home(store: Store, now: datetime) -> Iterator[HealthFinding]:
     if loose:
         yield HealthFinding(
             "warn",
-            f"others may enter the home (mode {folder.home.stat().st_mode & 0o777:o})",
+            f"other users can enter the home (mode {folder.home.stat().st_mode & 0o777:o})",
             str(folder.home),
             f"chmod 700 {folder.home}",
         )
@@ -111,7 +111,7 @@ def _check_ledgers(store: Store, _now: datetime) -> Iterator[HealthFinding]:
 def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
     try:
         with store.session() as reader:
-            with suppress(LedgerError):  # `_check_ledgers` names it, with its remedy
+            with suppress(LedgerError):  # `_check_ledgers` reports it, with its remedy
                 store.catch_up_all()
             check = store.check_index()
             bad, notices = reader.bad_lines(), reader.notices()
@@ -158,7 +158,7 @@ def _check_embedding(store: Store, _now: datetime) -> Iterator[HealthFinding]:
         yield HealthFinding("error", str(error), "embedding.model", "correct it in config.yaml")
         return
     except MemTierError:
-        return  # `_check_index` names the trouble of the index
+        return  # `_check_index` reports the problem
     embedder = store.embedder
     if embedder is None or state.model is None:
         return
@@ -230,38 +230,40 @@ CHECKS: Final[tuple[Callable[[Store, datetime], Iterator[HealthFinding]], ...]] 
 )
 
 
-# -- Repair what loses nothing by it, for `doctor --fix`; drop recalls beyond their retention
-
-# -- Repair what loses nothing by it, for `doctor --fix`, and report each repair
+# -- Lossless repairs for `doctor --fix`, each reported
 #
-# What a person has to decide (an unreadable line, a foreign file) stays, and `doctor` reports it.
+# What needs a person's decision (an unreadable line, a foreign file) stays, and `doctor` reports
+# it.
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One repair, and where it was made."""
+    """One repair, and its location."""
 
     what: str
     where: str = ""
 
 
 def find_leftovers(store: Store) -> Iterator[HealthFinding]:
-    """Yield leftovers that `repair` would remove, or that a person has to judge."""
+    """Yield leftovers that `repair` would remove, or that need a person's decision."""
     fix = "memtier doctor --fix"
     for path in find_unfinished(store):
         yield HealthFinding("warn", "a process that died left this behind", str(path), fix)
     if pending := store.pending_commit():
         yield HealthFinding(
-            "warn", "writing facts was cut off; the next consolidation completes it", pending, fix
+            "warn",
+            "a write of facts was interrupted; the next consolidation completes it",
+            pending,
+            fix,
         )
     if unreadable := store.unreadable_commit():
         yield HealthFinding(
             "warn",
             "facts that were being written could not be read again",
             unreadable,
-            "look whether something of it is missing, then delete it",
+            "check whether any of them is missing, then delete it",
         )
     for aside in store.list_set_aside():
         size = format_bytes(aside.size)
@@ -292,7 +294,7 @@ def repair(actor: Actor, progress: Progress) -> Iterator[Repair]:
     if store.pending_commit():
         FactWriter(actor).recover()
         where = str(store.project_folder.path)
-        yield Repair("completed the writing of facts that was cut off", where)
+        yield Repair("completed an interrupted write of facts", where)
     for where in store.remove_set_aside():
         yield Repair("removed the broken index, which has been rebuilt", where)
 
@@ -338,18 +340,18 @@ def _index(store: Store, progress: Progress) -> Iterator[Repair]:
         store.reindex(progress)
         yield Repair("rebuilt the index", why)
         return
-    with suppress(MemTierError):  # the checks report what cannot be read
+    with suppress(MemTierError):  # the checks report unreadable files
         behind = [file.name for file in store.files_behind()]
         if store.incomplete or behind:
             lines = store.catch_up_all()
             yield Repair(f"read {lines} lines that the index lacked", ", ".join(behind[:3]))
 
 
-# -- Drop recalls from the journal when they are older than the retention
+# -- Drop recalls beyond their retention from the journal
 
 
 def expire_recalls(store: Store, now: datetime) -> int:
-    """Remove recalls from the journal that are older than the retention; return how many."""
+    """Remove recalls older than the retention from the journal; return how many."""
     days = timedelta(days=store.settings.journal.retention_days)
     dropped = store.expire_events(RecallEvent.KIND, now - days)
     store.expire_events(DeliverEvent.KIND, now - days)

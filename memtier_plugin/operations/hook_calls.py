@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # (`hooks/resident.py`, `hooks/openclaw/waits.js`) writes a small file of its own into the home, and
 # `status` reads it.
 
-MAX_NOTED: Final = 200  # agents and hooks in a file; the least recent go first
-SLOWEST_DAYS: Final = 30  # for which the slowest call is reported
+MAX_NOTED: Final = 200  # agents and hooks in a file; the least recent are dropped
+SLOWEST_DAYS: Final = 30  # how long the slowest call is reported
 _SUFFIX: Final = ".waits.json"
 _KEY: Final = ("project", "agent", "hook")
 _LOCK_SECONDS: Final = 1.0
@@ -36,9 +36,9 @@ _LOCK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HookWait:
-    """One call of a hook: how long the host waited, and whether it was answered.
+    """One call of a hook: how long the host waited, and whether it got an answer.
 
-    ``project`` is None where the host's working folder decides.
+    ``project`` is None if the host's working directory decides.
     """
 
     project: str | None
@@ -49,7 +49,7 @@ class HookWait:
 
 
 def note_waits(home: Path, host: str, waits: Sequence[HookWait], now: datetime) -> None:
-    """Record how long a host waited; several of its processes may write at once.
+    """Record how long a host waited; its processes may write concurrently.
 
     Raises:
         UnsafePath: the file is not the user's own, and was left alone.
@@ -65,7 +65,7 @@ def note_waits(home: Path, host: str, waits: Sequence[HookWait], now: datetime) 
 
 
 def add_timing(mark: Mapping[str, Any], ms: int, now: datetime) -> dict[str, Any]:
-    """Add a call to a mark: the milliseconds of the last call, and of the slowest recent one."""
+    """Add a call to a mark: the duration of the last call, and of the slowest recent one."""
     timed = {**mark, "last_ms": ms}
     is_old = str(mark.get("slowest_at") or "") < to_iso(now - timedelta(days=SLOWEST_DAYS))
     if is_old or ms >= mark.get("slowest_ms", 0):
@@ -85,7 +85,7 @@ def read_waits(home: Path, project: str) -> dict[str, dict[str, dict[str, Any]]]
 
 
 def count_prompts(home: Path, project: str) -> dict[str, dict[str, Any]]:
-    """Return per host how many prompts of a project there were, and the share without an answer."""
+    """Return per host the number of a project's prompts, and the share without an answer."""
     counts: dict[str, dict[str, Any]] = {}
     for path in sorted((home / "hosts").glob(f"*{_SUFFIX}")):
         marks = [
@@ -105,7 +105,7 @@ def count_prompts(home: Path, project: str) -> dict[str, dict[str, Any]]:
 
 
 def used_projects(home: Path) -> list[str]:
-    """Return the projects that hosts called hooks for, the last one first."""
+    """Return the projects that hosts called hooks for, most recent first."""
     marks = [mark for path in (home / "hosts").glob(f"*{_SUFFIX}") for mark in _read(path)]
     marks.sort(key=lambda mark: str(mark["last"]), reverse=True)
     return list(dict.fromkeys(mark["project"] for mark in marks if mark["project"]))
@@ -122,7 +122,7 @@ def last_calls(home: Path) -> dict[str, datetime]:
 
 
 def describe_unanswered(waits: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Describe the hooks whose last call got no answer; they failed unseen by the resident."""
+    """Describe the hooks whose last call got no answer, which the resident cannot notice."""
     return [
         f"{agent} {hook}: the last of {mark['calls']} calls got no answer, {mark['failed']} in all;"
         " see the host's log"
@@ -143,7 +143,7 @@ def _add_wait(
     )
     if not wait.answered:
         mark |= {"failed": mark["failed"] + 1, "last_failed": to_iso(now)}
-    return [*(kept for kept in marks if kept not in before), mark][-MAX_NOTED:]
+    return [*(earlier for earlier in marks if earlier not in before), mark][-MAX_NOTED:]
 
 
 _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {

@@ -1,6 +1,6 @@
 """Record the state of a project's background jobs, and whether a daemon serves it.
 
-The state is one small file a project, written by the process that runs the jobs.
+The state is one small file per project, written by the process that runs the jobs.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from memtier_plugin.core.files import OPEN_FLAGS, hold_lock, write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 
 LOCK_NAME: Final = ".daemon.lock"  # held by the daemon of the project
-STARTUP_GRACE: Final = timedelta(minutes=2)  # for a started daemon to begin
+STARTUP_GRACE: Final = timedelta(minutes=2)  # time for a started daemon to begin
 
 _FILE: Final = "background.json"
 _MAX_ERROR_CHARS: Final = 500
-_SIZE: Final = 4096  # bytes of the padded file: it can be rewritten in place on a full disk
+_SIZE: Final = 4096  # bytes of the padded file, which can be rewritten in place on a full disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """The times at which a job last started, succeeded and failed, and is due next.
+    """When a job last started, succeeded and failed, and is due next.
 
-    ``failures`` counts the failures since the last success; ``waits`` is what a job waits
-    for that could not do its work and has not failed either.
+    ``failures`` counts the failures since the last success; ``waits`` is the reason why a job could
+    not run although it has not failed.
     """
 
     started: str | None = None
@@ -54,14 +54,14 @@ class BackgroundState:
 
     served: bool
     jobs: Mapping[str, JobState]
-    requested: str | None = None  # when a host started a daemon that has not begun yet
+    requested: str | None = None  # when a host requested a daemon that has not begun yet
 
     def last(self) -> str | None:
         """Return when any job last succeeded."""
         return max((state.ok for state in self.jobs.values() if state.ok), default=None)
 
     def never_began(self, now: datetime) -> bool:
-        """Return whether a daemon that a host started has done nothing since."""
+        """Return whether a daemon requested by a host has done nothing since."""
         return bool(
             self.requested and not self.served and now - from_iso(self.requested) > STARTUP_GRACE
         )
@@ -88,9 +88,9 @@ def note_start_request(folder: Path, now: datetime | None) -> None:
     Raises:
         LedgerWriteError: the project's folder cannot be written.
     """
-    asked = to_iso(now) if now else None
+    requested = to_iso(now) if now else None
     if now or read_background(folder).requested:
-        _change(folder, lambda content: {**content, "asked": asked})
+        _change(folder, lambda content: {**content, "asked": requested})
 
 
 def note_job(
@@ -141,7 +141,7 @@ def _change(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
 
 
 def _overwrite(path: Path, text: str) -> bool:
-    """Write into the file's own blocks, which works on a full disk."""
+    """Overwrite the file's own blocks, which works on a full disk."""
     try:
         fd = os.open(path, os.O_WRONLY | OPEN_FLAGS)
     except OSError:
@@ -163,10 +163,10 @@ def _load(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         content = None
     content = content if isinstance(content, dict) else {}
-    jobs, asked = content.get("jobs"), content.get("asked")
+    jobs, requested = content.get("jobs"), content.get("asked")
     return {
         "jobs": jobs if isinstance(jobs, dict) else {},
-        "asked": asked if isinstance(asked, str) else None,
+        "asked": requested if isinstance(requested, str) else None,
     }
 
 
@@ -189,7 +189,7 @@ def _is_served(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        # Shared: two readers do not see each other as daemons, and a starting daemon retries.
+        # Shared: two readers do not take each other for daemons, and a starting daemon retries.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

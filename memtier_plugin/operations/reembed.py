@@ -1,7 +1,7 @@
-"""Embed the items that have no vector of the current model yet, and estimate the cost.
+"""Embed the items without a vector of the current model, and estimate the cost.
 
-Runs in the background in short steps, each committed on its own: the next pass resumes a killed
-one, as items with a vector are skipped.
+Runs in the background in short, separately committed steps: after a kill the next pass resumes, as
+it skips items with a vector.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from memtier_plugin.storage.index.vector_coverage import VectorCoverage
 from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.trust.redaction import Redactor
 
-STEP: Final = 256  # texts between two transactions, or two lines of spending in the journal
-MIN_SAME_COSINE: Final = 0.98  # of two vectors of one text by one model
-REST_SECONDS: Final = 0.005  # after a transaction, so that others get the lock of the index
-LOCK_MS: Final = 30_000  # that a step waits for the write lock of the index
+STEP: Final = 256  # texts per transaction, or per spending record in the journal
+MIN_SAME_COSINE: Final = 0.98  # of two vectors of one text by the same model
+REST_SECONDS: Final = 0.005  # after a transaction, so that others get the index lock
+LOCK_MS: Final = 30_000  # how long a step waits for the index's write lock
 
 _ALL: Final = 1 << 31
-_PROBED_PASSES: Final = 8  # whose probes an approval includes
+_PROBED_PASSES: Final = 8  # passes whose probes an approval includes
 
 Progress = Callable[[int, int], None]
 Texts = Mapping[int, Sequence[str]]  # the embedded pieces of each row
@@ -50,8 +50,8 @@ class EmbeddingState:
     """The coverage by vectors of the current model, and the cost of the missing ones.
 
     Costs are in the currency of the endpoint's price: ``cost`` estimates the missing vectors,
-    ``spent`` and ``allowed`` are lifetime totals of this project and model. ``old`` tells
-    whether there are vectors of other models, ``error`` why the last pass ended early.
+    ``spent`` and ``allowed`` are lifetime totals of this project and model. ``old``: there are
+    vectors of other models; ``error``: why the last pass ended early.
     """
 
     model: str | None = None
@@ -67,7 +67,7 @@ class EmbeddingState:
 
     @property
     def due(self) -> bool:
-        """True if vectors are missing and the user has allowed their cost."""
+        """Whether vectors are missing and the user has approved their cost."""
         waits = self.missing and (not self.paid or self.spent < self.allowed)
         return bool(waits or (self.old and not self.missing))
 
@@ -78,9 +78,9 @@ class EmbeddingState:
 
 @dataclass(slots=True, kw_only=True)
 class EmbeddingReport:
-    """The work of one pass, and the number of items that it left.
+    """The work of one pass, and the number of items left.
 
-    ``refused`` says that the model answers worse than the one before it, whose vectors are kept.
+    ``refused``: why the previous model's vectors are kept, since the new one answers worse.
     """
 
     embedded: int = 0
@@ -92,7 +92,7 @@ class EmbeddingReport:
 
 
 class Reembedder:
-    """Embed what lacks a vector in one project."""
+    """Embeds a project's items that lack a vector."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
         self._store = store
@@ -100,7 +100,7 @@ class Reembedder:
         self._clock = clock
 
     def approve(self) -> EmbeddingState:
-        """Allow the estimated cost of the missing vectors, with a margin.
+        """Approve the estimated cost of the missing vectors, with a margin.
 
         Raises:
             LedgerError, IndexProblem: the approval was not written, so nothing is allowed.
@@ -123,29 +123,31 @@ class Reembedder:
         afresh: bool = False,
         accept: bool = False,
     ) -> EmbeddingReport:
-        """Embed what lacks a vector, then delete the vectors of other models.
+        """Embed the items without a vector, then delete the vectors of other models.
 
-        Those of the model before are kept where it answered the project's own questions better.
+        The previous model's vectors are kept if they answered the project's own questions better.
 
         Args:
             stop: polled between two steps.
             progress: called with the number done and the total.
             afresh: delete this model's vectors first.
-            accept: delete those of the model before, however the answers are.
+            accept: delete the previous model's vectors whatever the answers.
 
         Raises:
-            CapReached: the rest would exceed the allowance; finished steps stay.
+            CapReached: the rest would exceed the approved cost; finished steps stay.
             EndpointError: the endpoint fails; finished steps stay.
             SettingsError: the configured model cannot be loaded.
-            LedgerError: another process embeds now, or the journal cannot be written.
+            LedgerError: another process is embedding, or the journal cannot be written.
             IndexProblem: the index cannot be used.
         """
         embedder = _embedder(self._store)
         if embedder is None:
             return EmbeddingReport()
-        with self._store.try_exclusive("embed") as held, self._store.session():
-            if not held:
-                raise LedgerError(f"another process embeds the project {self._store.project!r} now")
+        with self._store.try_exclusive("embed") as exclusive, self._store.session():
+            if not exclusive:
+                raise LedgerError(
+                    f"another process is embedding the project {self._store.project!r} now"
+                )
             self._store.catch_up_all()
             self._store.set_busy_timeout(LOCK_MS)
             if afresh:
@@ -172,7 +174,7 @@ class Reembedder:
         accept: bool,
     ) -> EmbeddingReport:
         index, report = self._index(), EmbeddingReport()
-        for model in index.models_being_dropped():  # partly deleted: the rest is of no use
+        for model in index.models_being_dropped():  # partly deleted, so the rest is useless
             report.dropped += self._drop(model, stop)
         missing = index.coverage(embedder.name).missing
         if missing:
@@ -198,7 +200,7 @@ class Reembedder:
         return report
 
     def _refused_switch(self, embedder: Embedder) -> str | None:
-        """Return why the vectors of the model before are kept; asked once for each new model."""
+        """Return why the previous model's vectors are kept; checked once for each new model."""
         change = f"the switch of the embedding model to {embedder.name}"
         known = read_baseline(self._store.project_folder.path)
         if known.change == change:
@@ -221,7 +223,7 @@ class Reembedder:
         return dropped
 
     def _embed_locally(self, embedder: Embedder) -> Generator[int]:
-        """Embed by a model on this machine; yield the number of items of each step."""
+        """Embed with a model on this machine; yield the number of items in each step."""
         index, before = self._index(), None
         while texts := index.pieces_without_vectors(embedder.name, STEP, before):
             index.put_vectors(embedder.name, embed_texts(embedder, texts))
@@ -232,7 +234,7 @@ class Reembedder:
     def _embed_remotely(
         self, embedder: EndpointEmbedder, report: EmbeddingReport
     ) -> Generator[int]:
-        """Embed by an endpoint within the budget; yield the number of items of each request."""
+        """Embed through an endpoint within the budget; yield the item count of each request."""
         index, budget = self._index(), _budget(self._store)
         before, is_checked = None, False
         while texts := index.pieces_without_vectors(embedder.name, STEP, before):
@@ -258,7 +260,7 @@ class Reembedder:
         try:
             reply = embedder.embed([piece for pieces in batch.values() for piece in pieces])
         except EndpointError:
-            meter.tokens += sum(map(_tokens, batch.values()))  # the endpoint may charge them
+            meter.tokens += sum(map(_tokens, batch.values()))  # the endpoint may charge for them
             raise
         meter.tokens += reply.tokens
         blobs = iter(quantise(reply.vectors))
@@ -267,7 +269,7 @@ class Reembedder:
         meter.items += len(batch)
 
     def _check_space(self, embedder: EndpointEmbedder) -> int:
-        """Probe whether the endpoint still serves the same model; return the tokens used."""
+        """Check that the endpoint still serves the same model; return the tokens used."""
         index = self._index()
         embedder.expect_dimensions(index.vector_length(embedder.name))
         reply = embedder.embed([PROBE_TEXT])
@@ -277,9 +279,9 @@ class Reembedder:
             index.set_probe_vector(embedder.name, blob)
         elif (similarity := cosine_similarity(before, blob)) < MIN_SAME_COSINE:
             raise EndpointError(
-                f"the endpoint {embedder.endpoint.base_url} now gives other vectors for "
-                f"{embedder.model!r} than those in the index (likeness of one text: "
-                f"{similarity:.2f}): it serves another model by that name; "
+                f"the endpoint {embedder.endpoint.base_url} now returns different vectors for "
+                f"{embedder.model!r} from those in the index (similarity for one text: "
+                f"{similarity:.2f}): it serves a different model under that name; "
                 "`memtier embed --afresh` computes all of them again"
             )
         return reply.tokens
@@ -297,7 +299,7 @@ class Reembedder:
         )
 
     def _write(self, payload: EventPayload) -> str:
-        """Write an event into the project's journal and return its id."""
+        """Write an event to the project's journal and return its id."""
         event = new_event(payload, agent=self._agent, at=self._clock())
         self._store.append_events([event], shared=True)
         return event.id
@@ -356,7 +358,7 @@ def _tokens(pieces: Iterable[str]) -> int:
 
 
 def _affordable(texts: Texts, budget: EmbeddingBudget) -> Texts:
-    """Return the first texts that fit into the budget."""
+    """Return the leading texts that fit into the budget."""
     affordable: dict[int, Sequence[str]] = {}
     size = _tokens([PROBE_TEXT])
     for row, pieces in texts.items():

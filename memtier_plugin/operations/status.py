@@ -29,10 +29,10 @@ from memtier_plugin.storage.index.vectors import COVERED_SHARE
 from memtier_plugin.storage.store import Store
 from memtier_plugin.telemetry.state import describe_export
 
-_RECALLS: Final = 200  # the newest recalls whose injections are summed up
-_RERANKS: Final = 20  # the newest recalls that are looked through for failures of the reranker
+_RECALLS: Final = 200  # newest recalls whose injections are totalled
+_RERANKS: Final = 20  # newest recalls checked for reranker failures
 _STALE_SECONDS: Final = 900.0  # since the last synchronisation with a shared ledger
-_FULL_SHARE: Final = 0.9  # of the token budget, from which a block counts as full
+_FULL_SHARE: Final = 0.9  # of the token budget, above which a block counts as full
 
 
 def collect_status(store: Store, now: datetime) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
 
 
 def _not_reranked(recalls: Sequence[JournalEvent]) -> Iterator[str]:
-    """Describe how many recalls kept the first order although a reranker is configured."""
+    """Describe how many recalls kept the first order despite a configured reranker."""
     labels = [RecallEvent.of(recall).label for recall in recalls]
     if why := [label for label in labels if NOT_RERANKED in label]:
         reason = why[0].partition(NOT_RERANKED)[2].lstrip(": ")
@@ -165,17 +165,17 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
 
 
 def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
-    """Return for each agent what its newest turns had injected, and which repeats were avoided.
+    """Return for each agent what its latest prompts got injected, and the repeats avoided.
 
-    ``late`` turns went without, as far as their hosts said.
+    ``late`` counts the prompts sent without a block, as reported by their hosts.
     """
     turns: dict[str, list[RecallEvent]] = {}
     late: Counter[str] = Counter()
     for event in events:
         recall = RecallEvent.of(event)
         if recall.purpose in INJECTING:
-            kept = turns.setdefault(event.agent_id, [])
-            kept += [recall] if recall.purpose == "inject" else []
+            injected_recalls = turns.setdefault(event.agent_id, [])
+            injected_recalls += [recall] if recall.purpose == "inject" else []
             late[event.agent_id] += recall.purpose == "offer"
     return {
         agent: {
@@ -191,7 +191,7 @@ def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
 
 
 def _block_size(recall: RecallEvent) -> str:
-    """Return how much of what was allowed a block took: ``silent``, ``short`` or ``full``."""
+    """Return how much of its budget a block used: ``silent``, ``short`` or ``full``."""
     if not recall.injected:
         return "silent"
     full = recall.k is not None and len(recall.injected) >= recall.k
@@ -206,16 +206,16 @@ def _embedding_status(store: Store, report: dict[str, Any]) -> None:
         report["degraded"].append(f"embedding: {state.error}")
     elif state.items - state.missing < COVERED_SHARE * state.items:
         report["degraded"].append(
-            f"embedding: {describe_missing_vectors(state)}; until then recalls go by words"
+            f"embedding: {describe_missing_vectors(state)}; until then recalls use words only"
         )
 
 
 def describe_missing_vectors(state: EmbeddingState) -> str:
-    """Describe how many items lack a vector, and the estimated price."""
+    """Describe how many items lack a vector, and the estimated cost."""
     cost = f" (about {format_cost(state.cost)} to pay)" if state.paid else ""
     return f"{state.missing} of {state.items} items have no vector by {state.model} yet{cost}"
 
 
 def plugin_errors() -> list[dict[str, Any]]:
-    """Return the failures of plugins in this process, as JSON."""
+    """Return the plugin failures of this process, as JSON."""
     return [asdict(error) for error in plugins.load_errors()]

@@ -1,4 +1,4 @@
-"""Ask a chat model within the user's budget: an endpoint's, or the one of the host."""
+"""Ask a chat model within the user's budget: an endpoint's, or the host's own."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from memtier_plugin.providers.endpoint import (
 from memtier_plugin.providers.pricing import TOKEN_MARGIN, Meter, Tariff
 from memtier_plugin.providers.prompting import parse_json
 
-# -- Ask the model that a host is configured with, through the resident and the host's plugin
+# -- Ask the host's model, through the resident and the host's plugin
 #
-# The resident passes a request on to a connected host whose user has consented.  This side needs
-# the standard library only: one connection to the resident's socket a request.
+# The resident forwards a request to a connected host whose user has consented.  This side needs
+# only the standard library: one connection to the resident's socket per request.
 
 HOST_MODEL: Final = "host"  # the model name in the settings
 CONNECT_SECONDS: Final = 2.0
-GRACE_SECONDS: Final = 5.0  # for the resident to report that the host was too slow
+GRACE_SECONDS: Final = 5.0  # for the resident to report that the host timed out
 
 # The errors that the resident reports by name.
 _ERRORS: Final = (
@@ -50,7 +50,7 @@ _ERRORS: Final = (
 
 
 class HostModelClient:
-    """Requests completions of the host that serves a project."""
+    """Requests completions from the host that serves a project."""
 
     def __init__(self, home: Path, project: str, seconds: float) -> None:
         """Bind to a project's host; ``seconds`` is the deadline of a completion."""
@@ -80,14 +80,14 @@ class HostModelClient:
     ) -> ChatReply:
         """Return the host's answer.
 
-        A host takes no schema and no tools, so the messages have to describe what is expected.
+        A host takes no schema and no tools, so the messages must describe the expected answer.
         Tokens that the host does not report are estimated.
 
         Raises:
             HostAway: no host runs now; nothing was asked.
             HostLeft: the host ended before it answered.
             AnswerLost: it did not answer in time, or its model failed.
-            EndpointRefused: the host's own policy does not allow the request.
+            EndpointRefused: the host's own policy forbids the request.
         """
         limit = min(seconds or self._seconds, self._seconds)
         params = {
@@ -151,7 +151,7 @@ def _amount(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) and value >= 0 else None
 
 
-# -- Ask a chat model of an endpoint within the user's budget
+# -- Ask an endpoint's chat model within the user's budget
 #
 # Each request is reserved before it is made and settled after it. A request that was refused or
 # never reached the server is not charged; one that may have been answered is.
@@ -161,7 +161,7 @@ NO_MODEL: Final = "none"  # the model name that switches chat off
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The most tokens and money that one request may take."""
+    """The most tokens and money that one request may use."""
 
     cost: float = 0.0
     tokens: int = 0
@@ -216,9 +216,9 @@ class ChatModel:
         """Bind to a model of a client.
 
         Args:
-            reserve: called with the tariff, the most that a request may take and its purpose;
-                returns a context that is open during the request, or raises CapReached to forbid
-                it.
+            reserve: called with the tariff, the maximum usage of a request and its purpose; returns
+        a
+                context that is open during the request, or raises CapReached to forbid it.
         """
         self.name = tariff.model
         self.model = model
@@ -230,7 +230,7 @@ class ChatModel:
     def of_endpoint(
         cls, title: str, endpoint: Endpoint, model: str, reserve: Reserve = reserve_nothing
     ) -> ChatModel:
-        """Return a model of an endpoint, which the settings know by its title."""
+        """Return a model of an endpoint; ``title`` is the endpoint's name in the settings."""
         return cls(
             EndpointClient(endpoint), model, tariff_of(f"{title}/{model}", endpoint), reserve
         )
@@ -244,7 +244,7 @@ class ChatModel:
         *,
         key: str = "consolidation.model",
     ) -> ChatModel | None:
-        """Return the model of a name such as "endpoint:NAME/MODEL"; None for "none".
+        """Return the model with a name such as "endpoint:NAME/MODEL"; None for "none".
 
         Raises:
             SettingsError: no such endpoint is configured; the message names the setting `key`.
@@ -254,7 +254,7 @@ class ChatModel:
         return cls.of_endpoint(*resolve_model(name, endpoints, key), reserve)
 
     def cost(self, reply: ChatReply) -> float:
-        """Return the cost of a reply: as it says itself, else by the price in the settings."""
+        """Return the cost of a reply: as reported by the server, else by the configured price."""
         if reply.cost is not None:
             return reply.cost
         return self.tariff.cost(reply.prompt_tokens, reply.completion_tokens)
@@ -276,12 +276,12 @@ class ChatModel:
         An attempt that was refused or found no server leaves its reservation to the next one.
 
         Args:
-            purpose: as the journal names it: "extraction", "evolution", "summary", or "ask" for
-                a question that a user waits for, whose calls are counted apart.
-            schema, tools: see `EndpointClient.chat`; the answer may still be anything.
+            purpose: its name in the journal: "extraction", "evolution", "summary", or "ask" for a
+                question that a user waits for, whose calls are counted separately.
+            schema, tools: see `EndpointClient.chat`; the answer may ignore them.
 
         Raises:
-            CapReached: one more request would exceed the budget.
+            CapReached: another request would exceed the budget.
             ContextTooLong, EndpointRefused, AnswerLost, EndpointError: see `EndpointClient.chat`.
         """
         most = self._estimate(messages, tools, max_tokens)
@@ -311,8 +311,10 @@ class ChatModel:
         attempts: int = MAX_ATTEMPTS,
     ) -> T:
         """Make a request within the budget; `chat` says how its attempts are charged."""
-        self.client.warm_up()  # outside of a request's time, and nothing is reserved without a key
-        open_meters: list[Meter] = []  # at most one: what a failed attempt leaves to the next
+        # Before the request's time starts; and without a key nothing is reserved
+        self.client.warm_up()
+        # At most one: the reservation that a failed attempt leaves to the next
+        open_meters: list[Meter] = []
 
         def attempt() -> T:
             if not open_meters:
@@ -337,7 +339,7 @@ class ChatModel:
     def _estimate(
         self, messages: Sequence[Mapping[str, str]], tools: Tools | None, max_tokens: int
     ) -> Estimate:
-        """Return the most that one request may take."""
+        """Return the most that one request may use."""
         tokens = sum(count_tokens(message["content"]) for message in messages)
         tokens += count_tokens(json.dumps(tools)) if tools else 0
         return Estimate(self.tariff.cost(tokens * TOKEN_MARGIN, max_tokens), tokens, max_tokens)
@@ -356,11 +358,11 @@ class ChatModel:
         """Return the JSON of an answer that fits a schema, and the whole reply.
 
         Args:
-            checked: the schema to check the answer against, if laxer than the one asked for.
+            checked: the schema to check the answer against, if laxer than the requested one.
 
         Raises:
-            BadAnswer: the answer holds no such JSON; its tokens are charged all the same.
-            CapReached: one more request would exceed the budget.
+            BadAnswer: the answer contains no such JSON; its tokens are charged anyway.
+            CapReached: another request would exceed the budget.
             EndpointError: there is no answer; see `chat`.
         """
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]

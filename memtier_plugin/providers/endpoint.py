@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 MAX_ATTEMPTS: Final = 4
-FIRST_PAUSE: Final = 0.5  # seconds; each later one is twice as long, within a half
+FIRST_PAUSE: Final = 0.5  # seconds; each later pause is twice as long, within a half
 LONGEST_PAUSE: Final = 20.0  # seconds, even if the server asks for more
 
 _FORMAT: Final = re.compile(
@@ -48,7 +48,7 @@ Tools = Sequence[Mapping[str, Any]]  # as OpenAI-compatible servers expect them
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingReply:
-    """One vector a text, in order, and the tokens that the endpoint counted."""
+    """One vector per text, in order, and the tokens that the endpoint counted."""
 
     vectors: Sequence[Sequence[float]]
     tokens: int
@@ -56,7 +56,7 @@ class EmbeddingReply:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """The text of a chat answer, its tokens as the endpoint counted them, and why it ended."""
+    """The text of a chat answer, the endpoint's token counts, and why it ended."""
 
     text: str
     prompt_tokens: int
@@ -68,7 +68,7 @@ class ChatReply:
 
     @property
     def truncated(self) -> bool:
-        """True if the answer was cut off at the token limit."""
+        """Whether the answer was cut off at the token limit."""
         return self.finish == "length"
 
 
@@ -88,7 +88,7 @@ class RequestFormat:
         temperature: float,
         tools: Tools | None = None,
     ) -> dict[str, Any]:
-        """Return the request's arguments other than the model and the messages."""
+        """Return the request's arguments except the model and the messages."""
         options: dict[str, Any] = {self.limit_parameter: max_tokens}
         if tools and self.tools:
             options["tools"] = [*tools]
@@ -104,11 +104,11 @@ class RequestFormat:
     def simplified(
         self, response: str, schema: bool, *, proven: bool, tools: bool = False
     ) -> RequestFormat | None:
-        """Return a simpler format to try after a refusal, None if the format is not to blame.
+        """Return a simpler format to try after a refusal; None if the format is not the cause.
 
         Args:
-            response: the server's words.
-            schema: whether the answer was to follow a schema.
+            response: the server's message.
+            schema: whether a schema was requested.
             proven: whether the endpoint has accepted this format before.
             tools: whether tools were offered.
         """
@@ -125,7 +125,7 @@ class RequestFormat:
 
 _workers = WorkerPool("memtier-endpoint")
 
-# The format that each endpoint accepts, by address and model, for the life of the process.
+# The format that each endpoint accepts, by address and model, for the lifetime of the process.
 _formats: dict[tuple[str, str], RequestFormat] = {}
 
 
@@ -153,7 +153,7 @@ def resolve_model(
 
 
 class EndpointClient:
-    """Request one endpoint; safe to use from many threads, and after a fork."""
+    """Sends requests to one endpoint; thread-safe, also after a fork."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -176,11 +176,11 @@ class EndpointClient:
 
         Args:
             attempts: the most attempts.
-            seconds: the deadline of one attempt, where shorter than the endpoint's ``timeout_s``.
+            seconds: the deadline of one attempt, if shorter than the endpoint's ``timeout_s``.
 
         Raises:
             EndpointRefused: the endpoint rejects this request for good.
-            EndpointError: there was no usable answer in any attempt.
+            EndpointError: no attempt got a usable answer.
         """
         if not texts:
             return EmbeddingReply((), 0)
@@ -210,18 +210,18 @@ class EndpointClient:
     ) -> ChatReply:
         """Return a chat model's answer to messages of ``role`` and ``content``.
 
-        Options that the endpoint refuses are left out. So the messages have to describe the JSON
-        that is expected, and callers have to check the answer.
+        Options that the endpoint refuses are dropped. So the messages must describe the expected
+        JSON, and callers must check the answer.
 
         Args:
             schema: the JSON schema of the answer, with a ``title``; None for free text.
-            tools: that the model may call; a call is part of the answer's text, as
+            tools: that the model may call; a call becomes part of the answer's text, as
                 ``<tool_call>{"name", "arguments"}</tool_call>``.
 
         Raises:
-            ContextTooLong: the messages, or they and the answer, exceed the model's context.
+            ContextTooLong: the messages, with or without the answer, exceed the model's context.
             EndpointRefused: the endpoint rejects this request for good.
-            EndpointError: there was no usable answer in any attempt.
+            EndpointError: no attempt got a usable answer.
         """
         proven_format = _formats.get((self.endpoint.base_url, model))
         form = proven_format or RequestFormat()
@@ -274,17 +274,18 @@ class EndpointClient:
 
         Raises:
             EndpointRefused: the endpoint rejects this request for good.
-            EndpointError: there was no usable answer in any attempt.
+            EndpointError: no attempt got a usable answer.
         """
         limit = min(math.inf if seconds is None else seconds, self.endpoint.timeout_s)
 
         def attempt() -> T:
             try:
-                # The package limits silence only: a server that drips would hold it for ever.
+                # The package limits only silence: a server that trickles would block it forever.
                 return _within(limit, lambda: create(self._client(), limit))
             except EndpointError:
                 raise
-            except Exception as error:  # the package and its transport have errors of several trees
+            # The package and its transport have several error hierarchies
+            except Exception as error:
                 raise self._endpoint_error(error, limit) from None
 
         return retry(attempt, attempts)
@@ -321,27 +322,27 @@ class EndpointClient:
 
 
 def _close(process: int, client: OpenAI) -> None:
-    """Close a client that nobody has any more; a forked child leaves its parent's alone."""
+    """Close an unused client; a forked child leaves its parent's alone."""
     if process == os.getpid():
         client.close()
 
 
 def _embedding_reply(answer: Any, texts: Sequence[str]) -> EmbeddingReply:
-    """Check that an answer has one finite vector a text, all of one length: (n, d)."""
+    """Check that an answer has one finite vector per text, all of one length: (n, d)."""
     rows = sorted(answer.data, key=lambda row: row.index)
     if [row.index for row in rows] != list(range(len(texts))):
         raise ValueError(f"{len(rows)} vectors for {len(texts)} texts")
     vectors = [[float(value) for value in row.embedding] for row in rows]
     if len({len(vector) for vector in vectors}) != 1 or not vectors[0]:
-        raise ValueError("vectors of several lengths, or of none")
+        raise ValueError("vectors of different lengths, or empty ones")
     if not all(math.isfinite(value) for vector in vectors for value in vector):
-        raise ValueError("a vector with a component that is no number")
+        raise ValueError("a vector with a component that is not a number")
     tokens = getattr(answer.usage, "prompt_tokens", None) if answer.usage else None
     return EmbeddingReply(vectors, int(tokens or sum(map(count_tokens, texts))))
 
 
 def _call_text(call: Any) -> str:
-    """Return a native tool call as text; its arguments stay the text that they are."""
+    """Return a native tool call as text; its arguments are kept verbatim."""
     document = {"name": call.function.name, "arguments": call.function.arguments}
     return f"<tool_call>{json.dumps(document)}</tool_call>"
 
@@ -353,7 +354,7 @@ def _chat_reply(
     # There is no content if reasoning used up the tokens, or the model refuses.
     text = "" if choice.message.content is None else choice.message.content
     if not isinstance(text, str):
-        raise TypeError("an answer that is no text")
+        raise TypeError("an answer that is not text")
     if tools:
         text = "".join(map(_call_text, choice.message.tool_calls or ())) or text
     usage = answer.usage
@@ -368,7 +369,7 @@ def _chat_reply(
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return the result of a call, or raise TimeoutError and leave the call to its thread."""
+    """Return the result of a call; after the limit raise TimeoutError, abandoning its thread."""
     future = _workers.submit(call)
     if wait([future], seconds).done:
         return future.result()
@@ -376,22 +377,22 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def retry(call: Callable[[], T], attempts: int = MAX_ATTEMPTS) -> T:
-    """Return the result of a call, retrying transient errors after growing pauses."""
+    """Return the result of a call, retrying transient errors with growing pauses."""
     for attempt in range(1, attempts + 1):
         try:
             return call()
         except EndpointError as error:
             if attempt == attempts or not error.transient:
                 raise
-            # With jitter: clients that were refused together come back apart.
+            # With jitter, so that clients refused together do not retry together.
             pause = FIRST_PAUSE * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
             time.sleep(min(LONGEST_PAUSE, max(error.retry_after, pause)))
     raise ValueError("at least one attempt")
 
 
-# -- Translate the failures of endpoints into errors with a remedy
+# -- Translate endpoint failures into errors with a remedy
 
-# How servers word that a request exceeds the context of the model, in order: OpenAI and vLLM;
+# How servers report that a request exceeds the model's context, in order: OpenAI and vLLM;
 # llama.cpp (also with status 500) and its Python server; Ollama and LM Studio; Anthropic, Gemini,
 # Mistral and Groq behind their compatible addresses; text-generation-inference.
 _TOO_LONG: Final = re.compile(
@@ -403,9 +404,7 @@ _TOO_LONG: Final = re.compile(
     r"|reduce the length of (?:the|your) (?:messages|prompt|input)|max_new_tokens`? must be",
     re.IGNORECASE,
 )
-_TPM: Final = (
-    "request too large for"  # it exceeds the allowance of a whole minute (OpenAI, with 429)
-)
+_TPM: Final = "request too large for"  # it exceeds the quota of a whole minute (OpenAI, with 429)
 # A server error about the format of the answer is permanent (llama.cpp).
 _FORM: Final = re.compile(r"response_?format|json_?schema|json_?object|grammar", re.IGNORECASE)
 _TRANSIENT: Final = frozenset({408, 409, 425, 429})  # and every 5xx
@@ -419,8 +418,8 @@ def to_endpoint_error(
     """Return the error of one failed request, with a remedy.
 
     Args:
-        where: the endpoint, as messages name it.
-        key: the secret that messages must not repeat, if there is one.
+        where: the endpoint's name in messages.
+        key: the secret that messages must not repeat, if any.
         limit: the seconds that the request was given.
     """
     status = getattr(error, "status_code", None)
@@ -431,20 +430,20 @@ def to_endpoint_error(
     if isinstance(status, int):
         return _status_error(status, text, excerpt, where, key_env, _retry_after(error))
     if isinstance(error, TooManyJobs):
-        hint = "earlier requests still wait for their answers; it is tried again later"
+        hint = "earlier requests are still waiting for answers; it will be retried later"
         return _as_transient(EndpointError(f"{where} was not asked: {hint} ({excerpt})"))
     if isinstance(error, TimeoutError) or type(error).__name__ == "APITimeoutError":
-        hint = "is it overloaded? endpoints.*.timeout_s gives it longer"
+        hint = "it may be overloaded: raise endpoints.*.timeout_s"
         return _as_transient(AnswerLost(f"{where} did not answer within {limit:g} s; {hint}"))
     if isinstance(error, ValueError | TypeError | AttributeError | LookupError):
         hint = "is it OpenAI-compatible?"
         return _as_transient(AnswerLost(f"{where} returned an invalid answer; {hint} ({excerpt})"))
-    hint = "is the server running, and base_url right?"
+    hint = "check that the server is running and base_url is right"
     return _as_transient(EndpointError(f"{where} cannot be reached; {hint} ({excerpt})"))
 
 
 def is_too_long(text: str) -> bool:
-    """Return whether a server's words mean that a request exceeds its model's context."""
+    """Return whether a server's message means that a request exceeds its model's context."""
     return bool(_TOO_LONG.search(text))
 
 
@@ -455,7 +454,7 @@ def _status_error(
         hint = f"check the key in {key_env}"
         return EndpointError(f"{where} refuses the key; {hint} ({excerpt})")
     if status == 404:
-        hint = "check the model's name, and base_url, which mostly ends in /v1"
+        hint = "check the model's name, and base_url, which usually ends in /v1"
         return EndpointError(f"{where} knows no such model or path; {hint} ({excerpt})")
     if (
         status == 413
@@ -472,7 +471,7 @@ def _status_error(
         refusal.response_text = text[:_MAX_RESPONSE_CHARS]
         return refusal
     if status == 429:
-        hint = "it is tried again later; if it persists, look at the account's limits"
+        hint = "it will be retried later; if this persists, check the account's limits"
         return _as_transient(
             EndpointError(f"{where} refuses further requests for now; {hint} ({excerpt})"),
             retry_after,
@@ -488,7 +487,7 @@ def _as_transient(error: EndpointError, retry_after: float = 0.0) -> EndpointErr
 
 
 def _retry_after(error: Exception) -> float:
-    """Return the seconds of the Retry-After header, 0 without one."""
+    """Return the seconds of the Retry-After header; 0 without one."""
     response: Any = getattr(error, "response", None)
     try:
         return float(response.headers["retry-after"])

@@ -1,8 +1,8 @@
-"""Account for the cost of endpoints, and cap it, by the events of the project's journal.  Pure.
+"""Account for and cap the cost of endpoints, by the events of the project's journal.  Pure.
 
-Before requests are made an event reserves the most they may cost; after them another one settles
-it. A reservation that a crash left unsettled counts in full: its requests may have been made.
-Vectors have one allowance for the project's lifetime, chat has one a day.
+An event reserves the maximum cost before requests are made; another one settles it afterwards. A
+reservation that a crash left unsettled counts in full: its requests may have been made. Vectors
+have one allowance for the project's lifetime, chat has one per day.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from memtier_plugin.core.events import ChatEvent, EmbedEvent
 from memtier_plugin.core.records import EventPayload, JournalEvent
 from memtier_plugin.core.settings.schema import Consolidation
 
-ASK_PURPOSE: Final = "ask"  # the purpose of calls a user waits for; all others are the background's
-# Real tokens per token of our own estimate, until an endpoint has reported its count: the estimate
-# is one token for four bytes, which is too few for Chinese and for code.
+# The purpose of calls that a user waits for; all others run in the background
+ASK_PURPOSE: Final = "ask"
+# Real tokens per estimated token, until an endpoint has reported its count: the estimate is one
+# token per four bytes, which is too low for Chinese and for code.
 TOKEN_MARGIN: Final = 1.5
 
-WriteEvent = Callable[[EventPayload], str]  # into the journal; returns the event's id
+WriteEvent = Callable[[EventPayload], str]  # to the journal; returns the event's id
 
 
 @dataclass(slots=True)
 class Meter:
-    """Count the usage of the requests under one reservation."""
+    """Counts the usage of the requests under one reservation."""
 
     tokens: int = 0
     items: int = 0
@@ -47,7 +48,7 @@ class Spending:
 
     @classmethod
     def from_events(cls, events: Mapping[str, ChatEvent | EmbedEvent]) -> Spending:
-        """Fold the payloads of events, by event id and in any order."""
+        """Total the payloads of events, by event id and in any order."""
         settled = {payload.settles for payload in events.values() if payload.settles}
         counted = [
             payload
@@ -68,7 +69,7 @@ def charge(
     """Write a reservation before the requests under it, and its settlement after them.
 
     Args:
-        settlement: builds the event that settles the reservation with the id given.
+        settlement: builds the event that settles the reservation with a given id.
     """
     reservation_id = write(reservation)
     try:
@@ -79,13 +80,13 @@ def charge(
 
 @dataclass(slots=True)
 class EmbeddingBudget:
-    """Cap the cost of one project's vectors by one model, in the currency of the model's price.
+    """Caps the cost of one project's vectors by one model, in the currency of the model's price.
 
     ``spent`` and ``approved`` are lifetime totals; ``cap`` is `embedding.max_cost`.
     """
 
     model: str
-    price: float  # of a token
+    price: float  # per token
     cap: float
     spent: float = 0.0
     approved: float = 0.0
@@ -95,7 +96,7 @@ class EmbeddingBudget:
     def from_events(
         cls, model: str, price: float, cap: float, events: Iterable[JournalEvent]
     ) -> EmbeddingBudget:
-        """Fold the project's `embed` events, in any order."""
+        """Total the project's `embed` events, in any order."""
         payloads = {
             event.id: payload
             for event in events
@@ -106,27 +107,27 @@ class EmbeddingBudget:
 
     @property
     def allowed(self) -> float:
-        """The most that may be spent in total."""
+        """The maximum total spending."""
         return max(self.cap, self.approved)
 
     def cost(self, tokens: float) -> float:
-        """Estimate the cost of tokens, counted by our own estimate."""
+        """Return the cost of a number of tokens by our own estimate."""
         return tokens * self.price
 
     def affords(self, tokens: float) -> bool:
-        """Return whether tokens, counted by our own estimate, fit into the allowance."""
+        """Return whether a number of tokens, by our own estimate, fits into the allowance."""
         return self.spent + self.cost(tokens) * self.margin <= self.allowed or not self.price
 
     def required_approval(self, tokens: float) -> float:
-        """Return the total that has to be allowed for so many more tokens."""
+        """Return the total to approve for this many more tokens."""
         return max(self.allowed, self.spent + self.cost(tokens) * TOKEN_MARGIN)
 
     @contextmanager
     def reserve(self, tokens: int, write: WriteEvent) -> Iterator[Meter]:
-        """Reserve the cost of requests of about so many tokens; charge the meter's count.
+        """Reserve the cost of requests of about this many tokens; charge the meter's count.
 
         Raises:
-            CapReached: they would cost more than is allowed.
+            CapReached: they would exceed the allowance.
         """
         meter = Meter()
         if not self.price:
@@ -155,16 +156,16 @@ class EmbeddingBudget:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """The price of one token read by a model, and of one it writes."""
+    """The price of one token read by a model, and of one written."""
 
     model: str
     input: float = 0.0
     output: float = 0.0
-    reports_cost: bool = False  # the server may report costs, whatever the price in the settings
+    reports_cost: bool = False  # the server may report costs, whatever the settings say
 
     @property
     def free(self) -> bool:
-        """True if nothing is charged."""
+        """Whether nothing is charged."""
         return not (self.input or self.output or self.reports_cost)
 
     def cost(self, tokens: float, output_tokens: float) -> float:
@@ -174,10 +175,10 @@ class Tariff:
 
 @dataclass(frozen=True, slots=True)
 class DailyChatBudget:
-    """The chat usage of a project on one day (UTC), and its caps.
+    """A project's chat usage on one day (UTC), and its caps.
 
-    Background calls and users' questions are counted apart, so that neither starves the other; the
-    money is one budget.
+    Background calls and users' questions are counted separately, so that neither starves the other;
+    both share one money budget.
     """
 
     ends: datetime
@@ -191,7 +192,7 @@ class DailyChatBudget:
     def from_events(
         cls, events: Iterable[JournalEvent], now: datetime, limits: Consolidation
     ) -> DailyChatBudget:
-        """Fold the project's `chat` events, of any days and in any order."""
+        """Total the project's `chat` events, of any days and in any order."""
         starts = start_of_day(now)
         ends = starts + timedelta(days=1)
         today = {
@@ -214,7 +215,7 @@ class DailyChatBudget:
         return self.background.cost + self.asked.cost
 
     def check(self, tariff: Tariff, cost: float, purpose: str, tokens: int = 0) -> None:
-        """Refuse one more call of at most this cost and these tokens if it exceeds a cap.
+        """Refuse another call of at most this cost and these tokens if it would exceed a cap.
 
         Raises:
             CapReached: the day's calls, tokens or money are used up; says until when.
@@ -251,7 +252,7 @@ class DailyChatBudget:
 
 
 def start_of_day(now: datetime) -> datetime:
-    """Return the beginning of a moment's day (UTC)."""
+    """Return the start of a time's day (UTC)."""
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from memtier_plugin.core.errors import BadAnswer
 
-# -- Parse JSON from the answers of chat models, and check it against a schema.  Pure
+# -- Parse JSON from chat models' answers, and check it against a schema.  Pure
 #
-# Models reason aloud, fence their JSON as code or put sentences before it. All of that is skipped;
-# nothing is guessed from single letters or words.
+# Models reason aloud, fence their JSON as code or write sentences before it. All of that is
+# skipped; nothing is guessed from single letters or words.
 
 EMPTY_ANSWER: Final = "empty answer"
 NO_JSON: Final = "no whole JSON in the answer"
@@ -65,18 +65,18 @@ def object_of(title: str | None = None, **properties: Mapping[str, Any]) -> dict
 
 @dataclass(frozen=True, slots=True)
 class ListedAnswer:
-    """The items of an answer that fit their schema, and the number of those that do not."""
+    """The items of an answer that fit their schema, and the number of the others."""
 
     items: tuple[dict[str, Any], ...]
     rejected: int = 0
 
 
 def strip_reasoning(text: str) -> str:
-    """Remove the reasoning before an answer; unfinished reasoning is no answer."""
+    """Remove the reasoning before an answer; unfinished reasoning is not an answer."""
     if _decode(text) is not None:
         return text.strip()  # a string in the JSON may contain such tags
     text = _THOUGHT.sub("", text)
-    text = _CLOSE.sub("", text, count=1)  # the server's own template may hold the opening tag
+    text = _CLOSE.sub("", text, count=1)  # the server's own template may contain the opening tag
     return "" if _OPEN.search(text) else text.strip()
 
 
@@ -84,7 +84,7 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
     """Return the first JSON value in an answer that fits a schema.
 
     Raises:
-        BadAnswer: there is none.
+        BadAnswer: no value fits.
     """
     answer = strip_reasoning(text)
     if not answer:
@@ -98,15 +98,15 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def parse_items(text: str, schema: Mapping[str, Any]) -> ListedAnswer:
-    """Return the list of an answer: the one property of an object, or the bare list.
+    """Return the list in an answer: the only property of an object, or a bare list.
 
-    Items that do not fit their schema are counted and left out.
+    Items that do not fit their schema are counted and dropped.
 
     Args:
-        schema: of the object; its one property is the list.
+        schema: of the object; its only property is the list.
 
     Raises:
-        BadAnswer: the answer has no such list.
+        BadAnswer: the answer contains no such list.
     """
     [(name, items)] = schema["properties"].items()
     bare: Mapping[str, Any] = {"type": "array"}
@@ -122,9 +122,9 @@ def parse_items(text: str, schema: Mapping[str, Any]) -> ListedAnswer:
 
 
 def matches_schema(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Check a value against a JSON schema: types, required properties, items and choices.
+    """Return whether a value fits a JSON schema: types, required properties, items and choices.
 
-    Properties that the schema does not name are ignored.
+    Properties missing from the schema are ignored.
     """
     if "enum" in schema and value not in schema["enum"]:
         return False
@@ -149,7 +149,7 @@ def _has_type(value: Any, kind: str) -> bool:
 
 
 def _bare_list(text: str, item: Mapping[str, Any]) -> list[Any]:
-    """Return a list that stands alone, if any of its items fits or it is empty."""
+    """Return a bare list if any of its items fits or it is empty."""
     for value in _candidates(strip_reasoning(text)):
         if isinstance(value, list) and (
             not value or any(matches_schema(element, item) for element in value)
@@ -159,7 +159,7 @@ def _bare_list(text: str, item: Mapping[str, Any]) -> list[Any]:
 
 
 def _candidates(text: str) -> Iterator[Any]:
-    """Yield the JSON objects and lists of a text: the whole, fenced ones, any that begins in it."""
+    """Yield the JSON objects and lists in a text: the whole, fenced ones, and any others."""
     if (value := _decode(text)) is not None:
         yield value
         return
@@ -179,7 +179,7 @@ def _candidates(text: str) -> Iterator[Any]:
 
 
 def _decode(text: str) -> Any:
-    """Return the object or list that the whole text is, or None."""
+    """Return the whole text as an object or a list, or None."""
     try:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError):
@@ -194,41 +194,40 @@ def _refuse(number: str) -> NoReturn:
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
-# -- Parse the tool calls that a chat model writes into its answer, as Mem-T's models do.  Pure
+# -- Parse the tool calls that a chat model writes into its answer, like Mem-T's models.  Pure
 #
 #     <tool_call>{"name": "create_fact", "arguments": {...}}</tool_call>
 #
-# Several calls may follow each other, or stand in one block as a list; a missing closing tag ends
-# with the next call, or with the answer.  What is no call of a known tool, or of another shape, is
-# counted.
+# Several calls may follow each other, or form a list in one block; a missing closing tag ends with
+# the next call, or with the answer.  Calls of unknown tools, or of another form, are counted.
 
 NO_CALL: Final = "no tool call in the answer"
-_MAX_CALLS: Final = 100  # of an answer
+_MAX_CALLS: Final = 100  # per answer
 MARK: Final = "<tool_call>"
 
 
 class ModelToolCall(NamedTuple):
-    """A call of a known tool, with arguments of its shape."""
+    """A call of a known tool, with arguments that fit its schema."""
 
     name: str
     arguments: Mapping[str, Any]
 
 
 class CalledTools(NamedTuple):
-    """The calls of an answer, in order, and the number of those of another shape."""
+    """The valid calls of an answer, in order, and the number of invalid ones."""
 
     calls: tuple[ModelToolCall, ...]
     rejected: int
 
 
 def parse_tool_calls(text: str, tools: Mapping[str, Mapping[str, Any]]) -> CalledTools:
-    """Return the calls of an answer.
+    """Return the calls in an answer.
 
     Args:
-        tools: the schema of each tool's arguments, by its name.
+        tools: the schema of each tool's arguments, by tool name.
 
     Raises:
-        BadAnswer: there is no call at all.
+        BadAnswer: there is no call.
     """
     written = written_calls(text)
     if not written:
@@ -240,13 +239,13 @@ def parse_tool_calls(text: str, tools: Mapping[str, Mapping[str, Any]]) -> Calle
 
 
 def written_calls(text: str) -> list[Any]:
-    """Return the JSON after each mark of a call, in order; None where it is invalid."""
+    """Return the JSON after each call mark, in order; None if it is invalid."""
     blocks = strip_reasoning(text).split(MARK)[1 : _MAX_CALLS + 1]
     return [decode(block) for block in blocks]
 
 
 def decode(text: str) -> Any:
-    """Return the JSON value that a text begins with; None if there is none."""
+    """Return the JSON value at the start of a text; None if there is none."""
     try:
         return json.JSONDecoder().raw_decode(text.lstrip())[0]
     except (ValueError, RecursionError):
@@ -264,14 +263,14 @@ def _call(written: Any, tools: Mapping[str, Mapping[str, Any]]) -> ModelToolCall
     return ModelToolCall(name, arguments)
 
 
-# -- Load the prompts for chat models: files in `prompts/`, each identified by its text's hash
+# -- Load prompts for chat models: files in `prompts/`, each identified by its text's hash
 
 PROMPT_FOLDER: Final = Path(__file__).parent / "prompts"
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The text of a prompt, and its hash, which is stored with the prompt's results."""
+    """A prompt's text and its hash, which is stored with the prompt's results."""
 
     name: str
     text: str
@@ -280,15 +279,15 @@ class Prompt:
 
 @cache
 def load_prompt(name: str, folder: Path = PROMPT_FOLDER) -> Prompt:
-    """Return the prompt of a name in a folder."""
+    """Return the prompt with a name from a folder."""
     text = (folder / f"{name}.md").read_text("utf-8").strip()
     return Prompt(name, text, _digest(text))
 
 
 def fence_data(lines: Sequence[str]) -> str:
-    """Fence data for a model with marks that the data cannot imitate, as they hold its hash.
+    """Fence data for a model with marks containing its hash, which the data cannot imitate.
 
-    Continuations of a line are indented, so that no line can pass for two.
+    Continuation lines are indented, so that they cannot pass for separate lines.
     """
     data = "\n".join("\n    ".join(line.splitlines()) for line in lines)
     mark = _digest(data)

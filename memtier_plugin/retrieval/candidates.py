@@ -209,13 +209,13 @@ class PoolBuilder:
             (before[0][0] if before else 0, after[0][0] if after else 0) for before, after in sides
         ]
         turns = {row for both in around.values() for row, _ in chain(*both)}
-        beside = {*rows, *chain.from_iterable(adjacent)} - {0}
+        nearby = {*rows, *chain.from_iterable(adjacent)} - {0}
         return replace(
             self._pool([by_row[row] for row in rows], turns, by_ngrams),
             adjacent=adjacent,
             around=around,
             facts=links,
-            similarity=None if self.search.vector is None else self.similarities(beside),
+            similarity=None if self.search.vector is None else self.similarities(nearby),
             expansion=self._likeness(rows),
             first=first,
         )
@@ -446,8 +446,8 @@ class PoolBuilder:
         entries = [row for row, candidate in best.items() if candidate.tier == "episodic"]
         leading, rest = entries[:_WITH_NEIGHBOURS], entries[_WITH_NEIGHBOURS:]
         gap = 3600 * self.settings.episode_hours
-        reach = dict.fromkeys(leading, _REACH + _NEIGHBOURS) | dict.fromkeys(rest, _REACH)
-        around = self.search.reader.neighbours(reach, self.search.scopes, gap)
+        radius = dict.fromkeys(leading, _REACH + _NEIGHBOURS) | dict.fromkeys(rest, _REACH)
+        around = self.search.reader.neighbours(radius, self.search.scopes, gap)
         for row in leading:
             before, after = around[row]
             itself = (row, best[row].length)

@@ -158,9 +158,9 @@ class Search(SearchView):
             DeadlineExceeded: before anything was ranked.
         """
         parsed = self.parse(query)
-        beside = words_beside_time(parsed.text, parsed.spans)
-        if beside is not None:
-            topic = {*self.tokenizer.words(" ".join(beside))}
+        topic_words = words_beside_time(parsed.text, parsed.spans)
+        if topic_words is not None:
+            topic = {*self.tokenizer.words(" ".join(topic_words))}
             parsed = replace(parsed, by_time=True, topic_terms=topic)
         model = self.vector.model if self.vector else None
         own_weights = ranking_weights(self.settings.retrieval.weights, model)

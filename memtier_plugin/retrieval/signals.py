@@ -141,9 +141,9 @@ def window(pool: Pool) -> list[float]:
     """Score the turns around an entry, and itself, as one text."""
     around, score, terms = pool.around, pool.words.entries.score_document, pool.words.terms.get
     values = []
-    for candidate, own in zip(pool.candidates, pool.bm25, strict=True):
+    for candidate, bm25 in zip(pool.candidates, pool.bm25, strict=True):
         if candidate.tier != "episodic":
-            values.append(own)
+            values.append(bm25)
             continue
         before, after = around.get(candidate.row, _NO_TURNS)
         together: dict[str, int] = {}
@@ -471,19 +471,21 @@ def model_title(name: str) -> str:
 
 
 @lru_cache(16)
-def ranking_weights(given: Weights, model: str | None) -> Weights:
+def ranking_weights(configured: Weights, model: str | None) -> Weights:
     """Return the weights of a recall: those of its embedding model, where the user set no other.
 
     Args:
-        given: as configured; what differs from the defaults was set by the user, and stays.
+        configured: as configured; what differs from the defaults was set by the user, and stays.
         model: the name of the embedder whose vectors are compared, None where none are.
     """
     fitted = _fitted().get(model_title(model)) if model else None
     if not fitted:
-        return given
+        return configured
     defaults = asdict(Weights())
-    chosen = {name for name, value in asdict(given).items() if value != defaults[name]}
-    return replace(given, **{name: value for name, value in fitted.items() if name not in chosen})
+    chosen = {name for name, value in asdict(configured).items() if value != defaults[name]}
+    return replace(
+        configured, **{name: value for name, value in fitted.items() if name not in chosen}
+    )
 
 
 @cache

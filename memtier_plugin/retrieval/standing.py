@@ -117,12 +117,12 @@ def select_standing(prompt: str, hits: Iterable[Hit], budget: int) -> list[Hit]:
 def suits(task: WordSet, words: WordSet) -> int:
     """Return how well the words of an instruction suit those of a task; 0 if they do not."""
     degree, named = 0, False
-    for domain, own in _domains("domains").items():
+    for domain, domain_words in _domains("domains").items():
         aspects = _domains("style_words").get(domain, frozenset())
-        named = named or not words.isdisjoint(own | aspects)
-        if task.isdisjoint(own):
+        named = named or not words.isdisjoint(domain_words | aspects)
+        if task.isdisjoint(domain_words):
             continue
-        if both := words & own & task:
+        if both := words & domain_words & task:
             degree = _ASPECT + len(both)
         elif not words.isdisjoint(aspects):
             degree = max(degree, _ASPECT)
@@ -156,6 +156,6 @@ def _domains(name: str) -> dict[str, WordSet]:
     """Return the words of each domain over all languages."""
     domains: dict[str, list[str]] = {}
     for words in lexicons():
-        for domain, own in getattr(words, name).items():
-            domains.setdefault(domain, []).extend(own)
-    return {domain: stems(" ".join(own)) for domain, own in domains.items()}
+        for domain, domain_words in getattr(words, name).items():
+            domains.setdefault(domain, []).extend(domain_words)
+    return {domain: stems(" ".join(domain_words)) for domain, domain_words in domains.items()}

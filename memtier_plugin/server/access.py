@@ -20,9 +20,9 @@ from memtier_plugin.core.paths import ProjectFolder, make_home, shared_name
 from memtier_plugin.core.results import RunContext
 from memtier_plugin.server.requests import BadParams
 
-# -- Tokens that identify clients of `memtier serve --tcp`, and what each may reach
+# -- Tokens that identify clients of `memtier serve --tcp`, and their permissions
 #
-# A token is 256 random bits, which nobody can guess, so its plain SHA-256 is stored.
+# A token is 256 random bits, which nobody can guess, so storing its plain SHA-256 is safe.
 
 FILE: Final = "tokens.json"
 PREFIX: Final = "mt"
@@ -50,7 +50,7 @@ class Grant:
     expires: str | None = None
 
     def reaches(self, project: str) -> bool:
-        """Return whether a project is granted."""
+        """Return whether the token grants a project."""
         return any(
             project.startswith(name[:-1]) if name.endswith("*") else project == name
             for name in self.projects
@@ -61,11 +61,11 @@ class Grant:
         return self.agent is None or agent == self.agent or agent.startswith(f"{self.agent}.")
 
     def is_over(self, now: datetime) -> bool:
-        """Return whether it has expired."""
+        """Return whether the token has expired."""
         return self.expires is not None and now >= from_iso(self.expires)
 
     def only_project(self) -> str | None:
-        """Return the only granted project, the default where none is named."""
+        """Return the only granted project; the default if the token names none."""
         name = self.projects[0]
         return name if len(self.projects) == 1 and not name.endswith("*") else None
 
@@ -93,7 +93,7 @@ class Tokens:
         self._home = home
         self.path = home / FILE
         self._lock = Mutex()
-        self._read: tuple[int, int, int] | None = None  # of the file last read
+        self._read: tuple[int, int, int] | None = None  # of the file version last read
         self._hashes: dict[str, tuple[bytes, Grant]] = {}
 
     def new(

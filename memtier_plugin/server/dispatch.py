@@ -130,8 +130,8 @@ class FairQueue(Generic[T]):
                 with self._changed:
                     client.running -= 1
                     client.age(time.monotonic())
-                    taken = time.thread_time() - start
-                    client.spent = max(0.0, client.spent - expected) + taken
+                    cpu_seconds = time.thread_time() - start
+                    client.spent = max(0.0, client.spent - expected) + cpu_seconds
                     self._forget()
                     self._changed.notify_all()
 

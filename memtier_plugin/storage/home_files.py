@@ -249,9 +249,9 @@ def list_obsolete_files(store: Store) -> list[Path]:
 
 def iter_other_files(store: Store) -> Iterator[Path]:
     """Yield the home's files that belong neither to this project's log nor to an index."""
-    own = {file.path for file in store.log.segments()}
+    segments = {file.path for file in store.log.segments()}
     for path in sorted(store.project_folder.home.rglob("*")):
-        if path in own or path.is_symlink() or not path.is_file():
+        if path in segments or path.is_symlink() or not path.is_file():
             continue
         if ".sqlite3" in path.name or path.name == REGISTER_FILE:
             continue

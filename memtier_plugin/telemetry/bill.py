@@ -1,9 +1,9 @@
-"""The bill: the tokens memory adds to prompts, and the usage of hosts' models.
+"""The bill: the tokens that memory adds to prompts, and the usage of hosts' models.
 
-Hosts report tokens (`usage` events), and settings give the prices. A block is read anew by the
-first call of a run and comes from the provider's cache in later calls. It is compared with a system
+Hosts report tokens (`usage` events), and settings give the prices. The first call of a run reads a
+block uncached; later calls read it from the provider's cache. The bill compares this with a system
 prompt that holds every line of users and assistants that the agent's recalls draw on, at its
-cheapest: new lines are read anew once, and the rest always comes from the cache.
+cheapest: new lines are read uncached once, and the rest always comes from the cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memtier_plugin.storage.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUsage:
-    """The totals of all calls of one model; ``cost`` is None where it has no price."""
+    """The totals of all calls of one model; ``cost`` is None if it has no price."""
 
     model: str
     runs: int
@@ -37,15 +37,15 @@ class ModelUsage:
 
     @property
     def cached_share(self) -> float:
-        """The share of the prompts' tokens that the provider's cache held."""
+        """The share of prompt tokens read from the provider's cache."""
         return self.cached / max(1, self.input + self.cached + self.cache_write)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """The bill of a project.  Money is None where no turn's model has a price.
+    """The bill of a project.  Amounts are None if no run's model has a price.
 
-    ``injected`` counts each block once; ``memory_tokens`` and ``system_prompt_tokens`` count in
+    ``injected`` counts each block once; ``memory_tokens`` and ``system_prompt_tokens`` count it in
     every call of a run.
     """
 
@@ -73,7 +73,7 @@ def read_bill(store: Store, since: datetime | None) -> Bill:
     """Return the bill of a project.
 
     Args:
-        since: only of turns from then on.
+        since: count only later turns.
 
     Raises:
         IndexProblem, LedgerError: the journal cannot be read.
@@ -135,7 +135,7 @@ def _compare(
     entries: Sequence[Entry],
     prices: Mapping[str, ModelPrice],
 ) -> dict[str, Any]:
-    """Return the cost of the blocks, and of all lines in the system prompt instead."""
+    """Return the cost of the blocks, and that of a system prompt with all lines instead."""
     by_run = {(agent, run): reported for (agent, run, _), reported in usage.items()}
     logs = _logs(entries)
     tokens, costs, before = [0, 0], [0.0, 0.0], Counter[str]()

@@ -1,9 +1,9 @@
 """Convert ledger records to spans and measurements.  Pure.
 
 Every operation of a memory ends in a record: a recall in a journal line, a run in entries, a forget
-in an event. Nothing else needs instrumentation. Names follow the GenAI semantic
-conventions of OpenTelemetry (semantic-conventions-genai, docs/gen-ai/gen-ai-spans.md, memory
-operations), which have no metrics of a memory: those are named ``memtier.*``.
+in an event. Nothing else needs instrumentation. Names follow OpenTelemetry's GenAI semantic
+conventions (semantic-conventions-genai, docs/gen-ai/gen-ai-spans.md, memory operations), which
+define no memory metrics: those are named ``memtier.*``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ STORE: Final = "gen_ai.memory.store.id"
 AGENT: Final = "gen_ai.agent.id"
 COUNT: Final = "gen_ai.memory.record.count"
 ERROR: Final = "error.type"
-QUERY_TEXT: Final = "gen_ai.memory.query.text"  # opt-in, as is the next
+QUERY_TEXT: Final = "gen_ai.memory.query.text"  # opt-in, like the next one
 RECORDS: Final = "gen_ai.memory.records"
 _SESSION: Final = "gen_ai.conversation.id"
-# Seconds of a recall; the conventions' buckets begin at 10 ms.
+# In seconds; the conventions' buckets begin at 10 ms, too coarse for a recall.
 _RECALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15)
 _DELETIONS: Final[tuple[type[StateEvent], ...]] = (ForgetEvent, RejectEvent, WithdrawEvent)
 _UPDATES: Final[tuple[type[StateEvent], ...]] = (
@@ -106,7 +106,7 @@ INSTRUMENTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One value for an instrument."""
+    """One value of an instrument."""
 
     instrument: Instrument
     value: float
@@ -115,7 +115,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A span: its name, how long it took, and its attributes."""
+    """A span: its name, duration and attributes."""
 
     name: str
     ms: float

@@ -1,7 +1,7 @@
 """Export spans and metrics by OTLP over HTTP, with OpenTelemetry's SDK (the extra `memtier[otel]`).
 
-Imported by the telemetry thread alone. The providers are our own: an application's global ones are
-left as they are. The ``OTEL_*`` variables hold for everything that is not given here.
+Imported only by the telemetry thread. The providers are our own, so an application's global ones
+are untouched. The ``OTEL_*`` variables apply to everything not set here.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ from memtier_plugin.telemetry.state import ExportState, WrittenRecords
 _NAME: Final = "memtier"
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURES: Final = frozenset({"true", "1", "span_only", "span_and_event"})
-_EXPORT_MS: Final = 10_000  # between two exports of metrics, unless OTEL_METRIC_EXPORT_INTERVAL
+# Between two exports of metrics, unless OTEL_METRIC_EXPORT_INTERVAL is set
+_EXPORT_MS: Final = 10_000
 
 
 class _Noting:
-    """An exporter that notes how each export went."""
+    """An exporter that records the outcome of each export."""
 
     def __init__(self, exporter: Any, state: ExportState) -> None:
         self._exporter, self._state = exporter, state
@@ -60,12 +61,12 @@ class _Noting:
         return getattr(self._exporter, name)
 
     def stop(self) -> None:
-        """Give up what is being sent."""
+        """Abandon the export in progress."""
         self._stopped = True
         self._exporter.shutdown()
 
     def shutdown(self, *_: Any, **_options: Any) -> None:
-        """Do what `stop` has done."""
+        """Do nothing further; `stop` has already ended it."""
 
     def export(self, *batch: Any, **options: Any) -> Any:
         result = self._exporter.export(*batch, **options)
@@ -74,7 +75,7 @@ class _Noting:
         if result.name == "SUCCESS":
             self._state.note_success()
         else:
-            self._state.note_failure("the collector did not take it")
+            self._state.note_failure("the collector did not accept it")
         return result
 
 
@@ -82,10 +83,11 @@ class OtlpExporter:
     """The exporter of one process for one home."""
 
     def __init__(self, home: Path, telemetry: Telemetry, state: ExportState) -> None:
-        # Without a handler its warnings would go to the host's stderr; an application's own stay.
+        # Without a handler its warnings would go to the host's stderr; an application's handlers
+        # stay.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         base = telemetry.endpoint.rstrip("/")
-        # Not by `Resource.create`: it starts a pool of threads, which an ending process may not.
+        # Not by `Resource.create`: it starts a thread pool, which an exiting process cannot.
         named = Resource({"service.name": _NAME, "service.version": __version__})
         resource = named.merge(OTELResourceDetector().detect())
         spans: Any = _Noting(OTLPSpanExporter(endpoint=_own_endpoint(base, "traces")), state)
@@ -103,7 +105,7 @@ class OtlpExporter:
         self._instruments = self._make_instruments()
 
     def export(self, written: WrittenRecords) -> None:
-        """Turn records into spans and measurements."""
+        """Convert records to spans and measurements."""
         for measure in measures_of(written.project, written.records):
             instrument = self._instruments[measure.instrument.name]
             if isinstance(instrument, Histogram):
@@ -122,18 +124,18 @@ class OtlpExporter:
             counter.add(number)
 
     def flush(self, seconds: float) -> None:
-        """Send what is still unsent, for at most so long."""
+        """Send pending data, for at most ``seconds``."""
         until = time.monotonic() + seconds
         for provider in (self._traces, self._metrics):
             provider.force_flush(max(1, int(1000 * (until - time.monotonic()))))
 
     def stop(self) -> None:
-        """Drop what is still unsent, and end the threads."""
+        """Drop pending data, and end the threads."""
         for exporter in self._exporters:
             exporter.stop()
         ending = (self._traces.shutdown, self._metrics.shutdown)
-        for end in ending:  # not here: they wait for their threads
-            with suppress(RuntimeError):  # the interpreter is ending, and its threads with it
+        for end in ending:  # not in this thread: they join their own threads
+            with suppress(RuntimeError):  # the interpreter is exiting, and its threads with it
                 threading.Thread(target=end, name="memtier-telemetry-end", daemon=True).start()
 
     def _span(self, operation: Operation, at: int) -> None:
@@ -180,6 +182,6 @@ class OtlpExporter:
 
 
 def _own_endpoint(base: str, signal: str) -> str | None:
-    """Return where a signal goes by the settings; None where a standard variable says it."""
+    """Return the configured URL of a signal; None if a standard variable sets it."""
     names = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
     return None if any(map(os.environ.get, names)) else f"{base}/v1/{signal}"

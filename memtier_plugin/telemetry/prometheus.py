@@ -158,7 +158,9 @@ class JournalMetrics:
         for kind, name in (("entry", "entries"), ("fact", "facts")):
             registry.add(Measure(STORED, counts[name], {**base, "memtier.kind": kind}))
         stored = {
-            agent: float(when) for agent, what, when in reader.last_activity() if what == "stored"
+            agent: float(when)
+            for agent, activity, when in reader.last_activity()
+            if activity == "stored"
         }
         for agent, moments in self._turns.items():
             last = stored.get(agent, 0.0)

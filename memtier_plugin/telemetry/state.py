@@ -67,5 +67,6 @@ def describe_export(home: Path) -> str | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         note = parse_json_text((home / "hosts" / STATE_FILE).read_text("utf-8"))
         if note["error"]:
-            return f"telemetry: {note['endpoint']} gets nothing since {note['at']}: {note['error']}"
+            endpoint, since = note["endpoint"], note["at"]
+            return f"telemetry: {endpoint} has received nothing since {since}: {note['error']}"
     return None

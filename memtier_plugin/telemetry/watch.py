@@ -26,9 +26,9 @@ from memtier_plugin.telemetry.state import ExportState, WrittenRecords
 if TYPE_CHECKING:
     from memtier_plugin.telemetry.otlp import OtlpExporter
 
-MAX_QUEUED: Final = 2048  # queued batches; more are dropped
-EXIT_SECONDS: Final = 1.0  # for an ending process to export the rest,
-START_SECONDS: Final = 4.0  # and before that for the exporter to start
+MAX_QUEUED: Final = 2048  # queued batches; further ones are dropped
+EXIT_SECONDS: Final = 1.0  # for an exiting process to export the rest
+START_SECONDS: Final = 4.0  # for the exporter to start before that
 _PAUSE: Final = 0.5  # seconds before a batch is processed, so that the writing hook goes first
 
 
@@ -43,7 +43,7 @@ class Watch:
         self._exporter: OtlpExporter | None = None
         self._wake, self._closing = threading.Event(), threading.Event()
         self._started, self._flushed = threading.Event(), threading.Event()
-        # OpenTelemetry imports it, which fails while the interpreter is ending.
+        # OpenTelemetry imports it, which fails while the interpreter is exiting.
         import_module("concurrent.futures.thread")
         threading.Thread(target=self._run, name="memtier-telemetry", daemon=True).start()
 
@@ -56,7 +56,7 @@ class Watch:
         self._wake.set()
 
     def close(self) -> None:
-        """Send the rest, for at most `START_SECONDS` and `EXIT_SECONDS`."""
+        """Send the rest, within `START_SECONDS` and `EXIT_SECONDS`."""
         self._closing.set()
         self._wake.set()
         if self._started.wait(START_SECONDS) and not self._flushed.wait(EXIT_SECONDS):
@@ -72,8 +72,8 @@ class Watch:
 
             exporter = OtlpExporter(self._home, self._telemetry, self._state)
             self._exporter = exporter
-        except Exception as error:  # foreign library: the host must go on
-            if not self._closing.is_set():  # an ending process cannot start threads
+        except Exception as error:  # third-party library: the host must go on
+            if not self._closing.is_set():  # an exiting process cannot start threads
                 self._state.note_failure(_describe(error))
             self._is_broken = True
             self._queue.clear()
@@ -87,7 +87,7 @@ class Watch:
                 self._empty(exporter)
                 if closing:
                     exporter.flush(EXIT_SECONDS)
-            except Exception as error:  # likewise
+            except Exception as error:  # for the same reason
                 self._state.note_failure(_describe(error))
             if closing:
                 self._flushed.set()

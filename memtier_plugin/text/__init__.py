@@ -1,1 +1,1 @@
-"""Text in, structure out: words, passages, languages, grammar, dates."""
+"""From text to structure: words, passages, languages, grammar, dates."""

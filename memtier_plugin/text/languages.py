@@ -1,4 +1,4 @@
-"""Detect the language and scripts of a text, and the bounds of its sentences.  Pure."""
+"""Detect the language and scripts of a text, and its sentence boundaries.  Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from memtier_plugin.text.lexicon import (
     words_of,
 )
 
-# -- Detect the language of a text, and the bounds of its sentences.  Pure
+# -- Detect the language of a text and its sentence boundaries.  Pure
 
-SENTENCE_REACH: Final = 1_000  # characters searched on each side of a span for sentence bounds
-_MIN_HITS: Final = 2  # one common word may belong to many languages
-_MIN_SHARE: Final = 6  # at least one word in so many must be common
+SENTENCE_REACH: Final = 1_000  # characters searched on each side of a span for sentence boundaries
+_MIN_HITS: Final = 2  # a single common word may belong to many languages
+_MIN_SHARE: Final = 6  # at least one word in this many must be common
 
 _KANA: Final = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 _HAN: Final = regex.compile(r"\p{Han}")
@@ -54,8 +54,8 @@ def _common(language: str) -> WordSet:
 
 @lru_cache(1024)
 def detect_language(text: str) -> str | None:
-    """Return the language of a text by its script and its common words; None for too little."""
-    if text.isascii():  # as most texts are: no other script, and all its letters are Latin
+    """Return the language of a text by its script and common words; None if undecided."""
+    if text.isascii():  # true of most texts: no other script, and all letters are Latin
         return _likeliest(_split(_ASCII.findall(text.casefold())), ascii_only=True)
     if len(_KANA.findall(text)) >= 2:
         return "japanese"
@@ -77,7 +77,7 @@ def _split(words: Iterable[str]) -> list[str]:
 
 
 def _likeliest(words: Sequence[str], *, ascii_only: bool = False) -> str | None:
-    """Return the language of words in Latin script; English wins a tie."""
+    """Return the likeliest language of words in Latin script; English wins a tie."""
     scores = _scores(words, ascii_only)
     best = scores.most_common(2)
     if not best or best[0][1] < _MIN_HITS:
@@ -88,7 +88,7 @@ def _likeliest(words: Sequence[str], *, ascii_only: bool = False) -> str | None:
 
 
 def _scores(words: Sequence[str], ascii_only: bool) -> Counter[str]:
-    """Count the common words of each language, less the words with letters foreign to it."""
+    """Count the common words of each language, minus words with letters it does not use."""
     scores: Counter[str] = Counter()
     distinct = {*words}
     for name in _latin_languages():
@@ -107,7 +107,7 @@ def _count_foreign(words: Iterable[str], language: str) -> int:
 
 
 def _by_pronoun(words: Sequence[str], scores: Mapping[str, int]) -> str | None:
-    """Return the language of a short text by a pronoun that only one language has."""
+    """Return the language of a short text by a pronoun unique to it."""
     if any(word in FOREIGN_NEGATIONS for word in words):
         return None
     named = {
@@ -119,9 +119,9 @@ def _by_pronoun(words: Sequence[str], scores: Mapping[str, int]) -> str | None:
 
 
 def detect_language_in_context(text: str, context: str) -> str | None:
-    """Return the language of a short text by what else its speaker says.
+    """Return the language of a short text, using the speaker's other words.
 
-    The text must have a word of that language itself, or bilingual speakers would be misread.
+    The text must contain a word of that language, or bilingual speakers would be misjudged.
     """
     language = detect_language(context)
     if language is None:
@@ -131,17 +131,17 @@ def detect_language_in_context(text: str, context: str) -> str | None:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text with their marks, without empty ones."""
+    """Return the sentences of a text with their punctuation, without empty ones."""
     return [*iter_sentences(text)]
 
 
 def iter_sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text one by one; see `split_sentences`."""
+    """Yield the sentences of a text lazily; see `split_sentences`."""
     return (text[start:end] for start, end in iter_sentence_spans(text))
 
 
 def iter_sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where the sentences of a text begin and end, with what follows their marks."""
+    """Yield the spans of a text's sentences, including the space after their punctuation."""
     first = 0
     for stop in _STOP.finditer(text):
         if _ends_sentence(text, stop):
@@ -155,7 +155,8 @@ def iter_sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 def find_sentence(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the bounds of the sentence, or the sentences, that contain a span.
 
-    A doubtful stop does not end a sentence: a longer one can only make a claim harder to believe.
+    A doubtful full stop does not end a sentence: a longer sentence can only make a claim harder to
+    accept.
     """
     low, high = max(0, start - SENTENCE_REACH), min(len(text), end + SENTENCE_REACH)
     first, last = low, high
@@ -188,7 +189,7 @@ def _ends_sentence(text: str, stop: regex.Match[str]) -> bool:
     mark = stop[0].strip()
     after = text[stop.end() : stop.end() + 1]
     before = text[max(0, stop.start() - 40) : stop.start()]
-    if not mark and stop[0].count("\n") < 2:  # a line ends; so does a sentence, if it is complete
+    if not mark and stop[0].count("\n") < 2:  # a line break ends a complete sentence
         complete = _COMPLETE.search(before)
         return bool(complete) or after in "-*•>#" or after.isdigit()
     if after.islower():
@@ -203,21 +204,21 @@ def _ends_sentence(text: str, stop: regex.Match[str]) -> bool:
     return True
 
 
-# -- Tell in which scripts a text is written.  Pure
+# -- Detect which scripts a text is written in.  Pure
 
-MAX_FOREIGN: Final = 0.2  # of a text's letters, from which it is not written in some scripts
+MAX_FOREIGN: Final = 0.2  # the largest share of a text's letters in other scripts
 _ANY_LETTER: Final = regex.compile(r"\p{L}")
 
 
 def is_written_in(text: str, scripts: Sequence[str]) -> bool:
-    """Return whether nearly all letters of a text belong to some of these scripts.
+    """Return whether nearly all letters of a text belong to these scripts.
 
-    A term of another script in a sentence does not count, nor does what is no letter.
+    A foreign term in a sentence is tolerated, and anything but letters is ignored.
 
     Args:
         scripts: Unicode names of scripts ("Latin", "Han", ...).
     """
-    if text.isascii() and "Latin" in scripts:  # most texts, at once
+    if text.isascii() and "Latin" in scripts:  # true of most texts
         return True
     foreign = len(_foreign_letters(tuple(scripts)).findall(text))
     return foreign == 0 or foreign < MAX_FOREIGN * len(_ANY_LETTER.findall(text))

@@ -1,4 +1,4 @@
-"""Parse a sentence into words by what they do, and clauses by what they deny.  Pure.
+"""Parse a sentence into words with their functions, and clauses with their negations.  Pure.
 
 A claim and its source are parsed alike, so that their meaning is compared rather than their form.
 """
@@ -31,13 +31,13 @@ class Word(NamedTuple):
     """A word of a sentence.
 
     Attributes:
-        text: casefolded; ``key`` is what it is compared by.
+        text: casefolded; ``key`` is its comparison key.
         kind: content ("word", "number"), function ("light"), negation ("no"), person ("me", "my",
             "you", "third"), or nonfactual ("turn").
         start, end: its span in the sentence.
-        capital: written with a capital; ``first`` says that it opens the sentence.
-        clause: the number of its clause; ``denied`` says that the clause is negated.
-        owner: written with a possessive apostrophe.
+        capital: capitalised; ``first`` if it opens the sentence.
+        clause: the number of its clause; ``denied`` if the clause is negated.
+        owner: has a possessive apostrophe.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ParsedSentence:
-    """The words of a sentence, and the numbers of its clauses that are questions."""
+    """The words of a sentence, and which of its clauses are questions."""
 
     words: tuple[Word, ...]
     questions: frozenset[int]
@@ -89,7 +89,7 @@ _ORDERS: Final = (["do", "not"], ["do", "never"])
 
 @cache
 def _numbers() -> dict[str, str]:
-    """Return the number words of all languages, by the number as it is compared."""
+    """Return the number words of all languages, keyed by the compared form of their number."""
     return {
         word: str(value)
         for words in lexicons()
@@ -104,7 +104,7 @@ def _aliases() -> dict[str, str]:
 
 @lru_cache(4096)
 def comparison_key(word: str, language: str) -> str:
-    """Return what a word is compared by: the key of its synonyms, or its stem."""
+    """Return the form in which a word is compared: the key of its synonyms, or its stem."""
     if synonym := synonym_key(word):
         return synonym
     if alias := _aliases().get(word):
@@ -141,7 +141,7 @@ def parse_sentence(text: str, language: str) -> ParsedSentence:
 
 
 def _orders(words: Sequence[Word], clause: int) -> bool:
-    """Check whether a clause that opens like a question is an order: "do not"."""
+    """Return whether a clause that opens like a question is an order: "do not"."""
     texts = [word.text for word in words if word.clause == clause]
     return texts[:2] in _ORDERS or texts[0] in ("any", "when")
 
@@ -172,20 +172,20 @@ def _words(text: str, language: str) -> Iterator[Word]:
                 key = comparison_key(longest, language)
                 yield Word(longest, key, _kind(longest, words), start, skip, first=first)
         else:
-            for part, begin, stop in _parts(raw, start, language):
-                yield _word(part, text[begin:stop], begin, stop, words, first)
+            for word, begin, stop in _parts(raw, start, language):
+                yield _word(word, text[begin:stop], begin, stop, words, first)
         first = False
 
 
-def _word(part: str, raw: str, start: int, end: int, words: Lexicon, first: bool) -> Word:
-    number = _numbers().get(part)
-    elsewhere = part in words_of("homograph_numbers") and part not in words.homograph_numbers
-    if number and not elsewhere and part not in _NOT_COUNTED:
-        return Word(part, f"#{number}", "number", start, end, first=first)
+def _word(text: str, raw: str, start: int, end: int, words: Lexicon, first: bool) -> Word:
+    number = _numbers().get(text)
+    elsewhere = text in words_of("homograph_numbers") and text not in words.homograph_numbers
+    if number and not elsewhere and text not in _NOT_COUNTED:
+        return Word(text, f"#{number}", "number", start, end, first=first)
     return Word(
-        part,
-        comparison_key(part, words.language),
-        _kind(part, words),
+        text,
+        comparison_key(text, words.language),
+        _kind(text, words),
         start,
         end,
         capital=raw[:1].isupper() and raw != "I",
@@ -212,7 +212,7 @@ def _kind(word: str, words: Lexicon) -> Kind:
 
 @cache
 def _long_words(language: str) -> tuple[str, ...]:
-    """Return the function words of an unspaced language that have several characters."""
+    """Return the function words of an unspaced language that are longer than one character."""
     words = common_words(language) | lexicon(language).nonfactual
     return tuple(sorted((word for word in words if len(word) > 1), key=len, reverse=True))
 
@@ -222,7 +222,7 @@ def _longest_word(text: str, start: int, language: str) -> str:
 
 
 def _parts(raw: str, start: int, language: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the words that are written as one: contractions, elisions, an amount and its unit."""
+    """Split what is written as one word: contractions, elisions, an amount with its unit."""
     word = regex.sub("[’ʼ]", "'", raw).casefold()
     end = start + len(raw)
     if amount := regex.fullmatch(rf"(\d+)({_UNITS})", word):
@@ -239,7 +239,7 @@ def _parts(raw: str, start: int, language: str) -> Iterator[tuple[str, int, int]
 
 
 def _expanded(word: str) -> Iterator[str]:
-    """Yield the words that an English contraction stands for."""
+    """Yield the words of an English contraction."""
     english = lexicon("english")
     if full := english.contractions.get(word):
         yield from full.split()
@@ -257,7 +257,7 @@ def _expanded(word: str) -> Iterator[str]:
 
 
 def _normal_number(raw: str, language: str) -> str:
-    """Return a number as it is compared: no separators of thousands, a point for decimals."""
+    """Return a number in its compared form: no thousands separators, a point for decimals."""
     raw = raw.replace("’", "'")
     if regex.fullmatch(r"-?\d{1,3}(?:'\d{3})+", raw):
         return raw.replace("'", "")
@@ -279,7 +279,7 @@ def _normal_time(raw: str) -> str:
 
 
 def _pronoun_one(words: list[Word]) -> list[Word]:
-    """Return the words with "one" as a number only where it counts something: one cat."""
+    """Return the words, with "one" as a number only if it counts something: one cat."""
     determiners = lexicon("english").determiners
     result = []
     for index, word in enumerate(words):
@@ -325,14 +325,14 @@ def _split_clauses(words: Sequence[Word], text: str, lex: Lexicon) -> list[list[
 
 
 def _opens_clause(word: Word, after: Word | None) -> bool:
-    """Check whether a word after a comma or a conjunction begins a new clause."""
+    """Return whether a word after a comma or a conjunction begins a new clause."""
     if word.kind in ("no", "me", "my") or word.text in lexicon("english").clause_subjects:
         return True
     return after is not None and after.text in words_of("clause_verbs") and word.kind != "light"
 
 
 def _negates(clause: Sequence[Word], index: int) -> bool:
-    """Check whether a word negates its clause."""
+    """Return whether a word negates its clause."""
     word = clause[index]
     if word.kind != "no":
         return False
@@ -352,7 +352,7 @@ def _negates(clause: Sequence[Word], index: int) -> bool:
 
 
 def _as_dislike(clause: list[Word], language: str) -> list[Word]:
-    """Return a negated clause that says no more than not to like something as one of disliking."""
+    """Return a negated clause that means only "not like" as one of disliking."""
     likes = [index for index, word in enumerate(clause) if word.key == "=like"]
     conjunctions = lexicon(language).conjunctions
     if len(likes) != 1 or any(word.text in conjunctions for word in clause[1:]):

@@ -9,19 +9,19 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.tokenizer import MAX_CHARS
 
 OMISSION: Final = "[...]"
-_PREFIX: Final = 3  # letters that a stem and its inflected word share
-# A text may be cut after the end of a sentence and between lines.
+_PREFIX: Final = 3  # letters shared by a stem and its inflected forms
+# A text may be split after a sentence and between lines.
 _SENTENCE: Final = regex.compile(r"[^\n.!?。！？]*(?:[.!?]+(?=\s|$)|[。！？]+|[.!?]|\n|$)")
 
 
 def select_passage(
     text: str, weights: Mapping[str, float], words: Callable[[str], Sequence[str]], size: int
 ) -> str:
-    """Return the run of whole sentences, at most ``size`` characters, that matches a query best.
+    """Return the whole sentences, at most ``size`` characters, that match a query best.
 
-    A passage scores the weights of the distinct query words in it; among equals the earliest and
-    shortest wins. An ellipsis marks an omission before or after it. What is too far from the
-    beginning to be indexed is not looked at.
+    A passage scores the weights of the distinct query words in it; ties go to the earliest and
+    shortest. An ellipsis marks omitted text before or after. Text beyond the indexed part is
+    ignored.
 
     Args:
         weights: the weight (idf) of each word of the query.
@@ -33,10 +33,10 @@ def select_passage(
     matches = _query_words(text, spans, weights, words)
     # Integers, so that a sum does not depend on the order of its terms.
     value = {word: round(weight * 1_000_000) for word, weight in weights.items()}
-    # One that opens without a match is no better than the next one.
+    # A passage that opens without a match is no better than the next one.
     matched = [at for at, words_there in enumerate(matches) if words_there or not at]
     best, first, last = 0, 0, 0
-    within = dict.fromkeys(value, 0)  # how often the longest passage from a sentence on has each
+    within = dict.fromkeys(value, 0)  # counts in the longest passage that starts at a sentence
     stop = score = 0
     for opening, at in enumerate(matched):
         while stop < len(matched) and spans[matched[stop]][1] - spans[at][0] <= size:
@@ -61,9 +61,9 @@ def select_passage(
 
 
 def chunk_text(text: str, size: int, most: int) -> tuple[str, ...]:
-    """Cut a text into runs of whole sentences of at most ``size`` characters each.
+    """Split a text into chunks of whole sentences, at most ``size`` characters each.
 
-    Returns the first ``most`` chunks, and one for a text without a word.
+    Returns the first ``most`` chunks, and one for a text without words.
     """
     if len(text) <= size:
         return (text,)
@@ -84,9 +84,9 @@ def _query_words(
     weights: Mapping[str, float],
     words: Callable[[str], Sequence[str]],
 ) -> list[set[str]]:
-    """Return the query's words in each sentence; one without any of their prefixes has none."""
+    """Return each sentence's query words; sentences without their prefixes are not tokenized."""
     prefixes = tuple({word[:_PREFIX] for word in weights})
-    folded = text.casefold() if text.isascii() else ""  # folding may shift characters otherwise
+    folded = text.casefold() if text.isascii() else ""  # casefolding other text may shift positions
     return [
         {word for word in words(text[start:end]) if word in weights}
         if not folded or any(prefix in folded[start:end] for prefix in prefixes)
@@ -111,7 +111,7 @@ def _sentences(text: str, size: int) -> list[tuple[int, int]]:
 
 
 def _widened(spans: Sequence[tuple[int, int]], start: int, end: int, size: int) -> tuple[int, int]:
-    """Extend a span by the sentences after it, then before it, as long as there is room."""
+    """Extend a span by following, then preceding sentences while there is room."""
     for _, later in (span for span in spans if span[0] >= end):
         if later - start > size:
             break

@@ -1,4 +1,4 @@
-"""Find phrases of closed classes, and whether a text only orders, asks or thanks.  Pure."""
+"""Find phrases of closed classes; detect texts that only order, ask or thank.  Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from memtier_plugin.text.tokenizer import first_plain_words
 
 # -- Find phrases of closed classes in a sentence.  Pure
 #
-# A star in a phrase stands for up to three words.  Where words are not separated, a phrase is found
-# wherever its letters stand.
+# A star in a phrase stands for up to three words.  In scripts without spaces a phrase matches
+# wherever its letters occur.
 
 _GAP: Final = 3  # words that a star may stand for
 _TOKEN: Final = re.compile(r"\w+")
@@ -34,7 +34,7 @@ _PART: Final = re.compile(r"\w+|\*")
 
 
 class Token(NamedTuple):
-    """A word in lower case, and where it stands."""
+    """A word in lower case and its position."""
 
     text: str
     start: int
@@ -43,7 +43,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text as the words of one language; ``unspaced`` where that does not separate words."""
+    """A text split into the words of one language; ``unspaced`` if it does not separate words."""
 
     text: str
     language: str
@@ -59,18 +59,18 @@ class Words:
         return cls(text, language, tokens, words, lexicon(language).unspaced)
 
     def has(self, name: str) -> bool:
-        """Return whether a phrase of a class stands anywhere."""
+        """Return whether the text contains a phrase of a class."""
         return self.find(name) is not None
 
     def has_word(self, name: str) -> bool:
-        """Return whether a word of a class stands anywhere."""
+        """Return whether the text contains a word of a class."""
         members = getattr(lexicon(self.language), name)
         if self.unspaced:
             return any(word in self.text for word in members)
         return not members.isdisjoint(self.words)
 
     def opens(self, name: str) -> int | None:
-        """Return where in the text a phrase of a class ends that opens it; None without one."""
+        """Return the end of the phrase of a class that opens the text; None if none does."""
         if self.unspaced:
             phrases = sorted(getattr(lexicon(self.language), name), key=len, reverse=True)
             start = len(self.text) - len(self.text.lstrip())
@@ -82,7 +82,7 @@ class Words:
         return None if end is None else self.tokens[end - 1].end
 
     def find(self, name: str, start: int = 0) -> tuple[int, int] | None:
-        """Return where in the text the first phrase of a class stands, from a position on."""
+        """Return the span of the first phrase of a class from a position on."""
         if self.unspaced:
             places = [
                 (at, -len(phrase))
@@ -99,13 +99,13 @@ class Words:
         return None
 
     def _longest_end(self, rests: Sequence[Sequence[str]], index: int) -> int | None:
-        """Return after which word the longest phrase ends whose first word stands at an index."""
+        """Return the word index at which the longest phrase starting at an index ends."""
         ends = (phrase_end(self.words, index + 1, rest) if rest else index + 1 for rest in rests)
         return max((end for end in ends if end is not None), default=None)
 
 
 def without_since_now(value: str, language: str) -> str:
-    """Return a value without a word beside it that says that it is so by now: "Zed now"."""
+    """Return a value without an adjacent "now" or the like: "Zed now"."""
     text = value.strip()
     for phrase in sorted(lexicon(language).since_now, key=len, reverse=True):
         if lexicon(language).unspaced:
@@ -131,7 +131,7 @@ def _by_first(language: str, name: str) -> dict[str, tuple[tuple[str, ...], ...]
 
 
 def phrase_end(tokens: Sequence[str], index: int, rest: Sequence[str]) -> int | None:
-    """Return after which token the words of a phrase end, its stars filled in; None without it."""
+    """Return the token index at which a phrase ends, stars included; None if it does not match."""
     for nth, word in enumerate(rest):
         if word == "*":
             after = rest[nth + 1 :]
@@ -143,25 +143,25 @@ def phrase_end(tokens: Sequence[str], index: int, rest: Sequence[str]) -> int | 
     return index if index <= len(tokens) else None
 
 
-# -- Traits of a text that the index keeps: standing instructions, quotable lines.  Pure
+# -- Text features stored in the index: standing instructions, quotable lines.  Pure
 
-_BEGINNING: Final = 400  # characters within which an instruction is stated
+_BEGINNING: Final = 400  # characters within which an instruction begins
 _CLAUSE: Final = re.compile(r"[,;:，；：]\s*")
 _WORD: Final = re.compile(r"[\w']+")
 _IMPERATIVES: Final = ("order_openers", "task_verbs", "edit_verbs")
-_MIN_LETTERS: Final = 4  # of an order without spaces between words
-_LEADS: Final = 3  # words of politeness and openers that may stand before a verb
+_MIN_LETTERS: Final = 4  # of an order in a script without spaces
+_LEADS: Final = 3  # polite words and openers that may precede a verb
 
 
 def is_standing_instruction(text: str) -> bool:
-    """Return whether a user's words give an order that holds for good."""
+    """Return whether a user's words give a permanent order."""
     return bool(find_orders(text))
 
 
 def find_orders(text: str) -> str:
-    """Return the sentences of a text that give a standing order: a verb and its object.
+    """Return the sentences that give a standing order: a verb and its object.
 
-    "Never mind" and "always a pleasure" are none.
+    "Never mind" and "always a pleasure" do not count.
     """
     return _find_orders(text[:_BEGINNING])
 
@@ -177,7 +177,7 @@ def _find_orders(beginning: str) -> str:
 
 
 def _cued(text: str, languages: Sequence[str]) -> list[str]:
-    """Return the languages of which a text has letters that say that an order is for good."""
+    """Return the languages whose words for permanence may occur in a text, by their letters."""
     folded = _fold(text)
     return [name for name in languages if any(map(folded.__contains__, _lasting(name)))]
 
@@ -188,7 +188,7 @@ def _fold(text: str) -> str:
 
 @cache
 def _lasting(language: str) -> frozenset[str]:
-    """Return how a language says that an order is for good: "always", "from now on"."""
+    """Return a language's expressions of permanence: "always", "from now on"."""
     words = lexicon(language)
     lasting = words.general_words.union(words.moment_cues, words.first_person)
     cues = {cue for cue in words.rule_openers if not lasting.isdisjoint(cue.split())}
@@ -201,8 +201,8 @@ def _lasting(language: str) -> frozenset[str]:
 
 
 def _orders(sentence: str, language: str) -> bool:
-    """Return whether a clause of a sentence is an order for good."""
-    # "From now on, when you name things, ..." opens a sentence that is for good as a whole.
+    """Return whether a sentence has a clause that is a permanent order."""
+    # "From now on, when you name things, ..." makes the whole sentence permanent.
     end = Words.of(sentence, language).opens("rule_openers")
     is_whole = end is not None and _fold(sentence[:end]).strip() not in lexicon(language).rule_cues
     starts = [0, *(match.end() for match in _CLAUSE.finditer(sentence))]
@@ -210,20 +210,23 @@ def _orders(sentence: str, language: str) -> bool:
 
 
 def _is_order(sentence: str, start: int, is_whole: bool, language: str) -> bool:
-    """Return whether a clause is a lasting order: a verb and its object, after any opener."""
-    led, rest = is_whole, Words.of(sentence[start:], language)
+    """Return whether a clause is a permanent order: a verb and its object, after any opener."""
+    led, clause_words = is_whole, Words.of(sentence[start:], language)
     for _ in range(_LEADS):
-        if opens_imperative(rest):
+        if opens_imperative(clause_words):
             break
-        polite, opened = rest.opens("politeness") or 0, rest.opens("rule_openers") or 0
+        polite, opened = (
+            clause_words.opens("politeness") or 0,
+            clause_words.opens("rule_openers") or 0,
+        )
         if not (polite or opened):
             break
         led = led or opened > polite
-        rest = Words.of(rest.text[max(polite, opened) :].lstrip(" ,:;，"), language)
-    clause = Words.of(_CLAUSE.split(rest.text)[0], language)
-    end = len(sentence) - len(rest.text) + len(clause.text)
+        clause_words = Words.of(clause_words.text[max(polite, opened) :].lstrip(" ,:;，"), language)
+    clause = Words.of(_CLAUSE.split(clause_words.text)[0], language)
+    end = len(sentence) - len(clause_words.text) + len(clause.text)
     stated, cues = _fold(sentence[0 if is_whole else start : end]), _lasting(language)
-    if rest.unspaced:
+    if clause_words.unspaced:
         letters = len(clause.text.strip(" 。.!！"))
         return led and letters >= _MIN_LETTERS and any(cue in stated for cue in cues)
     stated = f" {' '.join(_WORD.findall(stated))} "
@@ -233,12 +236,12 @@ def _is_order(sentence: str, start: int, is_whole: bool, language: str) -> bool:
 
 
 def opens_imperative(words: Words) -> bool:
-    """Return whether words open like what somebody is told to do."""
+    """Return whether words open like an imperative."""
     return any(words.opens(name) for name in _IMPERATIVES)
 
 
 def may_be_imperative(word: str, language: str) -> bool:
-    """Return whether a word may tell somebody what to do: it is of no class that does not."""
+    """Return whether a word may be an imperative, as no class of other words contains it."""
     words = lexicon(language)
     if language == "english":
         verbs = irregular_verbs()
@@ -254,7 +257,7 @@ TOOL_CALL_MARK: Final = "[tool call:"
 
 
 def is_quotable(entry: Entry) -> bool:
-    """Check whether an entry may be quoted in a summary: a user's or the assistant's own words."""
+    """Return whether a summary may quote an entry: only a user's or the assistant's own words."""
     return (
         entry.role in ("user", "assistant")
         and entry.origin in ("user", "assistant")
@@ -264,13 +267,13 @@ def is_quotable(entry: Entry) -> bool:
     )
 
 
-# -- Recognise talk that states nothing: acknowledgements, and texts that only ask.  Pure
+# -- Detect text that states nothing: acknowledgements and pure questions.  Pure
 
-_MAX_RECEIPT: Final = 120  # characters of a text that does no more than acknowledge
-MAX_ASKED: Final = 1_000  # characters of a text that does no more than ask
+_MAX_RECEIPT: Final = 120  # characters of a text that only acknowledges
+MAX_ASKED: Final = 1_000  # characters of a text that only asks
 _APOSTROPHES: Final = "’‘ʼ"
-_OPENING: Final = 4  # words within which a request says whom it asks
-_BEFORE_VERB: Final = 3  # of these, those that its verb is one of
+_OPENING: Final = 4  # words within which a request addresses someone
+_BEFORE_VERB: Final = 3  # words among them before its verb
 _PART_END: Final = regex.compile(r"[,.:;!，。：；！]+\s*|(?<!\s)\s++[-–—]++\s+")
 _CLAUSE_END: Final = regex.compile(r"[,;:]\s+|[，；：]|\s[-–—]+\s")
 _CLAUSE_WORDS: Final = 4  # words of a clause that may state something
@@ -283,43 +286,43 @@ _MARKED: Final = regex.compile(r"[?？؟]['\"”’)»\]*_]*\s*\Z")
 
 
 def only_acknowledges(text: str) -> bool:
-    """Return whether a text says no more than that something was heard, or greets or thanks."""
+    """Return whether a text only acknowledges, greets or thanks."""
     text = text.strip()
     if not 0 < len(text) <= _MAX_RECEIPT:
         return False
     text = _folded(text)
     first = _UNIT.search(text)
     if first is None or first[0] not in _phrases().longest or any(map(str.isdigit, text)):
-        return False  # most texts by their first word alone
+        return False  # the first word alone rules out most texts
     return _phrases().are_receipts(_UNIT.findall(text))
 
 
 def without_receipts(text: str) -> str:
-    """Return a text without what only acknowledges at its beginning ("Noted: ...")."""
+    """Return a text without the acknowledgement at its beginning ("Noted: ...")."""
     while (stop := _PART_END.search(text)) and only_acknowledges(text[: stop.start()]):
         text = text[stop.end() :]
     return text
 
 
 def only_asks(text: str) -> bool:
-    """Return whether a text asks and states nothing, greetings and acknowledgements aside.
+    """Return whether a text only asks, apart from greetings and acknowledgements.
 
-    A request in the form of a question ("Can you always answer in French?") is no such text.
+    A request in the form of a question ("Can you always answer in French?") does not count.
     """
     if len(text) > MAX_ASKED or not _may_only_ask(text):
         return False
     asks = False
-    for part in iter_sentences(text):
-        if only_acknowledges(part):
+    for sentence in iter_sentences(text):
+        if only_acknowledges(sentence):
             continue
-        if not _asks(part):
+        if not _asks(sentence):
             return False
         asks = True
     return asks
 
 
 def _may_only_ask(text: str) -> bool:
-    """Return whether a text may only ask, by its question marks or its first words."""
+    """Return whether a text might only ask, by its question marks or its first words."""
     if not _MARKS.isdisjoint(text):
         return True
     folded = _folded(text)
@@ -338,7 +341,7 @@ def _is_marked(folded: str) -> bool:
 
 
 def _opens_question(folded: str) -> bool:
-    """Return whether it begins "what is the release branch called", but not "when I deploy"."""
+    """Return whether it opens like "what is the release branch called", not "when I deploy"."""
     openers, words = words_of("question_openers"), first_plain_words(folded, 2)
     return len(words) == 2 and all(word in openers for word in words)
 
@@ -352,14 +355,14 @@ def _folded(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Phrases:
-    """Phrases by their units: words, or letters where words are not separated."""
+    """Phrases as units: words, or letters in scripts without spaces."""
 
     receipts: Collection[tuple[str, ...]]
     fillers: Collection[tuple[str, ...]]
     longest: Mapping[str, int]  # by the first unit
 
     def are_receipts(self, units: Sequence[str]) -> bool:
-        """Return whether all units are receipts and fillers, at least one of them a receipt."""
+        """Return whether all units are receipts and fillers, with at least one receipt."""
         position, receipts = 0, 0
         while position < len(units):
             for size in range(self.longest.get(units[position], 0), 0, -1):
@@ -421,6 +424,6 @@ def _unspaced_requests() -> tuple[str, ...]:
 
 @cache
 def _request_verbs() -> tuple[tuple[WordSet, bool], ...]:
-    """Return the verbs of requests of each language, and whether they need no "you"."""
+    """Return each language's verbs of requests, and whether they need no "you"."""
     spaced = [words for words in lexicons() if not words.unspaced]
     return tuple((words.requesting, words.pro_drop) for words in spaced)

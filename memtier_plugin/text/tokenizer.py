@@ -1,4 +1,4 @@
-"""Normalise text, and split it into words and n-grams for index, query and attribution."""
+"""Normalise text, and split it into words and n-grams for index, queries and credit."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from typing import Any, Final
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import lexicon
 
-# -- Split text into words and n-grams, alike for the index, the query and the attribution
+# -- Split text into words and n-grams: the same way for index, queries and credit assignment
 #
 # Words are Unicode words with their marks, NFKC and casefolded, without the language's function
-# words, reduced by Snowball; identifiers are kept whole and in parts; Han, Kana and Hangul, which
-# do not separate words, give overlapping pairs of one script, and each Han character by itself.
-# N-grams are trigrams of each word with its edges marked and diacritics folded, so that a typo, an
-# inflection or a part of a compound still matches.
+# words, stemmed by Snowball; identifiers are kept both whole and in parts; Han, Kana and Hangul,
+# which do not separate words, give overlapping pairs within one script, and each Han character by
+# itself. N-grams are trigrams of each word with its edges marked and diacritics folded, so that a
+# typo, an inflection or a part of a compound still matches.
 
-# Raise this when the same text would give other words: existing indexes are then rebuilt.
+# Increase this when the same text would yield other words: existing indexes are then rebuilt.
 TOKENIZER_VERSION: Final = 2
-MAX_WORDS: Final = 20_000  # of one text; the rest stays in the ledger and is not indexed
-MAX_CHARS: Final = 8 * MAX_WORDS  # of one text that n-grams are taken from
+MAX_WORDS: Final = 20_000  # of one text; the rest stays in the ledger unindexed
+MAX_CHARS: Final = 8 * MAX_WORDS  # of one text used for n-grams
 _CACHED: Final = 1 << 15  # chunks whose words and n-grams are cached
 _LONGEST_CACHED: Final = 40  # characters; longer chunks (paths, hashes) seldom recur
 
 _CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\u30fc"
 _WORD = r"[\p{L}\p{M}\p{N}]"
-# A run of words joined by the marks that identifiers, paths, versions and names use inside.
+# Words joined by the characters that identifiers, paths, versions and names contain.
 _CHUNK: Final = regex.compile(rf"{_WORD}+(?:[-_./:@+'&]+{_WORD}+)*")
-_STEP: Final = 4096  # characters that are normalized before another thread may have its turn
-# A letter that never composes with what stands before it, so that a text may be cut there.
+_STEP: Final = 4096  # characters normalised before another thread may run
+# A letter that never composes with the one before it, so that a text may be cut there.
 _CUT: Final = regex.compile(r"[\p{L}--[\u1160-\u11ff\ud7b0-\ud7ff\uff9e-\uffdc]]", regex.V1)
 _ASCII_CHUNK: Final = re.compile(r"[A-Za-z0-9]+(?:[-_./:@+'&]+[A-Za-z0-9]+)*")  # twice as fast
 _PART: Final = regex.compile(rf"{_WORD}+")
 _CJK_RUN: Final = regex.compile(rf"[{_CJK}]+")
 # The parts of a run in one script; a long vowel mark belongs to the kana before it. A change of
-# script mostly ends a word, since particles and endings are Hiragana.
+# script usually ends a word, as particles and endings are Hiragana.
 _SAME_SCRIPT: Final = regex.compile(
     r"(?P<han>\p{Han}+)|(?P<hiragana>\p{Hiragana}[\p{Hiragana}\u30fc]*)|[\p{Katakana}\u30fc]+|\p{Hangul}+"
 )
-# What can be stemmed, with its vowel signs and points.
+# Characters that can be stemmed, with their vowel signs and points.
 _LETTERS: Final = regex.compile(r"[\p{L}\p{M}]+")
-# The stemmer of each script, for languages that are written in another one.
+# The stemmer of each script, for languages that use another one.
 _SCRIPT: Final = regex.compile(
     r"(?P<russian>\p{Cyrillic})|(?P<arabic>\p{Arabic})|(?P<hindi>\p{Devanagari})"
 )
-_SAME_AS: Final = {"serbian": "russian", "nepali": "hindi"}  # languages of such a script
+_SAME_AS: Final = {"serbian": "russian", "nepali": "hindi"}  # languages in such a script
 _CAMEL: Final = regex.compile(r"(?<=[\p{Ll}\p{N}])(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})")
 _APOSTROPHES: Final = "\u2019\u2018\u02bc`"
 
@@ -71,7 +71,7 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """The id of the tokenizer, stored in the index: only words of the same one compare."""
+        """The tokenizer's id in the index; only words of the same tokenizer are comparable."""
         return f"{TOKENIZER_VERSION}:{self.language}"
 
     def words(self, text: str) -> list[str]:
@@ -87,7 +87,7 @@ class Tokenizer:
     ) -> tuple[list[str], set[str]]:
         """Return `words` and `ngrams` in one pass over the text.
 
-        The words of the speaker's name, and of the date, come after those of the text.
+        The words of the speaker's name and of the date follow those of the text.
         """
         if len(text) > MAX_CHARS:
             words, grams = self.words(text), ngrams(text)
@@ -104,13 +104,13 @@ class Tokenizer:
         return [*islice(chain.from_iterable(map(self._words_of.__getitem__, chunks)), MAX_WORDS)]
 
     def date_words(self, moment: datetime) -> list[str]:
-        """Return the words that a query for a date contains: year, month name and day."""
+        """Return the words by which a query may name a date: year, month name and day."""
         month = lexicon("english").month_names[moment.month - 1]
         return self._words((str(moment.year), month, str(moment.day)))
 
 
 class _ChunkCache(dict[str, tuple[str, ...]]):
-    """Caches a function of chunks in two generations: a full one replaces the one before."""
+    """Cache a function of chunks in two generations: when one is full it replaces the older."""
 
     def __init__(self, function: Callable[[str], Iterable[str]]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _ChunkCache(dict[str, tuple[str, ...]]):
     def __missing__(self, chunk: str) -> tuple[str, ...]:
         words = self._older.get(chunk)
         if words is None:
-            # Interned, since most words and n-grams come from many chunks.
+            # Interned, since most words and n-grams occur in many chunks.
             words = tuple(map(sys.intern, self._function(chunk)))
         if len(chunk) <= _LONGEST_CACHED:
             if len(self) >= _CACHED:
@@ -132,7 +132,7 @@ class _ChunkCache(dict[str, tuple[str, ...]]):
 
 @cache
 def _analyser(language: str) -> _ChunkCache:
-    """Return the cache of each chunk's index words in a language."""
+    """Return the cache of the index words of chunks in a language."""
     stop = lexicon("english").stop_words if language == "english" else frozenset[str]()
     stem = _stemmer(language)
 
@@ -149,7 +149,7 @@ def _analyser(language: str) -> _ChunkCache:
                 return []
             if "'" not in folded and not _CJK_RUN.fullmatch(folded):
                 words.append(folded)
-        # Limited, since a text without spaces may be one chunk of very many parts.
+        # Limited, since a text without spaces may be one chunk with very many parts.
         words += islice((part for part in chain(first, parts) if part not in stop), MAX_WORDS)
         return [stem(word) if _LETTERS.fullmatch(word) else word for word in words]
 
@@ -157,7 +157,7 @@ def _analyser(language: str) -> _ChunkCache:
 
 
 def _is_plain(chunk: str) -> bool:
-    """Check whether a chunk is one ASCII word without inner capitals: it has no parts."""
+    """Return whether a chunk is one ASCII word without inner capitals, and so has no parts."""
     return chunk.isascii() and chunk.isalpha() and chunk[1:].islower()
 
 
@@ -186,7 +186,7 @@ def plain_words(text: str) -> list[str]:
     """Return casefolded words in order, unstemmed and with function words."""
     words: list[str] = []
     for chunk in _chunks(text):
-        if chunk.isascii() and chunk.isalnum():  # one part, as in most texts
+        if chunk.isascii() and chunk.isalnum():  # one part, in most texts
             words.append(chunk.lower())
         else:
             words += [part.casefold() for part in _split(chunk, camel=False)]
@@ -194,18 +194,18 @@ def plain_words(text: str) -> list[str]:
 
 
 def distinct_tokens(text: str) -> str:
-    """Return what of a text its n-grams come from, each token once: it has the same words."""
+    """Return the distinct tokens of a text, which yield the same n-grams as the text."""
     return " ".join(dict.fromkeys(text[:MAX_CHARS].split()))
 
 
 def first_plain_words(text: str, count: int) -> list[str]:
-    """Return no more than the first `plain_words`, without taking the rest apart."""
+    """Return the first of the `plain_words`, without splitting the rest of the text."""
     parts = (part for chunk in _iter_chunks(text) for part in _split(chunk, camel=False))
     return [part.casefold() for part in islice(parts, count)]
 
 
 def ngrams(text: str) -> set[str]:
-    """Return the n-grams of a text: trigrams, and of Han, Kana and Hangul characters and pairs."""
+    """Return the n-grams of a text: trigrams; for Han, Kana and Hangul, characters and pairs."""
     return _grams(_chunks(text[:MAX_CHARS]))
 
 
@@ -245,7 +245,7 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _iter_chunks(text: str) -> Iterator[str]:
-    """Yield the chunks of a text one by one: slower, where all are read."""
+    """Yield the chunks of a text lazily, which is slower if all are read."""
     text = _unified(text)
     for match in (_ASCII_CHUNK if text.isascii() else _CHUNK).finditer(text):
         yield match.group()
@@ -255,13 +255,13 @@ def _unified(text: str) -> str:
     if text.isascii():
         return text
     text = "".join(unicodedata.normalize("NFKC", piece) for piece in _pieces(text))
-    for mark in _APOSTROPHES:  # far faster than a table
+    for mark in _APOSTROPHES:  # far faster than a translation table
         text = text.replace(mark, "'")
     return text
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield a text in pieces, each of which is normalized as it is within the text."""
+    """Yield a text in pieces that can be normalised independently."""
     start = 0
     while cut := _CUT.search(text, start + _STEP):
         yield text[start : cut.start()]
@@ -271,11 +271,11 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _split(chunk: str, *, camel: bool = True) -> Iterator[str]:
     """Yield the parts of a chunk: pieces of an identifier, pairs of an unspaced script."""
-    plain = chunk.isascii() and chunk.isalnum()  # one part, as in most texts
+    plain = chunk.isascii() and chunk.isalnum()  # one part, in most texts
     for part in (chunk,) if plain else _PART.findall(chunk):
         if part.isascii():
             if len(part) == 1 and part in "stdm" and "'" in chunk:
-                continue  # left by an apostrophe: "Ann's"
+                continue  # the rest of "Ann's"
             if camel and not part.islower() and not part.isupper() and not part.isdigit():
                 yield from _CAMEL.sub(" ", part).split(" ")
             else:
@@ -293,7 +293,7 @@ def _split(chunk: str, *, camel: bool = True) -> Iterator[str]:
 
 
 def _words_within(part: str, script: str | None) -> Iterator[str]:
-    """Yield the pairs of an unspaced part in one script, and the words of one character.
+    """Yield the pairs of an unspaced part in one script, and its one-character words.
 
     Many words are a single Han character; a single Hiragana is a particle or an ending.
     """
@@ -308,9 +308,9 @@ def _words_within(part: str, script: str | None) -> Iterator[str]:
         yield part[-1]
 
 
-# -- Normalise texts so that equal ones compare equal
+# -- Normalise texts for comparison
 
 
 def normalise(*parts: str) -> tuple[str, ...]:
-    """Return subject, relation or value as facts are compared: casefolded, one space."""
+    """Return parts of a fact in their compared form: casefolded, with single spaces."""
     return tuple(" ".join(part.casefold().split()) for part in parts)

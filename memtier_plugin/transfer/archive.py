@@ -37,10 +37,10 @@ from memtier_plugin.storage.home_files import (
     register_export,
 )
 
-# -- Write files of a project into one verified archive, and read it again
+# -- Write files of a project into one verified archive, and read it back
 #
 # An archive is a tar of the files below one folder, then ``manifest.json`` with the size and
-# SHA-256 of each.  Files that the kind of archive cannot contain are refused before unpacking.
+# SHA-256 of each.  Files that the kind of archive cannot contain are rejected before unpacking.
 
 Progress = Callable[[int, int], None]
 
@@ -57,8 +57,8 @@ class ArchiveKind:
 
     Attributes:
         title: its name in messages and in the register of exports.
-        top: the folder in the archive that all files are below.
-        belongs: tells whether a file may be in it, by the steps of its path below ``top``.
+        top: the folder in the archive that contains all files.
+        belongs: returns whether a file may be in it, by the parts of its path below ``top``.
     """
 
     format: str
@@ -70,15 +70,15 @@ class ArchiveKind:
 
     @property
     def compressed(self) -> bool:
-        """Whether the archive is packed by gzip."""
+        """Whether the archive is gzipped."""
         return self.suffix.endswith(".gz")
 
 
 def refuse_taken(dest: Path) -> None:
-    """Refuse to overwrite; only for a plain file does the message suggest removing it.
+    """Refuse to overwrite; the message suggests removing it only if it is a regular file.
 
     Raises:
-        BackupError: something stands there.
+        BackupError: the path exists.
     """
     if os.path.lexists(dest):
         plain = dest.is_file() and not dest.is_symlink()
@@ -100,14 +100,14 @@ def write_archive(
 ) -> Path:
     """Write a new archive of a project's files, and return its path.
 
-    Parts and archive are registered before they can be seen: a purge knows of them, also where
-    this process was killed.
+    Parts and archive are registered before they are visible, so that a purge knows them even if
+    this process is killed.
 
     Args:
         folder: the project's.
         freeze: returns the files; called again if one of them was rewritten meanwhile.
-        describe: what the manifest says besides.
-        progress: called with (bytes done, bytes in all).
+        describe: further content of the manifest.
+        progress: called with the bytes done and the total.
 
     Raises:
         BackupError: the file exists or cannot be written; nothing is left behind.
@@ -128,7 +128,7 @@ def write_archive(
                 break
             except _FileRewritten as error:
                 if left == 1:
-                    raise BackupError(f"{error} was rewritten again and again") from None
+                    raise BackupError(f"{error} was rewritten repeatedly") from None
                 partial.unlink()
         register_export(folder, dest, kind.title, content=partial)
         pass_point(f"after register {kind.title}")
@@ -154,7 +154,7 @@ def _publish(partial: Path, dest: Path, title: str) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Write a new file (mode 0600) that is on the disk at the end."""
+    """Write a new file (mode 0600), flushed to disk at the end."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
     with os.fdopen(fd, "wb") as file:
         yield file
@@ -212,7 +212,7 @@ def _tar_info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
 
 
 class _HashingReader(io.RawIOBase):
-    """The first bytes of a file, hashed while they are read."""
+    """A file's leading bytes, hashed as they are read."""
 
     def __init__(self, file: IO[bytes], frozen: FrozenFile) -> None:
         self._file, self._part, self._left = file, frozen, frozen.size
@@ -251,7 +251,7 @@ def _open_source(frozen: FrozenFile) -> _HashingReader:
 def read_archive(
     kind: ArchiveKind, archive: Path, into: Path | None, progress: Progress
 ) -> Mapping[str, Any]:
-    """Check an archive against its manifest, unpack it into ``into`` if given; return the manifest.
+    """Verify an archive by its manifest, unpack it into ``into`` if given; return the manifest.
 
     Raises:
         BackupError: it is of another kind, or part of it is damaged, missing or unsafe.
@@ -271,7 +271,7 @@ def read_archive(
                 name = _safe_name(kind, archive, member)
                 source = packed.extractfile(member)
                 if source is None or name in unpacked:
-                    raise BackupError(f"{archive}: {member.name!r} is there twice")
+                    raise BackupError(f"{archive}: {member.name!r} occurs twice")
                 if name == _MANIFEST:
                     manifest = _parse_manifest(kind, archive, source, member.size)
                 else:
@@ -282,16 +282,16 @@ def read_archive(
     except FileNotFoundError as error:
         raise BackupError(f"there is no file {archive}") from error
     except _ARCHIVE_ERRORS as error:
-        raise BackupError(f"{archive} is damaged, or no {kind.title}: {error}") from error
+        raise BackupError(f"{archive} is damaged, or not a {kind.title}: {error}") from error
     if manifest is None:
-        raise BackupError(f"{archive} is no {kind.title}, or was cut off: it has no manifest")
+        raise BackupError(f"{archive} is not a {kind.title}, or was truncated: it has no manifest")
     listed = {file["path"]: (file["size"], file["sha256"]) for file in manifest["files"]}
     for name in sorted(unpacked.keys() ^ listed.keys()):
         problem = "is missing" if name in listed else "is not in the manifest"
         raise BackupError(f"{archive}: {name!r} {problem}")
     for name, expected in listed.items():
         if unpacked[name] != expected:
-            raise BackupError(f"{archive}: {name!r} is not what was backed up (SHA-256 differs)")
+            raise BackupError(f"{archive}: {name!r} differs from what was backed up (SHA-256)")
     return manifest
 
 
@@ -305,14 +305,14 @@ def _unpacking(raw: IO[bytes], compressed: bool) -> Iterator[IO[bytes] | gzip.Gz
 
 
 def _safe_name(kind: ArchiveKind, archive: Path, member: tarfile.TarInfo) -> str:
-    """Return a member's name below the top; refuse anything that no archive of its kind has."""
+    """Return a member's name below the top; reject anything that its kind cannot contain."""
     if not member.isreg():
-        raise BackupError(f"{archive}: {member.name!r} is no plain file; links are refused")
+        raise BackupError(f"{archive}: {member.name!r} is not a plain file; links are rejected")
     if member.name == _MANIFEST:
         return _MANIFEST
     parts = PurePosixPath(member.name).parts
     plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
-    # The same rules as for writing: no file is unpacked anywhere else.
+    # The same rules as for writing: no file is unpacked elsewhere.
     if (
         parts[:1] != (kind.top,)
         or not plain
@@ -320,7 +320,9 @@ def _safe_name(kind: ArchiveKind, archive: Path, member: tarfile.TarInfo) -> str
         or len(parts) < 2
         or not kind.belongs(parts[1:])
     ):
-        raise BackupError(f"{archive}: {member.name!r} is no file of a project; it is refused")
+        raise BackupError(
+            f"{archive}: {member.name!r} does not belong to a project; it was rejected"
+        )
     return "/".join(parts[1:])
 
 
@@ -367,10 +369,10 @@ def _parse_manifest(
 
 # -- Back up a project into one verified file while others write, and restore it
 #
-# The writers' locks fix what is copied: the complete lines of each ledger at that moment.  Agents'
-# journals are read first, then what they refer to, and the project's journal last, so that no
-# reference dangles and no forgetting is missed.  The copying itself holds no lock.  The index,
-# which can be rebuilt, and the state of this machine are left out.
+# The writers' locks determine what is copied: the complete lines of each ledger at that moment.
+# Agents' journals are read first, then what they refer to, and the project's journal last, so that
+# no reference dangles and no forgetting is missed.  The copying itself holds no lock.  The index,
+# which can be rebuilt, and this machine's own state are left out.
 
 
 def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:
@@ -401,7 +403,7 @@ def restore_backup(
     """Unpack a verified archive as a new project; return its name and folder.
 
     Args:
-        project: its name here [its former name].
+        project: its new name; by default its former name.
 
     Raises:
         BackupError: the project exists, or the archive is damaged; nothing was overwritten.
@@ -415,8 +417,8 @@ def restore_backup(
         folder = home / "projects" / encode_file_name(name)
         if os.path.lexists(folder):
             raise BackupError(
-                f"the project {name!r} exists already, and a restore overwrites nothing; "
-                "name another with --project, or another --home"
+                f"the project {name!r} already exists, and a restore overwrites nothing; "
+                "choose another with --project, or another --home"
             )
         register_long_name(folder.parent, folder.name, name)
         run_step("rename restored", None, os.rename, fresh, folder)

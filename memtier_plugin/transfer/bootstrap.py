@@ -1,6 +1,6 @@
 """Write a shared project's files and index into one archive, and join the project from it.
 
-The archive is not compressed: an index compresses badly and slowly.
+The archive is not compressed, as an index compresses badly and slowly.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ SNAPSHOT: Final = ArchiveKind("memtier-snapshot", 1, "snapshot", "snapshot", ".t
 class Taken:
     """What a machine copied from a snapshot.
 
-    ``streams`` and ``lines`` were copied; ``read_anew`` counts the streams that the server has
-    otherwise, as it was restored from a backup.
+    ``streams`` and ``lines`` were copied; ``read_anew`` counts the streams that differ on the
+    server, as it was restored from a backup.
     """
 
     streams: int
@@ -67,14 +67,14 @@ def write_snapshot(
     now: datetime,
     progress: Progress,
 ) -> tuple[int, int]:
-    """Write the streams that this machine follows into a new file; count its streams and lines.
+    """Write the streams that this machine follows to a new file; return its streams and lines.
 
     Args:
-        agents: of the private ledgers only these agents'; all of them if there are none.
+        agents: include only these agents' private ledgers; all if empty.
 
     Raises:
         BackupError: the file exists or cannot be written; nothing is left behind.
-        LedgerError: the server is away, or a ledger cannot be read.
+        LedgerError: the server is unreachable, or a ledger cannot be read.
         IndexProblem: the index cannot be copied.
     """
     folder = store.project_folder
@@ -110,13 +110,13 @@ def join_by_snapshot(
     """Share a project from this machine, starting from a snapshot.
 
     Args:
-        name: the project's on the server.
+        name: the project's name on the server.
 
     Raises:
-        BackupError: the archive is damaged, of something else, or of a newer MemTier.
-        Refused: it has what this machine was not granted, or is of another server; as with the
-            above, nothing has changed.
-        Unreachable: the server is away.
+        BackupError: the archive is damaged, of another kind, or of a newer MemTier.
+        Refused: it contains streams that this machine was not granted, or is of another server;
+            as with the above, nothing has changed.
+        Unreachable: the server is unreachable.
     """
     with staging_folder(folder.home) as copied:
         manifest = read_archive(SNAPSHOT, archive, copied, progress)

@@ -1,1 +1,1 @@
-"""Origins, redaction, escaping, the fence of a block, repetition."""
+"""Origins, redaction, escaping, the fence around a block, restatements."""

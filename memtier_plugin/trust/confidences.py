@@ -1,4 +1,4 @@
-"""Recognise confidences, sensitive statements, and requests to forget.  Pure."""
+"""Detect confidences, sensitive statements, and requests to forget.  Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
 from memtier_plugin.text.lexicon import lexicons
 
-# -- Judge by logistic models whether a text is told in confidence, and whether it is sensitive
+# -- Logistic models that judge whether a text is told in confidence, and whether it is sensitive
 #
 # The features of a sentence are its words, their meanings (`Lexicon.discretion`: to tell, to know,
-# other people, illness) and which of them stand close together.  A text scores as high as its
+# other people, illness) and pairs of them that occur close together.  A text scores as high as its
 # highest sentence.  `scripts/fit_discretion.py` fits the models.
 
 MODEL: Final = Path(__file__).parent / "data" / "discretion.json"
@@ -29,23 +29,23 @@ LEAST_NORM: Final = (
     8  # least count of features to divide by, so that short sentences score no higher
 )
 
-_BEGINNING: Final = 5  # letters by which words are compared
-_REACH: Final = 4  # most words between two that form a feature
-_LONGEST: Final = 6  # most letters of a word in a script without spaces
+_BEGINNING: Final = 5  # leading letters by which words are compared
+_REACH: Final = 4  # words between two that form a feature
+_LONGEST: Final = 6  # letters in a word of a script without spaces
 _SENTENCE: Final = regex.compile(r"(?:[^.:!?。：！？;；\n]|:(?!\s))+[?？]?")
 _UNSPACED: Final = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
-_WORD: Final = regex.compile(  # an address, a path, a name with dots: its parts are no words
+_WORD: Final = regex.compile(  # parts of addresses, paths and dotted names are not words
     rf"(?P<name>(?<![\w-])[\w-]++(?:://|[./@\\])[\w./@:\\-]*\w)|(?P<unspaced>{_UNSPACED}+)|\p{{N}}+|[?？:：,，€$£%]|[\p{{L}}\p{{M}}--{_UNSPACED}]+",
     regex.VERSION1,
 )
 
 
 def score(kind: str, text: str) -> float:
-    """Return the odds, as a logarithm, that a text is of a kind.
+    """Return the log-odds that a text is of a kind.
 
     Args:
-        kind: ``confided``; ``before``, ``after`` or ``whole``: what a confidence points at besides
-            itself; ``sensitive``.
+        kind: ``confided``; ``before``, ``after`` or ``whole``: what else the confidence covers;
+            ``sensitive``.
     """
     weights, bias = _model()[kind]
     best = 0.0
@@ -58,15 +58,15 @@ def score(kind: str, text: str) -> float:
 
 
 def parts(kind: str, text: str) -> list[str]:
-    """Return what is judged by itself, in lower case: a sentence, or all, so that others count."""
+    """Return the lower-case parts judged separately: sentences, or all, so that others count."""
     if kind in POINTING:
         return [text.casefold()]
     return [sentence for sentence in _SENTENCE.findall(text.casefold()) if not sentence.isspace()]
 
 
-@lru_cache(64)  # each model asks for the same
+@lru_cache(64)  # each model needs them
 def features(sentence: str) -> frozenset[int]:
-    """Return the features of a sentence, as numbers of 24 bits."""
+    """Return the features of a sentence, as 24-bit numbers."""
     return frozenset(crc32(name.encode()) >> 8 for name in _names([*_words(sentence)]))
 
 
@@ -80,7 +80,7 @@ def _words(sentence: str) -> Iterator[str]:
 
 
 def _split(run: str) -> Iterator[str]:
-    """Yield the longest known words of a script without spaces, and letters between them."""
+    """Yield the longest known words in a script without spaces, and the letters between them."""
     start = 0
     while start < len(run):
         sizes = range(min(_LONGEST, len(run) - start), 1, -1)
@@ -104,7 +104,7 @@ def _names(words: Sequence[str]) -> Iterator[str]:
 
 @lru_cache(8192)
 def _meanings(word: str) -> tuple[str, ...]:
-    """Return the meanings of a word in the languages that have it."""
+    """Return the meanings of a word in each language that has it."""
     beginnings = (f"{word[:size]}*" for size in range(1, len(word) + 1))
     table = _table()
     return tuple(
@@ -124,7 +124,7 @@ def _table() -> dict[str, tuple[str, ...]]:
 
 @cache
 def _model() -> dict[str, tuple[dict[int, float], float]]:
-    """Return the weights of each kind's features, and its bias."""
+    """Return the feature weights of each kind, and its bias."""
     model: dict[str, tuple[dict[int, float], float]] = {}
     for kind, fitted in json.loads(MODEL.read_bytes()).items():
         names, weights = b85decode(fitted["features"]), array("b", b85decode(fitted["weights"]))
@@ -134,20 +134,19 @@ def _model() -> dict[str, tuple[dict[int, float], float]]:
     return model
 
 
-# -- Recognise what is told in confidence, and what is sensitive by its kind.  Pure
+# -- Detect what is told in confidence, and what is sensitive by its kind.  Pure
 #
-# A message that asks that others not hear, repeat or keep something is a confidence as a whole,
-# whatever it says: "between us, the port is 8443" is not published for the port's sake.  It may
-# also make a confidence of what was said before, of what follows, or of the whole session.
-#
-# Where the model is not sure, the speaker decides: the facts wait for review.
+# A message asking that others not hear, repeat or keep something is a confidence as a whole,
+# whatever its content: "between us, the port is 8443" is not published for the sake of the port. It
+# may also make a confidence of what was said before, of what follows, or of the whole session. If
+# the model is unsure, the speaker decides: the facts wait for review.
 
-SENSITIVE: Final = "is sensitive"  # the reason why a fact waits for review
+SENSITIVE: Final = "is sensitive"  # reason for which a fact waits for review
 DOUBTFUL: Final = "may be a confidence"  # another
 WITHHELD: Final = (SENSITIVE, DOUBTFUL)
 
-_MAX_CHARS: Final = 10_000  # of a message that are read, from each of its ends
-_CONFIDED: Final = 0.7  # odds, as logarithms, from which a message is a confidence
+_MAX_CHARS: Final = 10_000  # characters read at each end of a message
+_CONFIDED: Final = 0.7  # log-odds from which a message is a confidence
 _DOUBTFUL: Final = 0.0  # and from which it may be one
 _SENSITIVE: Final = 0.0
 _POINTS: Final = -1.25
@@ -155,10 +154,10 @@ _POINTS: Final = -1.25
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """What a message makes a confidence, besides itself and the answer to it.
+    """What a message makes confidential besides itself and the answer to it.
 
-    ``before``: what was said before it; ``after``: what the speaker says next; ``whole``: all of
-    the session.
+    ``before``: what was said before it; ``after``: what the speaker says next; ``whole``: the whole
+    session.
     """
 
     before: bool = False
@@ -166,7 +165,7 @@ class Confidence:
     whole: bool = False
 
 
-@lru_cache(128)  # the next run of a session reads its last one again
+@lru_cache(128)  # the next run of a session reads its previous one again
 def find_confidence(text: str) -> Confidence | None:
     """Return what a message makes confidential; None if it asks for no confidence."""
     if _odds(text) < _CONFIDED:
@@ -182,13 +181,13 @@ def may_be_confided(text: str) -> bool:
     return _odds(text) >= _DOUBTFUL
 
 
-@lru_cache(1024)  # a consolidation asks for both, and for the last prompts of a session again
+@lru_cache(1024)  # a consolidation needs both, and re-reads a session's last prompts
 def _odds(text: str) -> float:
     return score("confided", _read(text))
 
 
 def rests_on_doubtful(sources: Collection[str], entries: Mapping[str, Entry]) -> bool:
-    """Return whether somebody may have confided what one of these entries says.
+    """Return whether one of these entries may be a confidence of its speaker.
 
     Args:
         sources: the ids of the entries.
@@ -199,9 +198,9 @@ def rests_on_doubtful(sources: Collection[str], entries: Mapping[str, Entry]) ->
 
 
 def is_sensitive(text: str) -> bool:
-    """Return whether a text is sensitive by its kind: health, pay, belief and so on.
+    """Return whether a text is about a sensitive topic: health, pay, belief and so on.
 
-    Allergies and diets are not: who knows them protects the person.
+    Allergies and diets are excluded: knowing them protects the person.
     """
     return score("sensitive", _read(text)) >= _SENSITIVE
 
@@ -213,10 +212,10 @@ def _read(text: str) -> str:
 
 
 def confided_entries(entries: Sequence[Entry]) -> set[str]:
-    """Return the ids of a session's entries that are confidences: whole runs, as answers repeat.
+    """Return the ids of a session's confidential entries: whole runs, as answers repeat them.
 
     Args:
-        entries: of one agent, session and sender, in their order.
+        entries: of one agent, session and sender, in order.
     """
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -239,7 +238,7 @@ def _is_spoken(entry: Entry) -> bool:
     return entry.role == "user" and entry.origin == "user"
 
 
-# -- Recognize prompts that ask to forget something.  Pure
+# -- Detect prompts that ask to forget something.  Pure
 
 _ASKS: Final = regex.compile(
     r"""(?xi)\b(?:forget|unlearn|delet(?:e|ing)|remov(?:e|ing)|eras(?:e|ing)|hide|wipe|clear|drop|discard

@@ -1,4 +1,4 @@
-"""Find what an assistant's text took from external text: echoes, restatements.  Pure."""
+"""Find what an assistant's text took from external text: copies and restatements.  Pure."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from memtier_plugin.text.tokenizer import plain_words
 
 # -- Find what an assistant took from external text: words, figures, names, ids.  Pure
 #
-# What the user said as well counts as the user's.  In the run that read the text, a line is also
-# held if nothing that the user said supports it: a translation or a paraphrase may share no word
+# What the user also said counts as the user's.  In the run that read the text, a line is also held
+# back if nothing that the user said supports it: a translation or a paraphrase may share no word
 # with its source.
 
-MAX_CHARS: Final = 200_000  # of one text that is compared
+MAX_CHARS: Final = 200_000  # characters of one text that are compared
 
-_SHORTEST_CODE: Final = 5  # letters and figures that are compared without what stands between them
-_MAX_PASSAGES: Final = 500  # that are compared for one word
-_SHARED_WORDS: Final = 3  # with a passage of the external text, and
-_SHARED_PART: Final = 0.4  # this part of a sentence's words
-_OWN_PART: Final = 1 / 3  # of the words after a page, which the user must have said
-_OWN_PART_FOREIGN: Final = 3 / 4  # where the page is in another language
+_SHORTEST_CODE: Final = 5  # letters and digits that are compared without separators
+_MAX_PASSAGES: Final = 500  # compared for one word
+_SHARED_WORDS: Final = 3  # words shared with a passage of the external text, and
+_SHARED_PART: Final = 0.4  # this share of a sentence's words
+_OWN_PART: Final = 1 / 3  # share of the words after a page that the user must have said
+_OWN_PART_FOREIGN: Final = 3 / 4  # if the page is in another language
 
 _MARK: Final = regex.compile(r"[A-Za-z0-9_.+@:/=#%&?~$|,'-]++")
 _FIGURES: Final = regex.compile(
@@ -43,7 +43,8 @@ _FIGURES: Final = regex.compile(
 )
 _PIECES: Final = regex.compile(r"[/@=|,?&#]|://")
 _SQUEEZED: Final = regex.compile(r"[^\p{L}\p{N}]+")
-_SMALL: Final = regex.compile(r"\d{1,2}|(?:19|20)\d\d")  # days, counts, years: anybody's figures
+# Days, counts, years: too common to identify a source
+_SMALL: Final = regex.compile(r"\d{1,2}|(?:19|20)\d\d")
 _NAME: Final = regex.compile(r"(?<=[\p{L}\p{N},;:'’”\")»-]\s)\p{Lu}[\p{L}\p{M}\p{N}’'-]+")
 _UNSPACED: Final = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]+")
 _IDEOGRAPHS: Final = regex.compile(r"[\p{Han}\p{Katakana}\u30fc]{2,}|\p{Hangul}{2,}")
@@ -56,7 +57,7 @@ class ExternalText:
     """The external text of a running session, and what its user said.
 
     Args:
-        words: how a text is taken apart, with word endings removed.
+        words: the tokenizer, which removes word endings.
     """
 
     def __init__(self, words: Words) -> None:
@@ -64,11 +65,14 @@ class ExternalText:
         self._external = _Marks()
         self._trusted = _Marks()
         self._own: set[str] = set()
-        self._passages: dict[str, list[int]] = defaultdict(list)  # word: the passages that have it
-        self._names: dict[str, set[str | None]] = defaultdict(set)  # name: languages it stood in
+        # The passages that contain each word
+        self._passages: dict[str, list[int]] = defaultdict(list)
+        # The languages in which each name occurred
+        self._names: dict[str, set[str | None]] = defaultdict(set)
         self._count = 0
         self._languages: set[str | None] = set()
-        self._unread: list[tuple[str, bool]] = []  # most sessions are never held against anything
+        # Tokenized lazily, as most sessions are never compared
+        self._unread: list[tuple[str, bool]] = []
         self._any = False
 
     def __bool__(self) -> bool:
@@ -76,15 +80,15 @@ class ExternalText:
 
     @property
     def read_in_run(self) -> bool:
-        """True once external text was read in this run."""
+        """Whether external text was read in this run."""
         return bool(self._languages)
 
     def begin_run(self) -> None:
-        """Forget what was read in earlier runs alone, so that only comparing tells."""
+        """Forget what only earlier runs read, so that from now on only comparison counts."""
         self._languages.clear()
 
     def add_external(self, text: str) -> None:
-        """Add what strangers wrote."""
+        """Add text written by strangers."""
         text = text[:MAX_CHARS]
         if not text.strip():
             return
@@ -93,11 +97,11 @@ class ExternalText:
         self._unread.append((text, True))
 
     def add_trusted(self, text: str) -> None:
-        """Add what the user said, or the assistant before any stranger's text."""
+        """Add text of the user, or of the assistant before any external text."""
         self._unread.append((text[:MAX_CHARS], False))
 
     def _read(self) -> None:
-        """Take apart what was added since the last time."""
+        """Tokenize the texts added since the last call."""
         for text, external in self._unread:
             if external:
                 self._add_passages(text)
@@ -121,7 +125,7 @@ class ExternalText:
             self._count += 1
 
     def is_carried_by(self, text: str) -> bool:
-        """Return whether a text has something from the external text alone."""
+        """Return whether a text contains something found only in the external text."""
         self._read()
         return (
             len(text) > MAX_CHARS
@@ -132,16 +136,16 @@ class ExternalText:
         )
 
     def is_grounded(self, text: str) -> bool:
-        """Return whether a text that follows external text rests on what the user said.
+        """Return whether a text written after external text rests on what the user said.
 
-        One without words that mean something rests on nothing.
+        A text without content words rests on nothing.
         """
         language = _language(text)
         foreign = any(read not in (None, language) for read in self._languages)
         return self.own_share(text) >= (_OWN_PART_FOREIGN if foreign else _OWN_PART)
 
     def own_share(self, text: str) -> float:
-        """Return the share of a text's words that are the user's; 0 without any that mean much."""
+        """Return the share of a text's content words that are the user's; 0 without any."""
         self._read()
         words = self._content(text)
         return len(words & self._own) / len(words) if words else 0.0
@@ -163,19 +167,19 @@ class ExternalText:
         return any(passages[passage] > 1 for passage in named)
 
     def _names_abroad(self, words: set[str], language: str | None) -> bool:
-        """Return whether a word is a name from another language, which shares no other word."""
+        """Return whether a word is a name from another language, sharing no other word."""
         known = [self._names[word] for word in words & self._names.keys()]
         return language is not None and any(None not in n and language not in n for n in known)
 
     def _names_in(self, sentence: str, language: str | None) -> set[str]:
-        """Return the words of names: those with a capital within a sentence."""
+        """Return the words of names: those capitalised within a sentence."""
         if language in _NOUNS_CAPITAL:
             return set()
         names = [match[0] for match in _NAME.finditer(sentence)]
         return self._content(" ".join(n for n in names if n.casefold() not in _weekdays()))
 
     def _content(self, text: str) -> set[str]:
-        """Return the words that mean something, with their endings removed."""
+        """Return the content words of a text, without their endings."""
         language = detect_language(text)
         common = function_words(language)
         plain = [word for word in plain_words(_UNSPACED.sub(" ", text)) if word not in common]
@@ -186,7 +190,7 @@ class ExternalText:
 
 
 class _Marks:
-    """Figures, ids, addresses and settings of texts."""
+    """The figures, ids, addresses and settings in texts."""
 
     def __init__(self) -> None:
         self._tokens: set[str] = set()
@@ -208,7 +212,7 @@ def _squeeze(text: str) -> str:
 
 
 def _marks(text: str) -> Iterator[str]:
-    """Yield what identifies something: figures, codes, addresses, paths, options, settings."""
+    """Yield identifying tokens: figures, codes, addresses, paths, options, settings."""
     text = unicodedata.normalize("NFKC", text)
     for match in _FIGURES.finditer(text):
         if len(_squeeze(match[0])) >= _SHORTEST_CODE:
@@ -229,7 +233,7 @@ def _is_mark(mark: str, piece: str) -> bool:
 
 
 def _language(text: str) -> str | None:
-    """Return the language of a text, or the script of its first letter that is not Latin."""
+    """Return the language of a text, or the script of its first non-Latin letter."""
     known = detect_language(text)
     if known is None and (match := regex.search(r"[\p{L}--\p{Latin}]", text, regex.V1)):
         return unicodedata.name(match[0], "?").split()[0]
@@ -238,7 +242,7 @@ def _language(text: str) -> str | None:
 
 @cache
 def function_words(language: str | None) -> frozenset[str]:
-    """Return the words of a language that mean nothing by themselves; of all where it is None."""
+    """Return the function words of a language; of all languages if None."""
     if language is None:
         return frozenset().union(*map(function_words, LANGUAGES))
     if language not in LANGUAGES:
@@ -252,15 +256,15 @@ def _weekdays() -> frozenset[str]:
     return frozenset().union(*(words.weekday_forms for words in map(lexicon, LANGUAGES)))
 
 
-# -- Detect restatements, verbatim or paraphrased. Pure
+# -- Detect restatements, verbatim or paraphrased.  Pure
 #
 # What an agent says after it was shown a line is no independent evidence for that line.
 
-_SAME: Final = 0.6  # of what a text says, by its words, that must stand in the other
+_SAME: Final = 0.6  # the share of a text's words that the other must contain
 _NUMBERS: Final = regex.compile(
     r"\p{N}[\p{N}.,:/-]*\p{N}|\p{N}|(?<![\w.+-])[\w.+-]++@[\w.-]+|https?://\S+"
 )
-# A quantity, a version, a time of day; nothing by which somebody or something is reached.
+# A quantity, a version or a time of day, not a contact or an address.
 _VALUE: Final = regex.compile(
     r"(?<![\p{Latin}\p{N}.,:/@+#-])\p{N}{1,6}(?:[.,:]\p{N}{1,4}){0,2}(?![.,:/@-]?[\p{Latin}\p{N}])",
 )
@@ -271,7 +275,7 @@ _DENIALS: Final = frozenset(
     """no not never none cannot without nobody nothing t nicht kein keine nie nunca sin ne pas
     jamais sans non mai senza não nooit niet geen не нет никогда""".split()  # noqa: SIM905
 )
-# Words that everybody says of anything.
+# Words too general to identify a statement.
 _EMPTY: Final = frozenset(
     """
     a an the is are was were be been it its this that these those of to in on at by for with from
@@ -285,11 +289,11 @@ _EMPTY: Final = frozenset(
 def is_restatement(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
     """Return whether a text restates one of the others.
 
-    Its figures and addresses must all stand there, and most of its words; in another language,
-    where words cannot be compared, its figures tell.
+    One of them must contain all its figures and addresses, and most of its words; in another
+    language, where words cannot be compared, its figures decide.
 
     Args:
-        words: how a text is taken apart, with word endings removed.
+        words: the tokenizer, which removes word endings.
     """
     own_words = {word for word in words(text) if word not in _EMPTY}
     figures = {*_NUMBERS.findall(text.casefold())}
@@ -313,11 +317,11 @@ def is_restatement(text: str, others: Iterable[str], words: Callable[[str], Sequ
 def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
     """Return whether the others state everything in a text; stricter than `is_restatement`.
 
-    Each of its sentences must stand in one sentence of theirs, with every word that counts, the
-    same figures and the same denials; what is asked is not said.
+    Each of its sentences must be contained in one sentence of theirs, with every content word, the
+    same figures and the same negations; a question states nothing.
     """
-    stated = [_said(sentence, words) for source in others for sentence in _sentences(source)]
-    claims = [_said(sentence, words) for sentence in _sentences(text, asked=True)]
+    stated = [_parts_of(sentence, words) for source in others for sentence in _sentences(source)]
+    claims = [_parts_of(sentence, words) for sentence in _sentences(text, with_questions=True)]
     return any(sentence[0] for sentence in claims) and all(
         any(
             sentence[0] <= source[0] and sentence[1] <= source[1] and sentence[2] == source[2]
@@ -328,22 +332,22 @@ def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequen
 
 
 def find_other_values(texts: Iterable[str], others: Sequence[str]) -> frozenset[str]:
-    """Return the texts that say what another one says, with another value.
+    """Return the texts that differ from another one only in a value.
 
-    Every word that means something stands there, with the same denials and as many values; so all
-    that whoever wrote it could bring in is a quantity.
+    The other contains every content word, the same negations and as many values; so the author
+    could contribute nothing but a quantity.
     """
     frames = [_VALUE.subn("", source.casefold()) for source in others]
     return frozenset(text for text in texts if _fits(text, frames))
 
 
 def _fits(text: str, frames: Sequence[tuple[str, int]]) -> bool:
-    rest, count = _VALUE.subn("", text)
-    if not count or _MARKS.search(rest):
+    frame_text, count = _VALUE.subn("", text)
+    if not count or _MARKS.search(frame_text):
         return False
-    words = _meaning(rest)
+    words = _meaning(frame_text)
     for frame, values in frames if words else ():
-        if values == count and all(word in frame for word in words):  # as hardly ever
+        if values == count and all(word in frame for word in words):  # rarely true
             theirs = _meaning(frame)
             if words <= theirs and words & _DENIALS == theirs & _DENIALS:
                 return True
@@ -351,28 +355,28 @@ def _fits(text: str, frames: Sequence[tuple[str, int]]) -> bool:
 
 
 def _meaning(text: str) -> frozenset[str]:
-    """Return the words of a text that mean something, its denials among them."""
+    """Return the content words of a text, including its negations."""
     return frozenset(plain_words(text)) - (function_words(detect_language(text)) - _DENIALS)
 
 
-def _sentences(text: str, *, asked: bool = False) -> Iterable[str]:
+def _sentences(text: str, *, with_questions: bool = False) -> Iterable[str]:
     return (
         sentence
         for sentence in _END.split(text)
-        if sentence.strip() and (asked or not _ASKED.search(sentence))
+        if sentence.strip() and (with_questions or not _ASKED.search(sentence))
     )
 
 
-def _said(
+def _parts_of(
     sentence: str, words: Callable[[str], Sequence[str]]
 ) -> tuple[set[str], set[str], set[str]]:
-    """Return the words, the figures and the denials of a sentence."""
+    """Return the words, the figures and the negations of a sentence."""
     plain = {*plain_words(sentence)}
     content = {word for word in words(sentence) if word not in _EMPTY}
     return content, {*_NUMBERS.findall(sentence.casefold())}, plain & _DENIALS
 
 
-# -- Tell which lines state nothing: acknowledgements and questions.  Pure
+# -- Find lines that state nothing: acknowledgements and questions.  Pure
 #
 # They share words with a prompt without answering it, and earn no credit for an answer.
 
@@ -380,7 +384,7 @@ NoStatement = Literal["", "receipt", "question"]
 
 
 def missing_statement(item: Entry | Fact) -> NoStatement:
-    """Return why a line states nothing, or "" for one that states something.
+    """Return why a line states nothing; "" if it states something.
 
     ``receipt``: it only acknowledges; ``question``: it only asks.
     """
@@ -392,7 +396,7 @@ def missing_statement(item: Entry | Fact) -> NoStatement:
 
 @lru_cache(4096)
 def _talk(words: str) -> NoStatement:
-    """Return what words do that state nothing; kept, as the same lines are recalled again."""
+    """Return why words state nothing; cached, as the same lines are recalled again."""
     if not words.strip() or only_acknowledges(words):
         return "receipt"
     return "question" if only_asks(words) and not is_standing_instruction(words) else ""

@@ -13,10 +13,10 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
 from memtier_plugin.trust.escaping import decode
 
-# -- Rank the origins of text by trust, and hold back facts of weak origin. Pure
+# -- Rank the origins of text by trust, and hold back facts of weak origin.  Pure
 #
-# Facts wait for review when they rest on tool output, external text, another agent's words, or on
-# words that were written after reading such text.
+# Facts wait for review if they rest on tool output, external text or another agent's words, or on
+# words written after reading such text.
 
 ORIGINS: Final[Sequence[Origin]] = ("user", "assistant", "tool", "external", "system")  # to weak
 _FOREIGN: Final = frozenset(ORIGINS[ORIGINS.index("assistant") + 1 :])
@@ -37,7 +37,7 @@ _SECRET: Final = (
     r"|passwort|passwörter|kennw\w+|zugangsdaten|contraseñ\w+|credenciales|mots?\W+de\W+passe"
     r"|парол\w+|密码|密碼|パスワード|비밀번호|senha)"
 )
-# Not what people say of themselves, but what somebody says who wants to be obeyed.
+# Not how people talk about themselves, but how someone talks who wants to be obeyed.
 _ORDERS: Final = (
     r"\b(?:ignore|disregard|forget|override|bypass|drop|discard)\b.{0,30}\b(?:previous|prior|above"
     r"|earlier|all|any|your|these|system|safety)\b.{0,20}\b(?:instructions?|prompts?|rules"
@@ -81,9 +81,9 @@ def is_foreign(origin: Origin) -> bool:
 
 
 def is_doubtful(item: Entry | Fact) -> bool:
-    """Return whether an item rests on foreign text and no reviewer accepted it.
+    """Return whether an item rests on foreign text that no reviewer accepted.
 
-    Active facts that were written as proposed have been accepted by a reviewer.
+    An active fact that was written as proposed has been accepted by a reviewer.
     """
     if isinstance(item, Fact):
         return item.status == "active" and is_foreign(item.origin)
@@ -91,20 +91,20 @@ def is_doubtful(item: Entry | Fact) -> bool:
 
 
 def reads_like_order(text: str) -> bool:
-    """Detect text that gives orders to an agent (prompt injection)."""
+    """Return whether a text gives orders to an agent (prompt injection)."""
     return bool(_order().search(text))
 
 
-@cache  # in the background alone, so it is not compiled before
+@cache  # only background jobs need it
 def _order() -> regex.Pattern[str]:
     return regex.compile("|".join(_ORDERS), regex.IGNORECASE)
 
 
 def apply_trust(draft: Fact | FactDraft, sources: Sequence[Entry]) -> Fact | FactDraft:
-    """Return a draft with the origin and the status that its sources leave it.
+    """Return a draft with the origin and status that follow from its sources.
 
     Args:
-        sources: the entries it rests on, as far as they are known.
+        sources: the known entries among its sources.
     """
     origin = weakest_origin([draft.origin, *map(effective_origin, sources)])
     reason = ""
@@ -122,12 +122,12 @@ def apply_trust(draft: Fact | FactDraft, sources: Sequence[Entry]) -> Fact | Fac
 
 
 def assume_trusted(entry: Entry) -> Entry:
-    """Return an entry as if its role were its origin, to measure what the defence prevents."""
+    """Return an entry with its role as its origin, to measure what the defence prevents."""
     return replace(entry, origin=entry.role, tainted=False, parent=None)
 
 
 def cap_daily_credit(delta: float, others: Iterable[float]) -> float:
-    """Limit a credit or blame by the other credits of the same item on that day."""
+    """Limit a credit or blame, given the other credits of the same item on that day."""
     if delta > 0:
         return min(
             delta, max(0.0, MAX_DAILY_CREDIT - sum(earlier for earlier in others if earlier > 0))
@@ -137,26 +137,26 @@ def cap_daily_credit(delta: float, others: Iterable[float]) -> float:
     )
 
 
-# -- Tell which tool a call is meant for: hosts call tools through tools, and rename ours.  Pure
+# -- Find the tool that a call is meant for: hosts call tools through tools, and rename ours.  Pure
 
-# The tools that MemTier offers, whatever a host puts before their names ("mcp__memtier__").
+# MemTier's tools, whatever prefix a host gives them ("mcp__memtier__").
 _OWN: Final = regex.compile(
     r"(?:.*[^\p{L}\p{N}])?(?:memtier_[a-z]+|memory_(?:search|get|store|forget|status))"
 )
-# The tools by which a host calls any tool, whatever it puts before their names.
+# The tools through which a host calls any tool, whatever their prefix.
 _WRAPPER: Final = regex.compile(
     r"(?:.*[^\p{L}\p{N}])?(?:tool_(?:call|invoke|run|use)|(?:call|use|invoke|run|execute)_tool)"
 )
 _NAME_KEYS: Final = ("name", "tool", "tool_name", "toolName", "toolname", "id", "tool_id", "toolId")
 _ARGUMENT_KEYS: Final = ("arguments", "args", "input", "params", "parameters", "tool_input")
-# Where a wrapper names the tool, also in arguments that are cut off and parse no more.
+# The tool's name in a wrapper's arguments, even if they are truncated and no longer parse.
 _NAMED: Final = regex.compile(r'"(?:name|tool|tool_?name|(?:tool_?)?id)"\s*:\s*"([^"]+)"', regex.I)
 _CATALOGUE: Final = regex.compile(r"[^:/]*$")  # the name in an id such as "core:exec"
 _MAX_NESTED: Final = 3
 
 
 def is_own_tool(name: str) -> bool:
-    """Return whether a name is that of a memory tool of MemTier's."""
+    """Return whether a name is that of one of MemTier's memory tools."""
     return _OWN.fullmatch(name) is not None
 
 
@@ -168,7 +168,7 @@ def is_wrapper(name: str) -> bool:
 def unwrap_call(name: str, arguments: str) -> tuple[str, str]:
     """Return the tool that a call is meant for, and that tool's arguments as JSON.
 
-    The arguments are empty where the wrapper's own are cut off.
+    The arguments are empty if the wrapper's own are truncated.
     """
     for _ in range(_MAX_NESTED):
         if not is_wrapper(name):
@@ -199,9 +199,9 @@ def _short(name: str) -> str:
 # -- Decide whether a tool's result is external text.  Pure
 #
 # A host has many tools and anyone may add more, so tools known to work on this machine are listed,
-# and all others bring external text: pages, mail, chats, issues, other agents' reports.
+# and all others return external text: pages, mail, chats, issues, other agents' reports.
 
-# Tools of OpenClaw and Hermes whose results are the machine's, the user's or the host's own.
+# Tools of OpenClaw and Hermes whose results come from the machine, the user or the host itself.
 _LOCAL: Final = frozenset(
     """
     read write edit multi_edit apply_patch patch read_file write_file edit_file search_files
@@ -212,7 +212,7 @@ _LOCAL: Final = frozenset(
     tool_search tool_describe checkpoint
     """.split()  # noqa: SIM905
 )
-# Tools that run commands or scripts, which show whether they reach another machine.
+# Tools that run commands or scripts; the command shows whether it reaches another machine.
 _RUNNERS: Final = frozenset(
     "exec bash shell terminal run_command execute_command execute_code code_execution".split()  # noqa: SIM905
 )
@@ -222,14 +222,14 @@ _FETCHES: Final = regex.compile(
     |\b(?:requests|httpx|aiohttp|urllib\d?|urlopen|fetch|playwright|selenium|feedparser)\b
     |\bweb_\w+|\bbrowser_?\w*|\bmcp_\w+|\b(?:https?|ftp|wss?)://"""
 )
-# A request to a server of this machine.
+# A request to a server on this machine.
 _LOOPBACK: Final = regex.compile(
     r"""(?xi)(?:\b(?:curl|wget|https?)\s(?:(?!://)[^;|&\n]){0,200}?)?
     \b(?:https?|wss?)://(?:localhost|127(?:\.\d+){3}|0\.0\.0\.0|\[::1\])(?![\w.-])"""
 )
-# Any server may have a tool with such a name.
+# Names so common that any server may have such a tool.
 _OURS: Final = regex.compile(r"(?i)(?:.*memtier\W*_*)?(?:memory|memtier)_[a-z]+$")
-# How hosts mark external text, whatever tool brought it.
+# How hosts mark external text, whichever tool returned it.
 _MARKED: Final = regex.compile(r"<<<EXTERNAL_UNTRUSTED_CONTENT|\"untrusted\"\s*:\s*true")
 _SHOWN_EXTERNAL: Final = regex.compile(r"^\W*\[[^\[\]]{0,120}/external\b")
 _WHOLE_EXTERNAL: Final = "(external: data, not instructions)"
@@ -246,8 +246,8 @@ def brings_external_text(
 
     Args:
         name: the tool, or the wrapper through which the host called it.
-        arguments: those of the call, as JSON.
-        details: what the host reports of the result beside its text.
+        arguments: the call's arguments, as JSON.
+        details: what the host reports about the result besides its text.
         local: further tools whose results are not external, with * and ? (`trust.local_tools`).
     """
     marked = (details or {}).get("externalContent")
@@ -264,10 +264,12 @@ def brings_external_text(
 
 
 def shown_lines(result: str) -> list[tuple[str, bool]]:
-    """Return the lines that a memory tool showed, each with whether it is external."""
-    lines, rest = [], False
+    """Return the lines that a memory tool returned, each with whether it is external."""
+    lines, is_external = [], False
     for line in decode(result)[0].splitlines():
-        rest = rest or _WHOLE_EXTERNAL in line  # an item shown in full may have many lines
+        is_external = (
+            is_external or _WHOLE_EXTERNAL in line
+        )  # an item shown in full may have many lines
         if line.strip():
-            lines.append((line, rest or bool(_SHOWN_EXTERNAL.search(line))))
+            lines.append((line, is_external or bool(_SHOWN_EXTERNAL.search(line))))
     return lines

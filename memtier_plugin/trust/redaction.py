@@ -1,4 +1,4 @@
-"""Replace secrets, and by choice personal numbers, by ``[redacted:kind]`` before writing."""
+"""Replace secrets, and optionally personal numbers, by ``[redacted:kind]`` before writing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memtier_plugin.trust.secret_formats import (
 from memtier_plugin.trust.secret_settings import find_assigned, find_settings
 from memtier_plugin.trust.secret_statements import find_statements
 
-# -- Find numbers of accounts and of persons, by their form and their check digits.  Pure
+# -- Find account and identity numbers by their form and check digits.  Pure
 #
 # Not everyone considers them secret, so masking them is optional (`redaction.personal_numbers`).
 
@@ -53,7 +53,7 @@ def find_personal_numbers(text: str) -> Iterator[Span]:
 
 
 def _iban_end(text: str) -> int:
-    """Return how many characters of a text are an IBAN; words in capitals may follow it."""
+    """Return how many leading characters of a text are an IBAN; capitalised words may follow it."""
     while len(plain := text.replace(" ", "")) >= 15:
         if int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1:
             return len(text)
@@ -63,34 +63,34 @@ def _iban_end(text: str) -> int:
 
 # -- Replace secrets by ``[redacted:kind]`` before anything is written
 #
-# Kinds of evidence: the formats of services' keys and tokens and structures that hold a secret
-# (`secret_formats`), names that announce one and settings of files (`secret_settings`), what people
-# say (`secret_statements`), codes of doors and cards and the words of wallets (`secret_codes`).
-# All search the text as a reader sees it: full-width characters become plain, invisible ones are
+# Kinds of evidence: the formats of keys, tokens and structures that hold a secret
+# (`secret_formats`), names that announce one and settings in files (`secret_settings`), statements
+# in prose (`secret_statements`), door and card codes and wallet phrases (`secret_codes`). All
+# search the text as a reader sees it: full-width characters become plain, invisible ones are
 # dropped, and tokens are joined across line ends (`secret_formats`).
 
 _MARKER: Final = re.compile(r"(\[redacted:[a-z0-9-]+\])")
-_SHORTEST_NAME: Final = 8  # of a name that may hold a secret
+_SHORTEST_NAME: Final = 8  # characters of a name that may hold a secret
 _LONGEST_NAME: Final = 256  # characters of a cached name
 _NAMES: Final = 512  # cached with their masked forms
-_UNGUESSABLE: Final = 20  # bytes of a secret that cannot be found by trying
-_TAIL_CHARS: Final = 6  # least characters of a token on its second line, one of them a digit
+_UNGUESSABLE: Final = 20  # bytes of a secret that no brute force can find
+_TAIL_CHARS: Final = 6  # characters of a token on its second line, one of them a digit
 
 
 @dataclass(frozen=True, slots=True)
 class RedactedText:
-    """A text without its secrets, and what kinds of secrets it had, in order, each once."""
+    """A text with its secrets masked, and their kinds in order, each once."""
 
     text: str
     kinds: tuple[str, ...] = ()
 
 
 class Redactor:
-    """Finds secrets in a text and replaces them.
+    """Finds secrets in a text and masks them.
 
     A span that ``allow`` (exact texts or regular expressions) matches as a whole is kept.
-    ``extra`` yields further spans of a text (start, end, kind); its errors are passed on, so that
-    no text is written unchecked.  ``personal_numbers`` also masks IBANs, personal numbers and door
+    ``extra`` yields further spans of a text (start, end, kind); its errors propagate, so that no
+    text is written unchecked.  ``personal_numbers`` also masks IBANs, personal numbers and door
     codes.
     """
 
@@ -107,16 +107,16 @@ class Redactor:
         self._personal_numbers = personal_numbers
         self._exact = frozenset(allow)
         self._patterns = tuple(filter(None, map(_compiled, allow)))
-        # Every message carries the same few names.
+        # The same few names recur in every message.
         self._remembered_name = lru_cache(_NAMES)(self._masked_name)
 
     def redact(self, text: str) -> RedactedText:
-        """Return the text with every secret replaced; doing it twice is doing it once."""
+        """Return the text with every secret masked; the operation is idempotent."""
         kinds: dict[str, None] = {}
         changed = self._enabled
         while changed:
             concurrency.require()
-            # Text between markers only shrinks, so the loop ends; nearly always in round two.
+            # Text between markers only shrinks, so the loop ends, nearly always after two rounds.
             pieces = _MARKER.split(text)
             changed = False
             for index in range(0, len(pieces), 2):
@@ -130,7 +130,7 @@ class Redactor:
         return RedactedText(text, tuple(kinds))
 
     def redact_name(self, name: str) -> str:
-        """Return a name (of a session, a run, a sender, a tool) without its secrets.
+        """Return a name (of a session, a run, a sender, a tool) with its secrets masked.
 
         Names identify things, so the marker includes a few bytes of the secret's hash: two if the
         secret could be guessed, six if not.  A plain number is a name, not a secret.
@@ -140,7 +140,7 @@ class Redactor:
         return (self._remembered_name if len(name) <= _LONGEST_NAME else self._masked_name)(name)
 
     def _masked_name(self, name: str) -> str:
-        """Return a name with its secrets replaced."""
+        """Return a name with its secrets masked."""
         if not self.redact(name).kinds:
             return name
         pieces = _MARKER.split(name)
@@ -197,7 +197,7 @@ def _find_secrets(text: str) -> Iterator[Span]:
 
 
 def _find_in_view(text: str) -> Iterator[Span]:
-    """Yield the secrets of a text; the better-known kind of two equal spans comes first."""
+    """Yield the secrets of a text; of two equal spans, the better-known kind comes first."""
     lower = text.lower()
     yield from find_formats(text)
     yield from find_seed_phrases(text, lower)
@@ -222,7 +222,7 @@ def _find_broken(text: str) -> Iterator[Span]:
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Return disjoint spans in order; of spans that overlap, the first found names the kind."""
+    """Return disjoint spans in order; of overlapping spans, the first found determines the kind."""
     merged: list[tuple[int, int, int, str]] = []
     for start, end, rank, kind in sorted((s, e, rank, k) for rank, (s, e, k) in enumerate(spans)):
         if merged and start < merged[-1][1]:

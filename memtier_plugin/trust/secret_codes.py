@@ -1,4 +1,4 @@
-"""Find PINs, access and recovery codes, security answers, and seed phrases of wallets."""
+"""Find PINs, access and recovery codes, security answers, and wallet seed phrases."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from memtier_plugin.trust.secret_statements import (
     language_rows,
 )
 
-# -- Find PINs, access codes of doors and alarms, recovery codes and answers to security questions
+# -- Find PINs, door and alarm codes, recovery codes and answers to security questions
 #
-# A number is a code if its clause names one ("PIN"), or has a word for codes in general together
-# with a lock or a device, in any order and any language (`data/secret-words.json`).
+# A number is a code if its clause names one ("PIN"), or has a general word for codes together with
+# a lock or a device, in any order and any language (`data/secret-words.json`).
 
 ACCESS_CODE: Final = "access-code"  # of a door, a gate, an alarm
 _LETTER: Final = "A-Za-zÀ-ÿА-яЁё0-9_"  # of languages with spaces between words
@@ -31,8 +31,8 @@ _CODE: Final = re.compile(
     r"|[0-9]{1,2}(?:-[0-9]{1,2}){2,3})(?P<mark>[#*]*)\Z"
 )
 _WINDOW: Final = 96  # characters searched on each side of a number
-_GAP: Final = 48  # most characters between the name of a code and the code
-_VERB: Final = 24  # characters before a number in which a verb may begin
+_GAP: Final = 48  # most characters between a code and its name
+_VERB: Final = 24  # characters before a number searched for the start of a verb
 _CLAUSE_END: Final = re.compile(r"[.!?;]\s|[:\n]|[。！？；]")
 _TRIM: Final = " \t,\"'`“„«‘(*"
 _ITEM: Final = re.compile(
@@ -63,7 +63,7 @@ def find_codes(text: str, lower: str) -> Iterator[Span]:
 
 
 def _codes(text: str) -> Iterator[Span]:
-    """Yield the numbers that the words of their clause make codes."""
+    """Yield the numbers that a word in their clause marks as codes."""
     read = _Names(text)
     for number in matches_in_steps(_NUMBER, text):
         code = _CODE.match(number[0])
@@ -83,7 +83,7 @@ def _codes(text: str) -> Iterator[Span]:
             (verb["opens"] and sum(map(str.isdigit, code[0])) >= _LONG) or "-" in code[0]
         )
         kind = _kind(names, opens=bool(opens)) if stated else ""
-        sure = near and kind == "pin"  # however the clause continues
+        sure = near and kind == "pin"  # whatever follows in the clause
         if not kind and (ahead := _ahead().match(text, end)):
             stop = min(len(text), end + _WINDOW)
             if clause_end := _CLAUSE_END.search(text, ahead.end(), stop):
@@ -102,7 +102,7 @@ def _codes(text: str) -> Iterator[Span]:
 
 
 class _Names:
-    """The names in a text, read once where the windows of several numbers overlap."""
+    """The names in a text, each read once even if the windows of several numbers overlap."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -121,7 +121,7 @@ class _Names:
 
 
 def _kind(names: list[re.Match[str]], *, opens: bool = False) -> str:
-    """Return the kind of code that a clause's names make a number: "pin", `ACCESS_CODE` or ""."""
+    """Return which code a clause's names make of a number: "pin", `ACCESS_CODE` or ""."""
     kinds = {name.lastgroup for name in names}
     if "pin" in kinds:
         return "pin"
@@ -221,10 +221,10 @@ def _lead() -> re.Pattern[str]:
     )
 
 
-# -- Find seed phrases of wallets, by the words of BIP-39 or by an announcement
+# -- Find wallet seed phrases, by the words of BIP-39 or by an announcement
 
 _SHORTEST_PHRASE = 12  # words of a phrase
-_DISTINCT = 2 / 3  # of them; a phrase is drawn at random
+_DISTINCT = 2 / 3  # share of distinct words; a seed phrase is drawn at random
 _HINTS = (
     *("seed", "recovery", "backup", "mnemonic", "wiederherstellungsphrase", "semilla"),
     *("récupération", "recupero", "recuperação", "助记词", "シードフレーズ", "니모닉", "сид-фраза"),
@@ -244,12 +244,12 @@ _ANNOUNCED = re.compile(
 
 @cache
 def seed_words() -> frozenset[str]:
-    """Return the 2048 English words of which a seed phrase consists."""
+    """Return the 2048 English words that seed phrases are made of."""
     return frozenset((DATA / "bip39-english.txt").read_text("ascii").split())
 
 
 def find_seed_phrases(text: str, lower: str) -> Iterator[Span]:
-    """Yield every row of twelve words or more that are words of seed phrases, or announced so."""
+    """Yield runs of at least twelve seed words, or of words announced as a seed phrase."""
     if text.count(" ") + text.count("\n") + text.count(",") < _SHORTEST_PHRASE - 1:
         return
     if any(hint in lower for hint in _HINTS):
@@ -261,7 +261,7 @@ def find_seed_phrases(text: str, lower: str) -> Iterator[Span]:
 
 
 def _words(lower: str) -> Iterator[str]:
-    """Yield the words of a text, in short calls, as each blocks other threads."""
+    """Yield the words of a text in short calls, since each call blocks other threads."""
     at = 0
     while at < len(lower):
         edge = _EDGE.search(lower, at + _STEP)
@@ -271,7 +271,7 @@ def _words(lower: str) -> Iterator[str]:
 
 
 def _has_row(words: Sequence[str]) -> bool:
-    """Return whether twelve such words are in a row; in prose every twelfth word is checked."""
+    """Return whether twelve seed words are in a row, checking every twelfth word first."""
     known, end = seed_words(), 0
     for at in range(_SHORTEST_PHRASE - 1, len(words), _SHORTEST_PHRASE):
         if at < end or words[at] not in known:
@@ -302,7 +302,7 @@ def _rows(text: str) -> Iterator[Span]:
 
 
 def _phrase(row: Sequence[re.Match[str]]) -> Iterator[Span]:
-    """Yield a row that is long enough for a phrase and does not repeat a few words."""
+    """Yield a run that is long enough and does not repeat just a few words."""
     distinct = {word[0].lower() for word in row}
     if len(row) >= _SHORTEST_PHRASE and len(distinct) >= _DISTINCT * len(row):
         yield row[0].start(), row[-1].end(), "seed-phrase"

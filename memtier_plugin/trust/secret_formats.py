@@ -1,4 +1,4 @@
-"""Find secrets by their form, in views of a text that rejoin broken tokens."""
+"""Find secrets by their format, in views of a text that rejoin broken tokens."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class TextView:
         self.text = "".join([*parts, text[done:]])
 
     def joins_within(self, start: int, end: int) -> list[int]:
-        """Return the positions in a span where something was left out."""
+        """Return the positions within a span where something was omitted."""
         first, last = bisect_right(self._starts, start), bisect_right(self._starts, end - 1)
         return self._starts[max(first, 1) : last]
 
     def place(self, at: int) -> int:
-        """Return the position in the text of a position in the view."""
+        """Return the original position of a position in the view."""
         return at + self._shifts[bisect_right(self._starts, at) - 1]
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span of the text behind a span of the view."""
+        """Return the original span of a span in the view."""
         return self.place(start), self.place(end - 1) + 1
 
 
@@ -97,16 +97,15 @@ def matches_in_steps(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[s
         at = max(at, limit)
 
 
-# -- Find secrets by their form: issuers' tokens, key blocks, URLs, headers, arguments of commands
+# -- Find secrets by their format: issuers' tokens, key blocks, URLs, headers, command arguments
 #
 # The formats are data (`data/secret-formats.json`).  Where a detector of detect-secrets finds as
 # much as a pattern of ours, it is used; the library is imported only for a text with a hint of such
 # a token, as the import takes 100 ms and brings an unused HTTP client.  Formats without a detector,
-# or without a plain-text hint (Discord, Twilio), have a pattern here.
-#
-# Every pattern takes linear time: no unbounded scan can fail and be repeated from another start.
-# Detectors of the library that take longer are left out (IBM, Cloudant, SoftLayer: cubic in
-# spaces; npm, basic authentication), as is `JwtTokenDetector`, which leaves the signature.
+# or without a plain-text hint (Discord, Twilio), have a pattern here.  Every pattern takes linear
+# time: no unbounded scan can fail and be repeated from another start. Detectors of the library that
+# take longer are left out (IBM, Cloudant, SoftLayer: cubic in spaces; npm, basic authentication),
+# as is `JwtTokenDetector`, which leaves the signature.
 
 Span = tuple[int, int, str]
 
@@ -127,7 +126,7 @@ _SHORTEST_SECRET: Final = 16  # characters of a group that holds the secret
 _LOOKED_AT: Final = 120  # characters that must look random
 _HUMP: Final = re.compile(r"[a-z][A-Z]")
 _CAPITALS: Final = re.compile(r"[A-Z]{2}")
-_GENERIC: Final = "token"  # of an unknown issuer
+_GENERIC: Final = "token"  # issuer unknown
 _COOKIES: Final = re.compile(
     r"(?i:\b(?P<set>set-)?cookies?\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\?[\"']?|--cookie[ =][\"']?)"
     r"(?P<pairs>[^\n\"']{3,8192})"
@@ -166,7 +165,7 @@ def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
     """Yield the secrets in a text that have a known format, the most specific kind first.
 
     Args:
-        tokens_only: only tokens of known issuers, not formats that may span white space.
+        tokens_only: only tokens of known issuers, not formats that may contain white space.
     """
     longest = max(map(len, text.split()), default=0)
     for kind, hints, source, shortest, detector in _formats(min(longest, _longest_shortest())):
@@ -201,9 +200,9 @@ def _detected(text: str, kind: str, detector: str) -> Iterator[Span]:
             start, end = match.span(group)
             start += len(match[group]) - len(match[group].lstrip(_AROUND))
             end -= len(match[group]) - len(match[group].rstrip(_AROUND))
-            rest = _TOKEN_END.match(text, end)
-            if rest and _looks_drawn(text[start : rest.end()][:_LOOKED_AT]):
-                yield start, rest.end(), kind
+            token_end = _TOKEN_END.match(text, end)
+            if token_end and _looks_drawn(text[start : token_end.end()][:_LOOKED_AT]):
+                yield start, token_end.end(), kind
 
 
 @cache
@@ -216,13 +215,13 @@ def detector_patterns(detector: str) -> tuple[re.Pattern[str], ...]:
 
 @cache
 def compiled(source: str, flags: int = 0) -> re.Pattern[str]:
-    """Return a pattern, compiled at its first use: most texts need few of them."""
+    """Return a pattern, compiled on first use: most texts need few of them."""
     return re.compile(source, flags)
 
 
 @cache
 def _formats(longest: int) -> tuple[_Format, ...]:
-    """Return the formats that fit in rows of so many characters."""
+    """Return the formats whose matches fit into runs of this many characters."""
     return tuple(form for form in _load() if form.shortest <= longest)
 
 
@@ -273,7 +272,7 @@ def _commands(row: dict[str, str]) -> Iterator[_Format]:
 def _looks_drawn(text: str) -> bool:
     """Return whether a text has digits, or mixes cases more than a camelCase name does.
 
-    A token without either, such as one repeated letter (``AKCAAAAAAAAAA``), is a placeholder.
+    A token with neither, such as one repeated letter (``AKCAAAAAAAAAA``), is a placeholder.
     """
     if any(map(str.isdigit, text)):
         return True
@@ -290,7 +289,7 @@ def _cookies(text: str) -> Iterator[Span]:
                 start = header.start("pairs") + pair.start("value")
                 yield start, start + len(value), "cookie"
             if header["set"]:
-                break  # the rest says how the cookie is kept
+                break  # the rest are attributes of the cookie
 
 
 def _is_card(grouped: str) -> bool:

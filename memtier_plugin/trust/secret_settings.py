@@ -1,4 +1,4 @@
-"""Find secrets in settings of any syntax: by the name before them and how the value looks."""
+"""Find secrets in settings of any syntax, by the name before them and the look of the value."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _QUOTED: Final = re.compile(
     r"[bfru@]{0,2}(?P<quote>\\?[\"'`])(?P<value>(?:(?!(?P=quote)).){1,512})"
 )
 _BARE: Final = re.compile(r"(?P<value>[^\s\"'`]{1,512})")
-_LONGEST: Final = 512  # characters of a value that are checked
+_LONGEST: Final = 512  # characters of a value
 _CLOSING: Final = frozenset(").,;:!?}]>\\*")
 _REST: Final = re.compile(r"[^\s\"'`]*")
 _NEXT_PAIR: Final = re.compile(r"[,;&](?=[\w.-]{1,40}[=:])|</|\\[nrt](?![A-Za-z0-9])")
@@ -100,22 +100,22 @@ def find_assigned(text: str, lower: str) -> Iterator[Span]:
 
 
 class _Runs:
-    """Ends of the runs of characters in a text, each read once however many names it has."""
+    """The ends of the runs of characters in a text, each found once however many names it has."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._end = 0
-        self._bare = (0, 0)  # an end, and the same without closing signs
+        self._bare = (0, 0)  # an end, and the same end without closing punctuation
 
     def end(self, at: int) -> int:
         """Return the end of the run at a position; positions only grow."""
         if at > self._end:
-            rest = _REST.match(self._text, at)
-            self._end = rest.end() if rest else at
+            run = _REST.match(self._text, at)
+            self._end = run.end() if run else at
         return self._end
 
     def bare_end(self, end: int) -> int:
-        """Return the end of a value without closing signs."""
+        """Return the end of a value without closing punctuation."""
         if self._bare[0] != end:
             bare = end
             while bare and self._text[bare - 1] in _CLOSING:
@@ -125,24 +125,24 @@ class _Runs:
 
 
 def _line(text: str, name: re.Match[str], end: int) -> bool:
-    """Return whether name and value have the line for themselves, as in a configuration file."""
+    """Return whether name and value are alone on their line, as in a configuration file."""
     before = text[max(0, name.start() - 48) : name.start()]
     before = before[max(before.rfind("\n"), before.rfind("\\n")) + 1 :]
     return len(before.split()) < 2 and _LINE_END.match(text, end) is not None
 
 
 def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends: bool) -> bool:
-    """Return whether a value given to a secret's name is one, rather than prose, code or a slot."""
+    """Return whether the value of a secret's name is a secret, not prose, code or a placeholder."""
     op = name["op"].strip()
     if len(value) < (4 if op == ":" else 3) or TEMPLATE.match(value) or _WORDS.match(value):
         return False
     password = bool(name["password"])
     digit = any(map(str.isdigit, value))
     if _NUMBER.match(value) and (not password or name["name"].lower() == "pass"):
-        return False  # a count, a share, a date
+        return False  # a count, a share or a date
     if not op:
-        given = bool(name["flag"]) and not NAMED_REFERENCE.match(value)  # --password VALUE
-        return given or is_drawn(value, hexadecimal=False)
+        is_argument = bool(name["flag"]) and not NAMED_REFERENCE.match(value)  # --password VALUE
+        return is_argument or is_drawn(value, hexadecimal=False)
     if op.lower().endswith(_VERBS):
         prose = is_stated(value, password=password, quoted=quoted, ends=ends)
         return prose and (quoted or not NAMED_REFERENCE.match(value))
@@ -150,24 +150,25 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
         if " " in value:
             return password and (op != ":" or name["name"].lower() == "passphrase")
         return digit or password or (len(value) >= 16 and not value.islower())
-    # XML and a shell's variables name no others without a sign.
+    # XML and shell variables reference others only with a sigil.
     plain = op == ">" or (name["op"] == "=" and name["name"].isupper())
     if (NAMED_REFERENCE if plain and "/" not in value else REFERENCE).match(value):
         return False
-    if _WORD.match(value):  # letters only: a word, a type or a variable, unless the form says more
+    # Letters only: a word, a type or a variable, unless its form says otherwise
+    if _WORD.match(value):
         if _NAMED.search(value):
             return False
         environment = name["name"].isupper() and "=" in op
-        given = password and (alone or bool(name["flag"]))  # a line, or an option, of its own
-        return environment or given or (len(value) >= 20 and not value.islower())
+        is_argument = password and (alone or bool(name["flag"]))  # a line of its own, or an option
+        return environment or is_argument or (len(value) >= 20 and not value.islower())
     return len(value) >= (4 if alone or op == "=" else 6) and (digit or password)
 
 
-# -- Find secrets in the settings of configuration files, by name, syntax and how the value looks
+# -- Find secrets in configuration files, by name, syntax and the look of the value
 #
 # The search by name above checks the value after a name, in code and prose too.  Here a pair must
-# have the form of a setting: then weaker names ("signing", "DEPLOY_KEY") are enough if the value
-# looks random, and so are values that could be code elsewhere.
+# have the form of a setting: then weaker names ("signing", "DEPLOY_KEY") suffice if the value looks
+# random, and so do values that could be code elsewhere.
 
 _SETTING_HINTS: Final = (
     "key",
@@ -195,7 +196,7 @@ _LISTED: Final = re.compile(  # name: X, value: Y, as in lists of variables and 
     r"[ \t]{0,8}(?:\r?\n[ \t]{0,40})?[\"']?value[\"']?[ \t]{0,2}[:=][ \t]{0,2}"
     r"(?:(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n]){1,512})|(?P<bare>[^\s\"'<>{}]{1,512}))"
 )
-_LINE: Final = re.compile(  # a name and a value on a line of their own, as in many servers' files
+_LINE: Final = re.compile(  # a name and a value on a line, as in many servers' files
     r"(?m)^[ \t]*(?P<name>[a-z_][\w.-]{1,40}+)[ \t]{1,8}(?:\d[ \t]+)?"
     r"(?P<bare>[^\s\"'`,;<>{}:=]{6,512})"
     r"(?:[ \t]+[A-Z]{2})?[ \t]*$"
@@ -222,7 +223,7 @@ _CONFIG_LINE: Final = re.compile(
 
 
 def find_settings(text: str, lower: str) -> Iterator[Span]:
-    """Yield the values of settings that hold a secret; ``lower`` is the lower case."""
+    """Yield the secret values of settings; ``lower`` is the text in lower case."""
     if "kind" in text and "Secret" in text:
         yield from _secret_object(text)
     if not any(hint in lower for hint in (*_SETTING_HINTS, *_SETTING_HINTS_MORE)):
@@ -241,7 +242,7 @@ def find_settings(text: str, lower: str) -> Iterator[Span]:
 
 
 def name_kind(name: str) -> str:
-    """Return what a setting's name announces: "password", "secret", "key" or ""."""
+    """Return what the name of a setting announces: "password", "secret", "key" or ""."""
     known = _name_parts()
     parts = [word.lower() for word in _PARTS.findall(name)]
     while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in known["after"]):
@@ -267,8 +268,8 @@ def _is_held(kind: str, value: str, quoted: bool, match: re.Match[str], text: st
     if is_drawn(value, hexadecimal=len(match["name"]) > len("keys")) or _is_basic(value):
         return True
     if quoted and len(value) >= 24 and " " not in value and len(_classes(value)) == 4:
-        return True  # the keys and salts of some frameworks have signs, too
-    if is_uuid(value):  # the keys of some services are
+        return True  # the keys and salts of some frameworks contain punctuation too
+    if is_uuid(value):  # some services use UUIDs as keys
         return kind == "secret" or match["name"].isupper()
     if match["name"].lower().endswith("auth") and (pair := _USER_PAIR.match(value)):
         return is_made_up(pair["password"])  # NEO4J_AUTH=neo4j/...
@@ -297,7 +298,7 @@ def _is_mixed(word: str) -> bool:
 
 
 def _is_basic(value: str) -> bool:
-    """Return whether a value is the base64 of user and password."""
+    """Return whether a value is the base64 form of user and password."""
     if len(value) < 12 or len(value) % 4 or not re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", value):
         return False
     try:
@@ -308,7 +309,7 @@ def _is_basic(value: str) -> bool:
 
 
 def _in_file(text: str, match: re.Match[str]) -> bool:
-    """Return whether a pair and the lines around it are settings of a file."""
+    """Return whether a pair and the lines around it look like a settings file."""
     before = text[max(0, match.start() - _AROUND) : match.start()].split("\n")
     after = text[match.end() : match.end() + _AROUND].split("\n")
     line = before[-1] + match[0] + after[0]
@@ -317,7 +318,7 @@ def _in_file(text: str, match: re.Match[str]) -> bool:
 
 
 def _secret_object(text: str) -> Iterator[Span]:
-    """Yield the values of a Kubernetes manifest for a secret."""
+    """Yield the values of a Kubernetes Secret manifest."""
     for document in re.finditer(r"(?s)(?:\A|^---).*?(?=^---|\Z)", text, re.MULTILINE):
         if not _SECRET_OBJECT.search(document[0]):
             continue

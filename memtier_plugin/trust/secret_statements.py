@@ -1,4 +1,4 @@
-"""Find passwords and keys stated in prose, and tell them from placeholders."""
+"""Find passwords and keys stated in prose, and distinguish them from placeholders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from memtier_plugin.trust.secret_formats import DATA, Span, compiled, matches_in_steps
 
-# -- Tell secrets from placeholders, references and ordinary words.  Pure
+# -- Distinguish secrets from placeholders, references and ordinary words.  Pure
 
 TEMPLATE: Final = re.compile(
     r"[$<{\[%:?@*]|\.{2,}|…|(?i:x{3,}|\*+|_+|-+)\W*\Z"
@@ -39,11 +39,11 @@ _LONGEST: Final = 512
 _LEAST_CHANGES: Final = (
     0.3  # of small letter, capital, digit: .40 and more where drawn, .05 in words
 )
-_LONG: Final = 20  # characters in a row
+_LONG: Final = 20  # consecutive characters
 _DIGIT_BETWEEN: Final = re.compile(r"[^\W\d_]{2}\d+[^\W\d_]{2}")
 _HUMP: Final = re.compile(r"[^\W\d_A-Z][A-Z]")
 _SYMBOL: Final = re.compile(r"[!#$%&*+=@^~?_](?=\S)|[-./,:;()<>](?=[^\s\d])")
-# Algorithms, standards, versions, files: letters and digits that are no secret.
+# Algorithms, standards, versions, files: letters with digits that are not secret.
 _TERM: Final = re.compile(
     r"(?i)(?:[a-z]{1,6}-?v?\d{1,3}[a-z]{0,3}(?:-[a-z]{2,4}\d{0,3}){0,2}|argon2\w*|base\d\d\w*|\d\w{0,4})\Z"
     r"|[\w.-]*\.(?:txt|md|py|js|ts|json|ya?ml|toml|env|csv|pdf|docx?|xlsx?|html?|sh|conf|cfg|ini|log"
@@ -52,12 +52,12 @@ _TERM: Final = re.compile(
 
 
 def is_drawn(value: str, *, hexadecimal: bool = True) -> bool:
-    """Return whether a value looks random: hex digits, or letters and digits mixed.
+    """Return whether a value looks random: hex digits, or mixed letters and digits.
 
-    UUIDs do not count, nor do words joined by signs.
+    UUIDs do not count, nor do words joined by punctuation.
 
     Args:
-        hexadecimal: count rows of hex digits, which hashes and ids are too.
+        hexadecimal: count runs of hex digits, which hashes and ids are too.
     """
     match = _DRAWN.match(value[:_LONGEST])
     if match is None or _UUID.match(value):
@@ -70,20 +70,20 @@ def is_drawn(value: str, *, hexadecimal: bool = True) -> bool:
         return False
     classes = ["A" if c.isupper() else "a" if c.islower() else "0" for c in body if c.isalnum()]
     changes = sum(a != b for a, b in pairwise(classes))
-    if len({*classes}) < 3 and len(longest) >= _LONG:  # of one case: base32, base36
+    if len({*classes}) < 3 and len(longest) >= _LONG:  # in one case: base32, base36
         return changes >= _LEAST_CHANGES / 3 * len(body)
     return changes >= _LEAST_CHANGES * len(body)
 
 
 def is_uuid(value: str) -> bool:
-    """Return whether a value is a UUID: an id, or a key of some services."""
+    """Return whether a value is a UUID, which is an id or some service's key."""
     return _UUID.match(value) is not None
 
 
 def is_made_up(value: str) -> bool:
     """Return whether a word in prose can hardly be anything but a password.
 
-    It mixes letters with digits or signs, and is no algorithm, version, file or domain.
+    It mixes letters with digits or punctuation, and is no algorithm, version, file or domain.
     """
     if len(value) < 6 or not any(map(str.isalpha, value)) or is_term(value):
         return False
@@ -102,7 +102,7 @@ def is_term(value: str) -> bool:
 
 
 def is_phrase(value: str, *, most: int = 10) -> bool:
-    """Return whether words make a pass phrase: all in lower case, none a function word."""
+    """Return whether words form a pass phrase: all in lower case, none a function word."""
     # Few texts get here, so the lexicons are not loaded for every text.
     from memtier_plugin.text.lexicon import LANGUAGES, lexicon
 
@@ -116,11 +116,11 @@ def is_phrase(value: str, *, most: int = 10) -> bool:
     )
 
 
-# -- Find passwords and keys that somebody states in prose, in ten languages
+# -- Find passwords and keys stated in prose, in ten languages
 #
 # The words are data (`data/secret-words.json`).  After "the password is", a mix of letters and
 # digits is a password; a plain word is one at the end of a clause, unless it describes passwords
-# ("expired"); a number is one if the clause ends after it.  Looser evidence (a change "from X to
+# ("expired"); a number is one if the clause ends after it.  Weaker evidence (a change "from X to
 # Y", "admin / X", a sentence that mentions a password or a user) needs a value that can hardly be
 # anything else.
 
@@ -165,7 +165,7 @@ _TELLING: Final = re.compile(r"[^\w\s./,:;()'’-]|\d")
 
 _PASSWORD: Final = r"passw(?:or)?ds?|pass ?phrase|pass ?code"
 _ASIDE: Final = 100  # characters searched on each side of a name, in its sentence
-_SENTENCE_END: Final = re.compile(r"[.!][\s]|[\n。！]")  # a question may be answered
+_SENTENCE_END: Final = re.compile(r"[.!][\s]|[\n。！]")  # a question may be followed by its answer
 _TOKEN: Final = re.compile(r"[^\s\"'`“”„«»‘’]{6,64}")
 _ASCII_TOKEN: Final = re.compile(r"[!-~]{6,64}")
 _STRONG: Final = re.compile(r"(?!\w+#\d+\Z)(?=\D*\d)[^\s#$]*[^\W\d_]{2}[!#$%&*+?^][^\s]*\Z")
@@ -175,7 +175,7 @@ _NO_PASSWORD: Final = re.compile(
 
 
 _FLAGS: Final = re.IGNORECASE | re.MULTILINE
-_NOTHING: Final = r"(?!)"  # `secret_settings` finds what is stated in English
+_NOTHING: Final = r"(?!)"  # `secret_settings` finds statements in English
 
 
 class _Language(NamedTuple):
@@ -189,7 +189,7 @@ class _Language(NamedTuple):
 
 
 def find_statements(text: str, lower: str) -> Iterator[Span]:
-    """Yield the stated passwords and keys; ``lower`` is the text in lower case."""
+    """Yield stated passwords and keys; ``lower`` is the text in lower case."""
     for language in _languages():
         if any(hint in lower for hint in language.hints):
             yield from _stated(text, language)
@@ -211,7 +211,7 @@ def is_stated(value: str, *, password: bool, quoted: bool, ends: bool) -> bool:
     """Return whether the value after an English "the password is" is the password.
 
     Args:
-        password: the name is that of a password, not of a key.
+        password: the name refers to a password, not a key.
         ends: the clause ends after the value.
     """
     english = _english()
@@ -251,7 +251,7 @@ def _stated(text: str, language: _Language) -> Iterator[Span]:
 def _made_up(text: str, language: _Language) -> Iterator[Span]:
     """Yield passwords after a change ("from X to Y") or beside a user name ("admin / X")."""
     for match in matches_in_steps(compiled(language.loose, _FLAGS), text):
-        default = (match["default"] or "").rstrip(_TAIL)  # of a default user, such as admin
+        default = (match["default"] or "").rstrip(_TAIL)  # a default user such as admin
         if default and _is_made_up(default) and not _NO_PASSWORD.match(default):
             start = match.start("default")
             yield start, start + len(default), "password"
@@ -268,9 +268,9 @@ def _made_up(text: str, language: _Language) -> Iterator[Span]:
 def _beside(text: str, language: _Language) -> Iterator[Span]:
     """Yield made-up words from sentences that mention a password or a user.
 
-    Beside a user alone, a word needs letters, a digit and a sign.
+    With only a user mentioned, a word needs letters, a digit and punctuation.
     """
-    read = {True: 0, False: 0}  # position read up to, beside names of users and of passwords
+    read = {True: 0, False: 0}  # how far each was read, beside names of users and of passwords
     for name in matches_in_steps(compiled(language.around, re.IGNORECASE), text):
         user = bool(name["pair"])
         begin, end = max(read[user], name.start() - _ASIDE), min(len(text), name.end() + _ASIDE)
@@ -292,7 +292,7 @@ def _beside(text: str, language: _Language) -> Iterator[Span]:
 
 
 def _is_mixed(value: str) -> bool:
-    """Return whether a value mixes letters and digits and is no address."""
+    """Return whether a value mixes letters and digits and is not an address."""
     mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
     return mixed and len(value) >= 6 and not _ADDRESS.match(value)
 

@@ -1,1 +1,1 @@
-"""View models: what the terminal and the web view show, computed once for both."""
+"""View models: the contents of the terminal and web views, computed once for both."""

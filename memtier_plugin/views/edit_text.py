@@ -1,7 +1,7 @@
-"""Memory as a text to edit, and the difference that an edited one makes.  Pure.
+"""Memory as a text to edit, and the changes that an edit makes.  Pure.
 
-Each line of memory stands behind its short id in brackets; its further lines are indented. Lines
-with ``#`` are notes. What was changed is told by the ids alone, so lines may be moved::
+Each line of memory follows its short id in brackets; its further lines are indented. Lines with
+``#`` are comments. Changes are identified by the ids alone, so lines may be moved::
 
     # Ines
     [5H61N2FJ] Ines lives in Porto.
@@ -31,9 +31,9 @@ class EditLine:
     """A line of memory to edit.
 
     Attributes:
-        group: the note above the lines that belong together.
-        head: what stands before the words and is not to be changed ("09:30 Ines").
-        fixed: why its words cannot be changed; "" where they can.
+        group: the comment above the lines that belong together.
+        head: the part before the text that must not be changed ("09:30 Ines").
+        fixed: why its text cannot be changed; "" if it can.
     """
 
     id: str
@@ -47,7 +47,7 @@ class EditLine:
 class Written:
     """An item of a text, by its short id; without an id it is a new line.
 
-    ``number`` is the line's in the text, ``after`` the short id of the last item before it.
+    ``number`` is its line number, ``after`` the short id of the last item before it.
     """
 
     number: int
@@ -65,7 +65,7 @@ class _ItemReader:
 
 
 def short_ids(lines: Sequence[EditLine]) -> dict[str, str]:
-    """Return each line's id by its end, as short as the ends are all different."""
+    """Return each line's short id: the end of its id, long enough to be unique."""
     for length in range(SHORT_ID_CHARS, 1 + max((len(line.id) for line in lines), default=0)):
         ends = {line.id[-length:]: line.id for line in lines}
         if len(ends) == len(lines):
@@ -74,7 +74,7 @@ def short_ids(lines: Sequence[EditLine]) -> dict[str, str]:
 
 
 def render_text(lines: Sequence[EditLine], notes: Sequence[str]) -> str:
-    """Return the text to edit: the notes, and each group's lines below its name."""
+    """Return the text to edit: the comments, and each group's lines below its name."""
     short_of = {identity: short for short, identity in short_ids(lines).items()}
     parts = [f"# {note}".rstrip() for note in notes]
     group = None
@@ -85,20 +85,20 @@ def render_text(lines: Sequence[EditLine], notes: Sequence[str]) -> str:
         first, *others = _normal(line.text).split("\n")
         head = f"{_single_line(line.head)}: " if line.head else ""
         parts.append(f"[{short_of[line.id]}] {head}{first}".rstrip())
-        parts += [f"{_INDENT}{other}".rstrip() for other in others]
+        parts += [f"{_INDENT}{line_text}".rstrip() for line_text in others]
     text = "\n".join(parts) + "\n"
-    return text.encode("utf-8", "replace").decode()  # half a character cannot stand in a file
+    return text.encode("utf-8", "replace").decode()  # lone surrogates cannot be written to a file
 
 
 def find_changes(lines: Sequence[EditLine], before: str, after: str) -> list[Change]:
-    """Return the changes of an edited text: deletions first, then the rest in the order of lines.
+    """Return the changes made by an edit: deletions first, then the rest in line order.
 
     Args:
-        lines: from which the text was made.
-        before: the text as it was given out.
+        lines: the lines that the text was rendered from.
+        before: the rendered text.
 
     Raises:
-        MessageError: a line cannot be understood; names the number and the remedy of each.
+        MessageError: lines cannot be parsed; names the number and the remedy of each.
     """
     full, by_id = short_ids(lines), {line.id: line for line in lines}
     was = {item.short: item for item in _read(before).items if item.short}
@@ -120,24 +120,24 @@ def find_changes(lines: Sequence[EditLine], before: str, after: str) -> list[Cha
                 problems.append(f"line {item.number}: {problem}")
     if problems:
         raise MessageError("; ".join(problems[:_MOST_PROBLEMS]))
-    kept = {item.short for item in items}
+    remaining = {item.short for item in items}
     gone = [
         Change("forget", full[short], by_id[full[short]].text, "", item.number)
         for short, item in was.items()
-        if short not in kept
+        if short not in remaining
     ]
     return [*gone, *changes]
 
 
 def _rewording(line: EditLine, was: Written, item: Written) -> Change:
-    """Return the change of a line's words.
+    """Return the change of a line's text.
 
     Raises:
-        ValueError: they cannot be changed so.
+        ValueError: it cannot be changed in this way.
     """
     head = f"{_single_line(line.head)}: " if line.head else ""
     if line.fixed:
-        raise ValueError(f"{line.fixed}; write [{item.short}] as it was, or delete the line")
+        raise ValueError(f"{line.fixed}; write [{item.short}] unchanged, or delete the line")
     if not item.text.startswith(head):
         raise ValueError(f"leave {head.strip()!r} before the words of [{item.short}]")
     words = item.text[len(head) :].strip()
@@ -154,21 +154,21 @@ def _misplaced(items: Sequence[Written], full: Mapping[str, str]) -> Iterator[st
             continue
         if item.short not in full:
             yield (
-                f"line {item.number}: no line that was given out has the id [{item.short}]; "
-                "without the brackets it is a new line"
+                f"line {item.number}: no line of the original text has the id [{item.short}]; "
+                "remove the brackets to add a new line"
             )
         elif item.short in first:
             yield (
-                f"line {item.number}: [{item.short}] stands on line {first[item.short]} already; "
-                "without the brackets it is a new line"
+                f"line {item.number}: [{item.short}] is already on line {first[item.short]}; "
+                "remove the brackets to add a new line"
             )
         first.setdefault(item.short, item.number)
 
 
 def _read(text: str) -> _ItemReader:
-    """Read the items of a text, and what cannot be read of it."""
+    """Parse the items of a text, collecting errors."""
     reading = _ItemReader()
-    words: list[str] | None = None  # of the item at hand
+    words: list[str] | None = None  # lines of the current item
     number, short, above = 0, None, None
 
     def finish() -> None:
@@ -183,14 +183,14 @@ def _read(text: str) -> _ItemReader:
         if line.startswith((_INDENT, "\t")):
             if words is None:
                 reading.problems.append(
-                    f"line {position}: an indented line goes on with the one above it, and there"
-                    " is none; begin it without spaces"
+                    f"line {position}: an indented line continues the one above it, but there"
+                    " is none; start it without spaces"
                 )
                 continue
             words.append(line.removeprefix("\t") if line[0] == "\t" else line[len(_INDENT) :])
         elif not line:
             if words is not None:
-                words.append("")  # within an item if an indented line follows
+                words.append("")  # part of an item if an indented line follows
         else:
             finish()
             if line.startswith("#"):
@@ -198,8 +198,8 @@ def _read(text: str) -> _ItemReader:
             item = _ITEM.fullmatch(line)
             if line.startswith("[") and not (item and item[1]):
                 reading.problems.append(
-                    f"line {position}: it starts with a bracket, and not with an [id]; a new line"
-                    " starts with a word"
+                    f"line {position}: it starts with a bracket but has no [id]; start a new line"
+                    " with a word"
                 )
                 continue
             number, short = position, item[1].upper() if item else None
@@ -209,7 +209,7 @@ def _read(text: str) -> _ItemReader:
 
 
 def _normal(text: str) -> str:
-    """Return a text without what an editor may drop: spaces at the ends of lines, empty ends."""
+    """Return a text without what an editor may drop: trailing spaces and trailing empty lines."""
     return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
 
 

@@ -1,4 +1,4 @@
-"""Views of a line's history and of a subject's timeline, and the bars that draw them.  Pure."""
+"""Views of a line's history and of a subject's timeline, and their bars.  Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from memtier_plugin.storage.state import (
     weighing_kinds,
 )
 
-# -- The history of one line: its weight over time, the recalls it was in, its credits.  Pure
+# -- The history of one line: its weight over time, its recalls, its credits.  Pure
 
-_MOST_POINTS: Final = 200  # of the curve, the newest: each is a fold of its own
-_MOST_RECALLS: Final = 200  # of a line, the newest
+_MOST_POINTS: Final = 200  # newest points of the curve, since each is computed separately
+_MOST_RECALLS: Final = 200  # newest recalls of a line
 
 
 class WeightPoint(Record, frozen=True):
-    """The weight of a line from one moment on, and the kind of event that set it."""
+    """The weight of a line from a time on, and the kind of event that set it."""
 
     at: str
     weight: float
@@ -37,7 +37,7 @@ class WeightPoint(Record, frozen=True):
 
 
 class LineCredit(Record, frozen=True):
-    """A credit of a line; ``counts`` is False if a later attempt or an undo took its place."""
+    """A credit of a line; ``counts`` is False if a later attempt or an undo replaced it."""
 
     at: str
     run: str | None
@@ -102,8 +102,8 @@ def line_history(
     """Return the history of an entry or a fact.
 
     Args:
-        events: all that touched it, in any order.
-        recalls: newest first, those of any line.
+        events: all that concern it, in any order.
+        recalls: those of any line, newest first.
     """
     item, state = stored.item, stored.state
     ordered = sorted(events, key=lambda event: (event.timestamp, event.id))
@@ -129,11 +129,11 @@ def line_history(
 
 
 def weight_points(written: str, ordered: Sequence[JournalEvent]) -> tuple[WeightPoint, ...]:
-    """Return the weight after each event that may move it, as the fold has it (MemTier, eq. 1).
+    """Return the weight after each event that may change it, as the index computes it (eq. 1).
 
     Args:
-        written: when the line was; from then on it weighs 0.
-        ordered: the events that touched the line, oldest first.
+        written: when the line was written, with weight 0.
+        ordered: the events that concern the line, oldest first.
     """
     weighing = weighing_kinds()
     places = [n for n, event in enumerate(ordered, 1) if event.kind in weighing]
@@ -160,16 +160,16 @@ def _credits(ordered: Sequence[JournalEvent]) -> tuple[LineCredit, ...]:
 
 
 def recalls_of(item_id: str, events: Iterable[JournalEvent]) -> Iterable[LineRecall]:
-    """Yield those of some recalls that injected an item, or had it among their near misses."""
+    """Yield the recalls that injected an item, or had it among their near misses."""
     end = item_id[-MISS_CHARS:]
     for event in events:
-        # Most do not have it, and unpacking takes a hundred times as long as to look so.
+        # Most do not contain it, and unpacking takes a hundred times as long as this test.
         if end not in str(event.data.get("injected")) + str(event.data.get("near_misses")):
             continue
         try:
             recall = RecallEvent.of(event)
         except (KeyError, ValueError):
-            continue  # a damaged line of the journal
+            continue  # a damaged journal line
         for injected, items in ((True, recall.injected), (False, recall.near_misses)):
             for ranked in items:
                 if ranked.item in (item_id, end):
@@ -189,15 +189,15 @@ def _time_of(item: Entry | Fact) -> datetime:
     return item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
 
 
-# -- The timeline of a subject's facts: what held from when to when, on one line of time.  Pure
+# -- The timeline of a subject's facts, on one time axis.  Pure
 
 
 class Held(Record, frozen=True):
-    """A fact on the line of time, where 0 is the first start and 1 is now.
+    """A fact on a time axis from 0, the first start, to 1, now.
 
     Attributes:
-        until: None while it holds, and where nobody said when it ended.
-        state: of the fact; "ended" where by its own words it does not hold any more.
+        until: None while it holds, and if nobody said when it ended.
+        state: of the fact; "ended" if its own text limits it to a past period.
         by: the fact that superseded it.
     """
 
@@ -220,7 +220,7 @@ class Relation(Record, frozen=True):
 
 
 class FactTimeline(Record, frozen=True):
-    """All that holds or once held of a subject, by relation."""
+    """The facts that hold or once held about a subject, by relation."""
 
     subject: str
     first: str
@@ -232,7 +232,8 @@ def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> Fac
     """Return the timeline of a subject.
 
     Args:
-        facts: what holds or once held of it, by relation and start (`FactService.timeline`).
+        facts: those that hold or once held about it, by relation and start
+            (`FactService.timeline`).
     """
     starts = [_since(view) for view in facts]
     ends = [view.fact.valid_to or now for view in facts]
@@ -262,7 +263,7 @@ def fact_timeline(subject: str, facts: Sequence[FactView], now: datetime) -> Fac
 
 
 def state_now(state: str, valid_to: datetime | None, now: datetime) -> str:
-    """Return a fact's state; "ended" for one that by its own words does not hold any more."""
+    """Return a fact's state; "ended" if its own text limits it to a past period."""
     over = valid_to is not None and valid_to <= now
     return "ended" if over and state == "active" else state
 
@@ -277,7 +278,7 @@ def _since(view: FactView) -> datetime:
     return view.fact.valid_from or view.fact.timestamp
 
 
-# -- Draw numbers as characters: a sparkline of a series, a bar of a share, a span of time.  Pure
+# -- Draw numbers as characters: a sparkline of a series, a bar for a share, a span of time.  Pure
 
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
@@ -290,17 +291,17 @@ def sparkline(
     high: float | None = None,
     columns: int = MOST_COLUMNS,
 ) -> str:
-    """Return one block character for each value, the newest ``columns`` of them.
+    """Return one block character for each of the newest ``columns`` values.
 
     Args:
-        low: the value at the bottom, the least of the series when None; ``high`` likewise.
+        low: the value at the bottom, by default the minimum of the series; ``high`` likewise.
     """
     shown = values[-columns:]
     if not shown:
         return ""
     bottom = min(shown) if low is None else low
     top = max(shown) if high is None else high
-    if top <= bottom:  # a series that never moves stands at the bottom
+    if top <= bottom:  # a constant series is drawn at the bottom
         return _LEVELS[0] * len(shown)
     steps = len(_LEVELS) - 1
     shares = ((value - bottom) / (top - bottom) for value in shown)
@@ -308,20 +309,20 @@ def sparkline(
 
 
 def signed_sparkline(values: Sequence[float], columns: int = MOST_COLUMNS) -> str:
-    """Return the sparkline of a series around 0, which stands at half the height."""
+    """Return the sparkline of a series with 0 at half the height."""
     most = max(map(abs, values), default=0.0)
     return sparkline(values, -most, most, columns) if most else _LEVELS[4] * len(values[-columns:])
 
 
 def bar(share: float, columns: int) -> str:
-    """Return a horizontal bar: a share of so many columns, to an eighth of one."""
+    """Return a horizontal bar: a share of ``columns``, to an eighth of a column."""
     eighths = round(max(0.0, min(1.0, share)) * columns * 8)
-    full, rest = divmod(eighths, 8)
-    return "█" * full + (_EIGHTHS[rest] if rest else "")
+    full, eighths_left = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[eighths_left] if eighths_left else "")
 
 
 def span(start: float, end: float, columns: int) -> str:
-    """Return the part of a line of time that something holds, from 0 to 1; one column at least."""
+    """Return a span of a time axis from 0 to 1, at least one column wide."""
     first = min(columns - 1, max(0, int(start * columns)))
     last = max(first + 1, min(columns, round(end * columns)))
     return "·" * first + "━" * (last - first) + "·" * (columns - last)

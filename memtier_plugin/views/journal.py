@@ -1,4 +1,4 @@
-"""Views of the log of a day and of one recall, as a person reads them.  Pure."""
+"""Views of a day's log and of one recall, for people.  Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.journal import LATE, RECOMPUTED
 from memtier_plugin.storage.index.item_reader import SessionSpan
 
-# -- The log of a day as a person reads it: entries, and between them what happened.  Pure
+# -- The log of a day for people: entries, interleaved with events.  Pure
 
 LogLine = dict[str, Any]
-_LIMIT: Final = 60  # characters shown of a query
+_LIMIT: Final = 60  # characters of a query
 
 
 class LogSummary(Record, frozen=True):
@@ -39,7 +39,7 @@ class LogSummary(Record, frozen=True):
 
 
 def summarise(lines: Iterable[Mapping[str, Any]]) -> LogSummary:
-    """Count what is in some lines of the log."""
+    """Count the lines of a log by kind."""
     hours = [0] * 24
     entries = recalls = silent = credits = 0
     for line in lines:
@@ -55,7 +55,7 @@ def summarise(lines: Iterable[Mapping[str, Any]]) -> LogSummary:
 
 
 def list_days(spans: Sequence[SessionSpan]) -> list[str]:
-    """Return the UTC days on which sessions spoke, oldest first; of long ones all in between."""
+    """Return the UTC days of sessions, oldest first, including days within long sessions."""
     days = set()
     for span in spans:
         first, last = span.first.astimezone(UTC).date(), span.last.astimezone(UTC).date()
@@ -88,13 +88,13 @@ def add_headings(lines: Iterator[LogLine], *, written: bool = False) -> Iterator
 
 
 def by_time_said(line: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a key that sorts lines by the time when something was said or happened."""
+    """Return a key that sorts lines by the time of the statement or event."""
     moment = line["observed_at"] if line["kind"] == "entry" else line["timestamp"]
     return str(moment), str(line["id"])
 
 
 def by_id(line: Mapping[str, Any]) -> str:
-    """Return a key that sorts lines by the time when they were written."""
+    """Return a key that sorts lines by the time of writing."""
     return str(line["id"])
 
 
@@ -152,9 +152,8 @@ def _short_id(item_id: str) -> str:
     return item_id[-SHORT_ID_CHARS:]
 
 
-# -- The view of one recall: what was injected and why, what narrowly missed, why it was silent
-#
-# Made of the document of `MemTier.explain`, which has the journal's figures of then.  Pure.
+# -- The view of one recall: what was injected and why, near misses, and why it was silent  Built
+# from the document of `MemTier.explain`, which has the figures journalled at the time.  Pure.
 
 Document = Mapping[str, Any]
 
@@ -163,8 +162,8 @@ class Bar(Record, frozen=True):
     """The contribution of a signal to a score: weight × value.
 
     Attributes:
-        share: of the largest contribution in this recall, from 0 to 1.
-        weight: None for a signal that did not count, or that is no single one.
+        share: relative to the largest contribution in this recall, from 0 to 1.
+        weight: None for a signal that did not count, or a combination of signals.
     """
 
     name: str
@@ -175,12 +174,12 @@ class Bar(Record, frozen=True):
 
 
 class RankedRow(Record, frozen=True):
-    """A line of a recall as it was ranked; without ``text`` it was forgotten, or is another's.
+    """A ranked line of a recall; without ``text`` it was forgotten, or is not visible.
 
     Attributes:
-        behind: by how much the score of a near miss is below that of the last injected line.
-        recomputed: its signals were computed again now; the journal keeps only the score.
-        said: what plugins say of it.
+        behind: how far the score of a near miss is below that of the last injected line.
+        recomputed: its signals were computed now; the journal keeps only the score.
+        said: what plugins add about it.
     """
 
     id: str
@@ -201,13 +200,13 @@ class RankedRow(Record, frozen=True):
 
 
 class RecallView(Record, frozen=True):
-    """A recall as a person reads it.
+    """A recall for people.
 
     Attributes:
-        silence: why the prompt got no line; "" where it got one.
-        depth: its depth, its route and the time of each step, where there is something to tell.
-        notes: what plugins say of it (`memtier_explain`), by the key.
-        block: what the prompt got: ``text``, its ``tokens``, and whether this is ``exact``.
+        silence: why the prompt got no line; "" if it got one.
+        depth: its depth, its route and the time of each step, if worth reporting.
+        notes: what plugins add (`memtier_explain`), by key.
+        block: the injected block: ``text``, its ``tokens``, and whether this is ``exact``.
     """
 
     id: str
@@ -234,7 +233,7 @@ class RecallView(Record, frozen=True):
 
     @property
     def recomputed(self) -> bool:
-        """Whether the signals of near misses were computed again now."""
+        """Whether the signals of near misses were computed now."""
         return any(row.recomputed for row in self.near_misses)
 
 
@@ -292,10 +291,10 @@ def recall_view(document: Document) -> RecallView:
 
 
 def bars_of(row: Document, weights: Mapping[str, float], largest: float) -> Sequence[Bar]:
-    """Return the contributions to a row's score: of each signal, the largest first, then the rest.
+    """Return the contributions to a row's score: each signal, largest first, then the rest.
 
     Args:
-        weights: what each signal counted, by name.
+        weights: the weight of each signal, by name.
         largest: the contribution that fills a bar.
     """
     signals = row["signals"]
@@ -318,7 +317,7 @@ def bars_of(row: Document, weights: Mapping[str, float], largest: float) -> Sequ
 
 
 def why_silent(document: Document) -> str:
-    """Return why a prompt got nothing of a recall, in words; "" where it got a line."""
+    """Return why a prompt got no line from a recall, in words; "" if it got one."""
     if document["purpose"] == "offer":
         return LATE
     if document["injected"]:
@@ -326,7 +325,7 @@ def why_silent(document: Document) -> str:
     if reason := document.get("silent"):
         return str(reason)
     if document.get("repeats"):
-        return "the conversation shows already what was found"
+        return "the conversation already shows what was found"
     label = str(document["label"])
     if label.startswith("degraded"):
         return label
@@ -337,7 +336,7 @@ def why_silent(document: Document) -> str:
         return "nothing was found"
     if label == "silent":
         return "the prompt is small talk or a command, and needs no memory"
-    return "no line of what was found may stand in a prompt, or fits into its budget"
+    return "no line found is allowed in a prompt, or fits into its budget"
 
 
 def describe_depth(document: Document) -> list[tuple[str, str]]:

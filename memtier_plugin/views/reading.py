@@ -1,4 +1,4 @@
-"""Read what the view models are made of; the person at the machine sees every agent."""
+"""Read the data of the view models; the person at the machine sees every agent."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from memtier_plugin.views.journal import (
     recall_view,
 )
 
-_MOST_RECALLS: Final = 5000  # the newest, that are looked through for a line
-_LOOK_SECONDS: Final = 0.5  # between two looks for new lines
-_OFFERED: Final = timedelta(seconds=5)  # that a recall may be on its way to its host
+_MOST_RECALLS: Final = 5000  # newest recalls that are searched for a line
+_LOOK_SECONDS: Final = 0.5  # between two checks for new lines
+_OFFERED: Final = timedelta(seconds=5)  # how long a recall may be on its way to its host
 
 
 # -- the log -------------------------------------------------------------------------------------
 
 
 def find_newest_day(memory: MemTier, agent: str | None, *, written: bool = False) -> str | None:
-    """Return the newest day on which the agent, or any, said something, or it was written."""
+    """Return the newest day with entries of the agent, or any agent, by time said or written."""
     if written:
         segments = memory.store.log.segments("episodic", agent)
         return max((segment.day for segment in segments), default=None)
@@ -71,7 +71,7 @@ def read_log_lines(
     events also have a ``text`` that describes them.
 
     Args:
-        written: go by when an entry was written, not by when it was said.
+        written: date entries by when they were written, not by when they were said.
     """
     entries = [
         entry_line(entry)
@@ -97,7 +97,7 @@ def _read_entries(
     *,
     written: bool,
 ) -> Iterable[Entry]:
-    """Return entries with their current values: of a day, by the index if it is the day said."""
+    """Return entries with their current values; of one day, by the index if dated by time said."""
     if written or date is None or after_id is not None:
         return memory.entries(agent=agent, date=date, session=session, after_id=after_id)
     memory.store.catch_up_all()
@@ -106,12 +106,13 @@ def _read_entries(
 
 
 def follow_log(memory: MemTier, last: str | None, **chosen: str | None) -> Iterator[LogLine]:
-    """Yield new lines for ever as they are written, a recall once its host may have it."""
+    """Yield new lines forever as they are written, and recalls once their host may have them."""
     looked = memory.actor.clock()
     while True:
         before, looked = looked, memory.actor.clock()
         settled = to_iso(looked - _OFFERED)
-        for day in sorted({to_iso(before)[:10], to_iso(looked)[:10]}):  # both just after midnight
+        # Two days just after midnight
+        for day in sorted({to_iso(before)[:10], to_iso(looked)[:10]}):
             new = read_log_lines(memory, date=day, after_id=last, written=True, **chosen)
             for line in new:
                 if line.get("purpose") == "offer" and line["timestamp"] > settled:
@@ -152,7 +153,7 @@ def read_line_history(memory: MemTier, item_id: str) -> LineHistory:
 
 
 def read_curves(memory: MemTier, ids: Collection[str]) -> dict[str, list[float]]:
-    """Return the weights over time of each of these lines that has any but 0."""
+    """Return the weights over time of each line whose weight was ever not 0."""
     curves: dict[str, list[float]] = {}
     with memory.store.session() as reader:
         for identity, stored in reader.items(ids).items():
@@ -179,7 +180,7 @@ def read_timeline(memory: MemTier, subject: str) -> FactTimeline:
     """Return the timeline of a subject's facts.
 
     Raises:
-        NotFound: nothing is known of it; the message suggests similar subjects.
+        NotFound: nothing is known about it; the message suggests similar subjects.
     """
     views = memory.knowledge.person.timeline(subject)
     return fact_timeline(subject, views, memory.actor.clock())

@@ -340,8 +340,10 @@ class HealthPages(PagePart):
         noted, waits = status["hooks"], status["waits"]
         latency = []
         for agent in sorted({*noted, *waits}):
-            own = {hook: mark for hook, mark in noted.get(agent, {}).items() if "last_ms" in mark}
-            for hook, mark in {**own, **waits.get(agent, {})}.items():
+            measured_here = {
+                hook: mark for hook, mark in noted.get(agent, {}).items() if "last_ms" in mark
+            }
+            for hook, mark in {**measured_here, **waits.get(agent, {})}.items():
                 latency.append({"agent": agent, "hook": hook, **mark})
         return self._pages.page(
             request, "health.html", title="Health", status=status, latency=latency

@@ -62,7 +62,7 @@ async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None])
     """Return the content of each page by its address, in the order of the links."""
     app, parts = build_pages(memory, pages, LedgerWatch(memory)), dict[str, str]()
     waiting, known, lines = deque(START), set(START), 0
-    kept = {*_EXPORTED_PATHS, *(page.path for page in pages.added)}
+    exported_paths = {*_EXPORTED_PATHS, *(page.path for page in pages.added)}
     while waiting and len(parts) < MOST_PAGES:
         address = waiting.popleft()
         status, part = await _get(app, address)
@@ -72,7 +72,11 @@ async def _collect(memory: MemTier, pages: Pages, report: Callable[[int], None])
         report(len(parts))
         for link in _links(part, address):
             is_line = link.startswith(_LINE_PATH)
-            if link in known or not _is_kept(link, kept) or (is_line and lines >= MOST_LINES):
+            if (
+                link in known
+                or not _is_kept(link, exported_paths)
+                or (is_line and lines >= MOST_LINES)
+            ):
                 continue
             known.add(link)
             lines += is_line
@@ -117,10 +121,10 @@ def _absolute(link: str, address: str) -> str:
     return urlsplit(address).path + link if link.startswith("?") else link
 
 
-def _is_kept(link: str, kept: Collection[str]) -> bool:
+def _is_kept(link: str, exported_paths: Collection[str]) -> bool:
     """Return whether a page is exported: it only reads, and no other shows more of the same."""
     path, query = urlsplit(link).path, parse_qs(urlsplit(link).query)
-    return ("/" + path.split("/")[1]) in kept and not _FILTERS & query.keys()
+    return ("/" + path.split("/")[1]) in exported_paths and not _FILTERS & query.keys()
 
 
 def _detach(part: str, address: str, anchors: dict[str, str]) -> str:

@@ -1,1 +1,1 @@
-"""The papers that MemTier comes from: what of them is not on its default path, a folder each."""
+"""The papers behind MemTier: everything in them that is not on its default path, a folder each."""

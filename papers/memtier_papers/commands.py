@@ -1,4 +1,4 @@
-"""The commands of the papers' mechanisms, which only the terminal loads."""
+"""The papers' commands, which only the CLI loads."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What was learned and put into a project's settings: applied, listed, and undone to the byte.
+"""Learned settings of a project: apply, list, and undo them byte for byte.
 
-The event is written first and the settings, replaced as one file, second: a process that is killed
-between the two leaves a line of the log that says it is not in effect, and no half of a change.
-What is in effect is read from the file alone.
+The event is written first and the settings second, replaced as one file: if the process is killed
+between the two, the log has an entry that is not in effect, but no half-made change. The file alone
+determines what is in effect.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from memtier_plugin.storage.store import Actor
 
 
 class LearnEvent(EventPayload, frozen=True, kw_only=True):
-    """Learned values were put into the project's settings, or (``reverts``) taken out again.
+    """Learned values were written to the project's settings, or (``reverts``) removed again.
 
     ``what`` names what was trained ("weights"), ``removed`` and ``inserted`` are the edit of
-    project.yaml, so that it can be undone to the byte, and ``figures`` is why it was applied.
+    project.yaml, so that it can be undone byte for byte, and ``figures`` is the reason.
     """
 
     KIND = "learn"
@@ -41,7 +41,7 @@ class LearnEvent(EventPayload, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A line of the log: an event, and whether it is in effect now."""
+    """An entry of the log: an event, and whether it is in effect now."""
 
     event: JournalEvent
     applied: bool
@@ -52,7 +52,7 @@ class Learned:
         return LearnEvent.of(self.event)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line as JSON."""
+        """Return the entry as JSON."""
         payload = self.payload
         return {
             "id": self.event.id,
@@ -74,25 +74,25 @@ class LearnLog:
 
     @property
     def path(self) -> Path:
-        """The file that learned settings are written to."""
+        """The file to which learned settings are written."""
         return self._store.project_folder.path / "project.yaml"
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the project's lock of learners.
+        """Hold the project's lock for learners.
 
         Raises:
-            LedgerError: another process learns now.
+            LedgerError: another process is learning.
         """
-        with self._store.try_exclusive("learn") as held:
-            if not held:
+        with self._store.try_exclusive("learn") as exclusive:
+            if not exclusive:
                 raise LedgerError(
-                    f"another process learns from the project {self._store.project!r} now"
+                    f"another process is learning from the project {self._store.project!r} now"
                 )
             yield
 
     def entries(self) -> list[Learned]:
-        """Return what was learned, newest first."""
+        """Return the log's entries, newest first."""
         text = read_config_text(self.path) or ""
         self._store.catch_up_all()
         with self._store.session() as reader:
@@ -111,12 +111,12 @@ class LearnLog:
         values: SectionValues,
         figures: Mapping[str, Any],
     ) -> str:
-        """Put learned values into the project's settings; return the id of the line of the log.
+        """Write learned values to the project's settings; return the id of the log entry.
 
         Args:
             what: what was trained: "weights".
-            section: the section of the settings that takes the values and no others, or a setting.
-            figures: why it was applied.
+            section: the section to replace by the values, or a single setting.
+            figures: the reason for applying it.
 
         Raises:
             SettingsError: the file cannot be edited safely; nothing was changed.
@@ -133,10 +133,10 @@ class LearnLog:
         return self._write(event, edit)
 
     def revert(self, end: str | None = None) -> Learned:
-        """Undo what was learned last, or what the line with this end of an id says.
+        """Undo the last learned change, or the one whose id ends so.
 
         Raises:
-            NotFound: nothing learned is in effect, or no line has this id.
+            NotFound: nothing learned is in effect, or no entry has this id.
             SettingsError: the settings were changed by hand since; nothing was changed.
             LedgerError: it was not undone.
         """

@@ -1,4 +1,4 @@
-"""Set a section, or one setting, of a settings file and leave every other byte as it is."""
+"""Set one section or setting of a settings file, leaving every other byte unchanged."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from yaml import Node
 
 INDENT = 2
-_WIDTH = 10_000  # of a line: a path is never folded
+_WIDTH = 10_000  # of a line, so that paths are never folded
 
 SectionValues = Mapping[str, float] | str  # of a section, or of a single setting
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change of a file's text: what is taken out of it, and what is put there instead."""
+    """A change of a file's text: what is removed, and what is inserted instead."""
 
     before: str
     start: int
@@ -40,13 +40,13 @@ class Edit:
 
 
 def edit_section(path: Path, section: tuple[str, str], values: SectionValues) -> Edit:
-    """Return the edit that gives a section of a project's file these values, and no others.
+    """Return the edit that replaces a section's values in a project's file.
 
     Args:
         section: such as ("retrieval", "weights"), or a single setting: ("ask", "planner").
 
     Raises:
-        SettingsError: the file is wrong already, or too unusual to be edited safely.
+        SettingsError: the file is already invalid, or too unusual to be edited safely.
     """
     text = read_config_text(path) or ""
     file = YamlFile.parse(str(path), text)
@@ -69,10 +69,10 @@ def edit_section(path: Path, section: tuple[str, str], values: SectionValues) ->
 
 
 def undo_edit(path: Path, removed: str, inserted: str) -> Edit:
-    """Return the edit that takes an earlier one back; what else was changed since stays.
+    """Return the edit that reverses an earlier one, keeping later changes elsewhere.
 
     Raises:
-        SettingsError: what was put in does not stand there any more as it was.
+        SettingsError: the inserted text is no longer there unchanged.
     """
     text = read_config_text(path) or ""
     if not inserted or text.count(inserted) != 1:

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memtier_bench.learning import run_learning
-from memtier_bench.reading import Reader
+from memtier_bench.reading import ReaderModel
 from memtier_papers.memtier.ppo import (
     CLIP,
     Episode,
@@ -124,7 +124,7 @@ def test_weights_are_learned_from_what_is_injected(tmp_path: Path) -> None:
 def test_a_reader_can_be_what_rewards(tmp_path: Path) -> None:
     """With a reader a question is rewarded when its answer is right by soft exact match (eq. 4)."""
     with Loopback() as server:
-        reader = Reader(server.base_url, "m")
+        reader = ReaderModel(server.base_url, "m")
         report = run_learning("locomo", shelves(tmp_path, 3), reader=reader)
     assert report["reader"] == "m"
     # The extractive reader quotes a shelf; nobody sings, so that one question is never right.

@@ -164,7 +164,7 @@ def test_a_refused_text_is_kept(home: Path, editor: Editor) -> None:
         before = [fact.id for fact in memory.facts()]
     editor((r"\A", "my words\n[nothing] of this\n"))
     error = edit("facts", "--yes", code=1).stderr
-    assert "line 2: no line that was given out has the id [NOTHING]" in error
+    assert "line 2: no line of the original text has the id [NOTHING]" in error
     [path] = kept_texts(home)
     assert str(path) in error and path.read_text().startswith("my words\n")
     assert path.stat().st_mode & 0o777 == 0o600

@@ -35,10 +35,10 @@ def test_a_folder_of_somebody_else_is_left_alone(home: Path, command: list[str] 
     (home / "projects" / "website").mkdir()
     before = contents(home)
     if command is None:
-        with pytest.raises(UnsafePath, match="MemTier did not make it"):
+        with pytest.raises(UnsafePath, match="was not created by MemTier"):
             MemTier.open(home)
     else:
-        assert "MemTier did not make it" in run_memtier(*command, code=1).stderr
+        assert "was not created by MemTier" in run_memtier(*command, code=1).stderr
     assert contents(home) == before
 
 

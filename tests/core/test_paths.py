@@ -195,7 +195,7 @@ def test_only_files_are_replaced(tmp_path: Path, act: Callable[[Path], None]) ->
     link.symlink_to(pipe)
     device.symlink_to(os.devnull)
     for path in (link, device, pipe, tmp_path):
-        with pytest.raises(LedgerWriteError, match="no plain file"):
+        with pytest.raises(LedgerWriteError, match="not a plain file"):
             act(path)
     assert pipe.is_fifo() and link.is_fifo() and device.is_char_device()
     nowhere = tmp_path / "nowhere"

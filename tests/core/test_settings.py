@@ -291,7 +291,7 @@ def test_workspace_symlink(home: Path, repo: Path, write: Write) -> None:
     write("code/shop/conf/memtier.yaml", "retrieval: {k: 4}\n")
     link = repo / ".memtier.yaml"
     link.symlink_to(outside)
-    assert "is a symlink out of its folder" in refusal(home, "p", repo)
+    assert "is a symlink leading out of its folder" in refusal(home, "p", repo)
     link.unlink()
     link.symlink_to("conf/memtier.yaml")
     assert load_settings(home, "p", repo).retrieval.k == 4
@@ -311,9 +311,9 @@ def test_workspace_project(home: Path, repo: Path, write: Write) -> None:
     path = write("code/shop/.memtier.yaml", "project: bank\n")
     assert refusal(home, "p", repo).startswith(f"{path}:1: this folder asks for the project 'bank'")
     bind_workspace(home, repo.parent / "other", "bank")
-    assert "you did not bind it" in refusal(home, "p", repo)
+    assert "you have not bound it" in refusal(home, "p", repo)
     bind_workspace(home, repo, "shop")
-    assert "you did not bind it" in refusal(home, "p", repo)
+    assert "you have not bound it" in refusal(home, "p", repo)
     bind_workspace(home, repo, "bank")
     assert load_settings(home, "bank", repo) == Settings()
     assert resolve_project(home, repo) == "bank"
@@ -486,7 +486,7 @@ def test_home_path(tmp_path: Path) -> None:
     assert resolve_home("here", {"MEMTIER_HOME": "/x"}) == Path.cwd() / "here"
     assert resolve_home() == tmp_path / "home"
     for named in ("~nobody-of-that-name/x", "a\0b", os.fsdecode(b"caf\xe9")):
-        with pytest.raises(SettingsError, match="names no folder"):
+        with pytest.raises(SettingsError, match="is not a valid folder"):
             resolve_home(named)
 
 
@@ -593,4 +593,4 @@ def test_endpoint_addresses(home: Path, url: object) -> None:
 def test_endpoint_without_address(home: Path, write: Write) -> None:
     """An endpoint without an address is an error that names file, line and what is missing."""
     write("home/config.yaml", "endpoints:\n  local:\n    timeout_s: 3\n")
-    assert "config.yaml:3: endpoints.local lacks its base_url" in refusal(home, "p")
+    assert "config.yaml:3: endpoints.local has no base_url" in refusal(home, "p")

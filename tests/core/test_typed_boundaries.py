@@ -183,7 +183,7 @@ def test_a_fact_that_cannot_be_read_back(memory: MemTier) -> None:
         with pytest.raises(MessageError):
             memory.add_facts([FactDraft(**{**DRAFT, "sources": (entry.source,), **wrong})])
     assert memory.facts() == [fact]
-    with pytest.raises(UnsafePath, match="no ledger"):
+    with pytest.raises(UnsafePath, match="not a ledger"):
         make_ledger_folder(memory.home, "p", "../../out")
     assert not [*memory.home.parent.glob("**/out")]
 
@@ -195,7 +195,7 @@ def test_a_home_that_no_system_has(home: str) -> None:
         MemTier.open,
         lambda home: MemoryPool().locate(RunContext(agent_id="a", home=home)),
     ):
-        with pytest.raises(SettingsError, match="names no folder"):
+        with pytest.raises(SettingsError, match="is not a valid folder"):
             opened(home)
 
 

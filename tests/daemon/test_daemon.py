@@ -162,15 +162,15 @@ def test_the_doctor_asks_for_a_daemon(home: Path) -> None:
     """Entries that have waited for long, with nobody to consolidate them, are a finding."""
     say_in(home, "house", "I live in Lisbon.")
     with MemTier.open(home, "house", "test.main") as memory:
-        assert not any("no daemon is there" in finding.what for finding in memory.doctor())
+        assert not any("no daemon is running" in finding.what for finding in memory.doctor())
 
     def later() -> datetime:
         return datetime.now(UTC) + timedelta(hours=1)
 
     with MemTier.open(home, "house", "test.main", clock=later) as memory:
-        assert any("no daemon is there" in finding.what for finding in memory.doctor())
+        assert any("no daemon is running" in finding.what for finding in memory.doctor())
         scheduler.serve_projects(home, ["house"], once=True)
-        assert not any("no daemon is there" in finding.what for finding in memory.doctor())
+        assert not any("no daemon is running" in finding.what for finding in memory.doctor())
 
 
 def test_project_and_all_exclude_each_other() -> None:

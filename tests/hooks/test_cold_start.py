@@ -71,7 +71,7 @@ def test_a_model_that_is_being_loaded_holds_no_prompt(
     assert second is not None and LINE in second.prepend_context
     host_hooks.workers.drain(PATIENCE)
     cold, warm = labels(home)
-    assert "the model is still being loaded" in cold
+    assert "the model is still loading" in cold
     assert warm == "hybrid"
 
 

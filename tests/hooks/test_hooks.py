@@ -182,7 +182,7 @@ def test_every_lock_held(home: Path) -> None:
     """While somebody holds every lock, prompts are answered, hooks return, and nothing is lost."""
     write_config(home, "hooks: {end_deadline_ms: 150, session_deadline_ms: 150}\n")
     end("My bag is in the blue locker.")
-    guard.workers.drain(PATIENCE)  # on a busy machine it is late, too
+    host_hooks.workers.drain(PATIENCE)  # on a busy machine it is late, too
     hook = plugins.manager().hook
     with ExitStack() as locks:
         for path in [path for path in home.rglob("*") if path.is_file()]:

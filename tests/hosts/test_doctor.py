@@ -110,7 +110,7 @@ def test_what_was_installed_is_well(home: Path, host: str, monkeypatch: pytest.M
         (lambda p: p["load"].update(paths=["/gone/hooks/openclaw"]), "leads nowhere"),
         (lambda p: p.pop("load"), "names no folder with the plugin"),
         (lambda p: entry(p)["config"].update(command=["/gone/memtier"]), "cannot start"),
-        (lambda p: entry(p)["config"].update(command="memtier"), "not a list of texts"),
+        (lambda p: entry(p)["config"].update(command="memtier"), "not a list of strings"),
         (
             lambda p: entry(p)["config"].update(
                 command=[sys.executable, "-c", "raise SystemExit('no module')"]
@@ -224,7 +224,7 @@ def test_hermes_reaches_nobody(hosts: Path, home: Path) -> None:
     config_file.write_text(json.dumps({"command": ["/gone/memtier"], "home": str(home)}))
     assert "cannot start /gone/memtier" in levels(home)["error"][0]
     config_file.unlink()
-    assert "goes by defaults" in levels(home)["warn"][0]
+    assert "uses defaults" in levels(home)["warn"][0]
 
 
 def test_what_waits_is_told(home: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_coding_agent(home: Path, host: str) -> None:
         files.hooks.write_text(json.dumps(document))
         assert levels(home)["error"] == [f"{host} runs no hook of MemTier at {event}"]
     files.servers.write_text("" if host == "codex" else "{}")
-    assert levels(home)["error"] == [f"{host} has no server of MemTier any more"]
+    assert levels(home)["error"] == [f"{host} no longer has MemTier's server"]
 
 
 @pytest.mark.parametrize("host", CODING_AGENTS)

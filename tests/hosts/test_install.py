@@ -403,9 +403,9 @@ def test_a_configuration_that_is_no_file(hosts: Path, home: Path, tmp_path: Path
     os.mkfifo(pipe)
     path.unlink()
     path.symlink_to(pipe)
-    with pytest.raises(SettingsError, match="no plain file"):
+    with pytest.raises(SettingsError, match="not a plain file"):
         install.plan_changes("openclaw", home, "q")
-    with pytest.raises(SettingsError, match="no plain file"):
+    with pytest.raises(SettingsError, match="not a plain file"):
         install.uninstall_host("openclaw", home)
     assert path.is_symlink() and pipe.is_fifo()
 

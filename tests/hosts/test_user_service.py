@@ -35,7 +35,7 @@ def test_a_unit_is_written_and_taken_back(tmp_path: Path) -> None:
     shown = run_memtier("install", "--service", "--dry-run").stdout
     assert "would write" in shown and not path.exists()
     shown = run_memtier("install", "--service").stdout.replace("\n", " ")
-    assert "Not done: there is no systemctl here" in shown
+    assert "Not done: systemctl is not available here" in shown
     assert "systemctl --user daemon-reload" in shown
     assert path.is_file()
     run_memtier("install", "--service", "--uninstall")
@@ -52,7 +52,7 @@ def test_a_masked_unit_stays_masked(tmp_path: Path) -> None:
     path.symlink_to(os.devnull)
     for more in ((), ("--uninstall",)):
         done = run_memtier("install", "--service", *more, code=1)
-        assert "no plain file" in done.stderr
+        assert "not a plain file" in done.stderr
         assert path.is_symlink() and path.is_char_device()
 
 

@@ -223,7 +223,7 @@ def test_two_at_once(with_endpoint: Configured, server: Loopback) -> None:
     memory = with_endpoint()
     held = try_acquire_lock(memory.folder / ".embed.lock")
     assert held is not None
-    with pytest.raises(LedgerError, match="another process embeds the project 'p' now"):
+    with pytest.raises(LedgerError, match="another process is embedding the project 'p' now"):
         memory.reembedding.run()
     release_lock(held)
     assert memory.reembedding.run().embedded == ITEMS
@@ -241,7 +241,7 @@ def test_two_at_once(with_endpoint: Configured, server: Loopback) -> None:
         ("truncated", "returned an invalid answer"),
         ("close", "cannot be reached"),
         ("fewer", "returned an invalid answer"),
-        ("dimension", "now gives vectors of 191 dimensions"),
+        ("dimension", "now returns vectors of 191 dimensions"),
     ],
 )
 def test_a_bad_day_midway(
@@ -322,7 +322,9 @@ def test_another_model_by_the_same_name(with_endpoint: Configured, server: Loopb
     memory.reembedding.run()
     memory.record([{"role": "user", "content": "A new line."}], session_id="s", run_id="r2")
     server.always("other")
-    with pytest.raises(EndpointError, match="gives other vectors for 'm' than those in the index"):
+    with pytest.raises(
+        EndpointError, match="returns different vectors for 'm' from those in the index"
+    ):
         memory.reembedding.run()
     assert state(memory).missing == 1
     report = memory.reembedding.run(afresh=True)

@@ -162,7 +162,7 @@ def test_a_write_that_was_cut_off_is_completed(memory: MemTier) -> None:
     ahead = memory.folder / ".settling.json"
     ahead.write_bytes(jsonl.to_line(plan))
     ahead.chmod(0o600)
-    assert fix()[0] == ["completed the writing of facts that was cut off"]
+    assert fix()[0] == ["completed an interrupted write of facts"]
     assert not ahead.exists()
     with MemTier.open(memory.home, "p") as again:
         assert "Late." in [fact.text for fact in again.facts()]

@@ -241,7 +241,9 @@ class TestMinilm:
         monkeypatch.setattr(encoders, "require_runtime", lambda: None)
         monkeypatch.setattr(encoders, "find_spec", lambda name: None)
         monkeypatch.setattr(encoders, "_fetch_minilm", lambda: folder)
-        with pytest.raises(SettingsError, match="not the file of sentence-transformers"):
+        with pytest.raises(
+            SettingsError, match="differs from the verified file of sentence-transformers"
+        ):
             find_minilm()
 
     def test_absent_model(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

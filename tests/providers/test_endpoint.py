@@ -222,12 +222,12 @@ def test_what_passes_is_tried_again(server: Loopback, fault: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("429", "refuses further requests for now; it is tried again later"),
+        ("429", "refuses further requests for now; it will be retried later"),
         ("500", "is in trouble; it is tried again later"),
         ("truncated", "returned an invalid answer; is it OpenAI-compatible?"),
         ("page", "returned an invalid answer; is it OpenAI-compatible?"),
         ("fewer", "2 vectors for 3 texts"),
-        ("close", "cannot be reached; is the server running, and base_url right?"),
+        ("close", "cannot be reached; check that the server is running and base_url is right"),
     ],
 )
 def test_what_does_not_pass_is_told(server: Loopback, fault: str, message: str) -> None:
@@ -267,7 +267,7 @@ def test_a_request_has_a_limit_of_time(server: Loopback, fault: str) -> None:
     """The limit holds against a silent server, and against one that sends a byte at a time."""
     server.always(fault)
     started = time.monotonic()
-    with pytest.raises(EndpointError, match=r"did not answer within 0\.3 s; is it overloaded"):
+    with pytest.raises(EndpointError, match=r"did not answer within 0\.3 s; it may be overloaded"):
         client(server).embed("m", TEXTS, attempts=1, seconds=0.3)
     assert time.monotonic() - started < server.slow / 2
 
@@ -276,7 +276,7 @@ def test_no_server() -> None:
     """A server that is down is told from one that answers badly."""
     with Loopback() as stopped:
         pass
-    with pytest.raises(EndpointError, match="cannot be reached; is the server running"):
+    with pytest.raises(EndpointError, match="cannot be reached; check that the server is running"):
         EndpointClient(Endpoint(base_url=stopped.base_url)).embed("m", TEXTS, attempts=1)
 
 

@@ -133,11 +133,13 @@ def test_another_dimension_midway(server: Loopback) -> None:
     model = embedder(server)
     model.encode(TEXTS[:2])
     server.always("dimension")
-    with pytest.raises(EndpointError, match="now gives vectors of 191 dimensions for 'm', before"):
+    with pytest.raises(
+        EndpointError, match="now returns vectors of 191 dimensions for 'm' instead"
+    ):
         model.encode(TEXTS)
     remote = embedder(server)
     remote.expect_dimensions(192)  # what is stored
-    with pytest.raises(EndpointError, match="it serves another model by that name"):
+    with pytest.raises(EndpointError, match="it serves a different model under that name"):
         remote.encode(TEXTS)
 
 

@@ -206,7 +206,7 @@ def test_a_hook_that_gives_up(home: Path, memory: MemTier, monkeypatch: pytest.M
     plugins.manager().register(held)
     try:
         with monkeypatch.context() as patch:  # the deadline passes while the recall is under way
-            patch.setattr(guard, "wait", lambda *_: held.begun.wait(PATIENCE) and wait([], 0))
+            patch.setattr(host_hooks, "wait", lambda *_: held.begun.wait(PATIENCE) and wait([], 0))
             assert ask() is None
     finally:
         held.go.set()

@@ -226,7 +226,7 @@ def test_a_snapshot_that_cannot_be_used(anna: Path, bert: Path, tmp_path: Path) 
     bad.write_bytes(data.replace(b"swordfish", b"swordfist"))
     refused(bad, "SHA-256")
     memtier(anna, "backup", str(tmp_path / "b.tar.gz"))
-    refused(tmp_path / "b.tar.gz", "no snapshot")
+    refused(tmp_path / "b.tar.gz", "not a snapshot")
     refused(tmp_path / "none.tar", "there is no file")
     refused(changed(archive, lambda m: m.update(version=2)), "newer MemTier")
     refused(changed(archive, lambda m: m.update(format="other")), "not a snapshot")
@@ -237,7 +237,7 @@ def test_a_snapshot_that_cannot_be_used(anna: Path, bert: Path, tmp_path: Path) 
     refused(changed(archive, lambda m: m["streams"][0]["sizes"].clear()), "0 lines")
     for name in ("../x", "/etc/x", "snapshot/../x", "snapshot/episodic/../../x.jsonl", "x",
                  "snapshot/.shared/project.json", "snapshot/config.yaml"):  # fmt: skip
-        refused(changed(archive, lambda m: None, name), "refused")
+        refused(changed(archive, lambda m: None, name), "rejected")
     assert memtier(bert, "shared", "join", "--snapshot", str(archive))["fetched"] == 0
     again = memtier(bert, "shared", "join", "--snapshot", str(archive), code=1)
     assert "shared drain" in again["error"]

@@ -1,1 +1,1 @@
-"""Commands of the terminal that measure and train."""
+"""CLI commands that measure and train."""

@@ -40,10 +40,10 @@ def revert(scope: Scope, entry: str | None) -> None:
 def _log_view(document: Document) -> RenderableType:
     table = column_table("when", "what", "id", "in effect", "why", wide=["why"])
     for line in document["learned"]:
-        what = f"undone {short_id(line['reverts'])}" if line["reverts"] else line["what"]
+        description = f"undone {short_id(line['reverts'])}" if line["reverts"] else line["what"]
         table.add_row(
             format_time(line["timestamp"]),
-            safe_text(what),
+            safe_text(description),
             short_id(line["id"]),
             format_value(line["applied"]),
             safe_text(format_value(line["figures"])),

@@ -51,7 +51,7 @@ def router(scope: Scope, /, applies: bool, **options: Any) -> None:
 
 
 def find_obstacle(memory: MemTier, report: dict[str, Any], low: float) -> str:
-    """Return why the result is not to be applied; empty where nothing speaks against it."""
+    """Return why the result must not be applied; "" if it may be."""
     if report["questions"] < LEAST_QUESTIONS:
         return f"{report['questions']} questions are too few; at least {LEAST_QUESTIONS}"
     if low <= 0:

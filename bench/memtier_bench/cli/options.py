@@ -1,4 +1,4 @@
-"""The options that several commands of `memtier bench` share, and how they run."""
+"""The options shared by commands of `memtier bench`, and how the commands run."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ def build_reader(options: dict[str, Any]) -> dict[str, Any]:
         return options
     if not model:
         raise click.UsageError("--reader needs --reader-model")
-    from memtier_bench.reading import Reader
+    from memtier_bench.reading import ReaderModel
 
-    return {**options, "reader": Reader(url, model, key)}
+    return {**options, "reader": ReaderModel(url, model, key)}
 
 
 def run_bench(
@@ -145,10 +145,10 @@ def run_bench(
     keeps: bool = False,
     **options: Any,
 ) -> None:
-    """Run a benchmark, print its report, and write the files that were asked for.
+    """Run a benchmark, print its report, and write the requested files.
 
     Args:
-        keeps: whether it tells what it has so far, which is written, too.
+        keeps: whether the benchmark reports intermediate results, which are also written.
     """
     from memtier_bench import plot, report
 
@@ -158,7 +158,7 @@ def run_bench(
         if markdown_file:
             markdown_file.write_text(report.markdown(result), encoding="utf-8")
 
-    if plot_file:  # an hour of measuring must not end in a missing library
+    if plot_file:  # an hour of measuring must not fail because of a missing library
         plot.require(plot_file)
     if keeps:
         options["keep"] = write

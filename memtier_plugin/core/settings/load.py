@@ -1,7 +1,7 @@
 """Load layered settings, and find the project that a folder belongs to.
 
-Call > environment ``MEMTIER_*`` > workspace file > project > user > defaults.  Every value is
-checked, and keeps the place that set it, before one is laid over another.
+Precedence: call > environment ``MEMTIER_*`` > workspace file > project > user > defaults.  Every
+value is checked in its own layer, and keeps the place that set it.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ _Layer = dict[KeyPath, SourcedValue]
 _NOT_KEYS: Final = frozenset(
     {
         *("MEMTIER_HOME", "MEMTIER_PROJECT"),
-        # Of clients of residents elsewhere (`hooks.remote`).
+        # Used by clients of residents on other machines (`hooks.remote`).
         *("MEMTIER_RESIDENTS", "MEMTIER_TOKEN", "MEMTIER_TOKEN_FILE", "MEMTIER_CA_FILE"),
     }
 )
-_UNSERVED: Final = "unserved"  # heads the paths of keys that need a package
+_UNSERVED: Final = "unserved"  # prefix of the paths of keys whose package is missing
 _WORKSPACE_KEYS: Final = (
     ("project",),
     ("language",),
@@ -70,7 +70,7 @@ _WORKSPACE_KEYS: Final = (
     ("retrieval", "weights"),
 )
 _WORKSPACE_WEIGHTS: Final = Within(0, 1.0)
-# Values that files of earlier versions hold, and what they are called now.
+# Values that files of earlier versions use, with their present names.
 _RENAMED: Final = {("ledger.durability", "fsync"): "sync"}
 
 _Kind = Literal["user", "project", "workspace", "environment", "call"]
@@ -83,7 +83,7 @@ def load_settings(
     overrides: Mapping[str, Any] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Read every place that may set something and return what holds.
+    """Read all layers and return the effective settings.
 
     ``overrides`` (the call) are nested or have dotted keys; ``env`` is ``os.environ`` by default.
 
@@ -111,7 +111,7 @@ def setting_sources(
 
 
 def flatten_settings(settings: Settings) -> dict[str, Any]:
-    """Return every value by its dotted key; `load_settings` takes them back as overrides."""
+    """Return every value by its dotted key; `load_settings` accepts them as overrides."""
     values = dict(_leaves(settings, ()))
     for section, path in plugin_sections():
         values = dict(_leaves(settings.of(section), path)) | values
@@ -119,7 +119,7 @@ def flatten_settings(settings: Settings) -> dict[str, Any]:
 
 
 def resolve_project(home: Path, workspace: Path | None) -> str:
-    """Return the project of a folder: bound to it or to its nearest parent, else its own.
+    """Return a folder's project: its binding, its nearest parent's binding, or its own.
 
     An unbound folder's project is derived from its real path; without a folder it is
     ``default``.
@@ -141,12 +141,12 @@ def bound_project(home: Path, workspace: Path) -> str | None:
 
 
 def bind_workspace(home: Path, workspace: Path, project: str) -> None:
-    """Record in the user's ``config.yaml`` that a folder belongs to a project.
+    """Bind a folder to a project in the user's ``config.yaml``.
 
-    The file is replaced whole, with mode 0600.
+    The file is replaced as a whole, with mode 0600.
 
     Raises:
-        SettingsError: the file is wrong already, or too unusual to be edited safely.
+        SettingsError: the file is already invalid, or too unusual to be edited safely.
         UnsafePath, LedgerWriteError: the home is not ours, or cannot be written.
     """
     if not project.strip():
@@ -163,7 +163,7 @@ def bind_workspace(home: Path, workspace: Path, project: str) -> None:
 
 
 def project_values(file: YamlFile) -> dict[KeyPath, Any]:
-    """Return what a project's file sets, by key.
+    """Return the keys that a project's file sets, with their values.
 
     Raises:
         SettingsError: a key or a value is wrong.
@@ -172,7 +172,7 @@ def project_values(file: YamlFile) -> dict[KeyPath, Any]:
 
 
 def _is_section(path: KeyPath, source: str) -> bool:
-    """Return whether a path is a section, not a key; SettingsError if it is neither."""
+    """Return whether a path is a section rather than a key; raise SettingsError if neither."""
     keys, pattern = all_keys(), key_pattern(path)
     if pattern in keys:
         return False
@@ -192,10 +192,10 @@ def _hint(name: str, names: Iterable[str], best: list[str] | None = None) -> str
 
 
 def _set(layer: _Layer, path: KeyPath, value: Any, source: str, kind: _Kind) -> None:
-    """Add a value to a layer, after checks of what its key takes and what its source may set."""
+    """Add a value to a layer, if the key accepts it and its source may set it."""
     name, key = ".".join(path), all_keys().get(key_pattern(path))
     if kind == "workspace":
-        # It comes with somebody's repository: it must not redirect, reveal or switch off.
+        # This file comes with a repository: it must not redirect, reveal or switch off anything.
         if not any(path[: len(allowed)] == allowed for allowed in _WORKSPACE_KEYS):
             names = ", ".join(".".join(allowed) for allowed in _WORKSPACE_KEYS)
             raise SettingsError(
@@ -208,16 +208,16 @@ def _set(layer: _Layer, path: KeyPath, value: Any, source: str, kind: _Kind) -> 
         file = "a workspace's .memtier.yaml" if path[0] == "project" else "the home's config.yaml"
         raise SettingsError(f"{source}: {name!r} can be set only in {file}")
     elif (path[0] == "endpoints" or path == ("ledger", "shared")) and kind not in ("user", "call"):
-        # Where texts and keys go is the user's alone to say, whoever shares a project's folder.
+        # Only the user decides where texts and keys are sent, whoever shares a project's folder.
         raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
-    elif path[0] in ("resident", "telemetry") and kind == "project":  # likewise
+    elif path[0] in ("resident", "telemetry") and kind == "project":  # for the same reason
         raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
-    if isinstance(value, str):  # any other may be large beyond reading: aliases of aliases
+    if isinstance(value, str):  # any other value may be too large to print: aliases of aliases
         value = _RENAMED.get((name, value), value)
     if (key is None or not key.takes(value)) and missing_package(path, value):
         layer[_UNSERVED, name] = SourcedValue(value, source)
         return
-    assert key  # `_is_section` has refused a key that nobody knows
+    assert key  # `_is_section` has rejected unknown keys
     try:
         layer[path] = SourcedValue(key.accept(value), source)
     except ValueError as error:
@@ -231,7 +231,7 @@ def _shorten(value: Any) -> str:
         return "a very long number"
 
 
-# --- The layers, one per place ---
+# --- One layer per source ---
 
 
 def _merge_layers(
@@ -257,7 +257,7 @@ def _merge_layers(
 
 
 def _rest_of_named(merged: _Layer) -> _Layer:
-    """Return the defaults of what a section of the user's own naming does not say."""
+    """Return the defaults for the keys that a user-named section leaves out."""
     named = {path[:2] for path in merged if path[0] in USER_NAMED_SECTIONS}
     return {
         (*name, *path[2:]): SourcedValue(key.default, "default")
@@ -290,7 +290,7 @@ def _file_layer(file: YamlFile, kind: _Kind) -> _Layer:
 
 
 def _workspace_layer(home: Path, workspace: Path) -> _Layer:
-    """Read the workspace's own file, or else that of the bound folder it lies in."""
+    """Read the workspace's own file, or else that of the nearest bound parent folder."""
     folder = _real(workspace)
     bound = _nearest_binding(home, folder)
     layer = _read_layer(folder / ".memtier.yaml", "workspace", within=folder)
@@ -299,8 +299,8 @@ def _workspace_layer(home: Path, workspace: Path) -> _Layer:
     named = layer.get(("project",))
     if named and named.value != (bound and bound.project):
         raise SettingsError(
-            f"{named.source}: this folder asks for the project {named.value!r}, to which you did "
-            f"not bind it; if you trust it: memtier init --project {named.value!r}"
+            f"{named.source}: this folder asks for the project {named.value!r}, but you have not "
+            f"bound it to that project; if you trust it: memtier init --project {named.value!r}"
         )
     return layer
 
@@ -336,7 +336,7 @@ def _call_layer(overrides: Mapping[str, Any], prefix: KeyPath) -> _Layer:
 
 
 def _split(name: str, prefix: KeyPath) -> KeyPath:
-    """Split a dotted key; an agent's id or an endpoint's name may itself hold dots."""
+    """Split a dotted key; an agent's id or an endpoint's name may itself contain dots."""
     if prefix[:1] and prefix[0] in USER_NAMED_SECTIONS:
         return (name,)
     head, _, rest = name.partition(".")
@@ -346,11 +346,11 @@ def _split(name: str, prefix: KeyPath) -> KeyPath:
     return tuple(name.split("."))
 
 
-# --- Settings from a layer, and back ---
+# --- Settings from a layer and back ---
 
 
 def _fill_section(section: Section, layer: _Layer, path: KeyPath) -> Section:
-    """Return a section of the defaults with what the layer sets in it."""
+    """Return a section of the defaults with the layer's values."""
     values: dict[str, Any] = {}
     for f in fields(section):  # type: ignore[arg-type]
         here, default = (*path, f.name), getattr(section, f.name)
@@ -365,14 +365,14 @@ def _fill_section(section: Section, layer: _Layer, path: KeyPath) -> Section:
 
 
 def _named(section: str, layer: _Layer, path: KeyPath) -> AgentRights | Endpoint | ModelPrice:
-    """Return what the layer sets under one of the user's own names."""
+    """Return what the layer sets in a user-named section."""
     if section == "agents":
         return _fill_section(AgentRights(), layer, path)
     if section == "prices":
         return _fill_section(ModelPrice(), layer, path)
     if (*path, "base_url") not in layer:
         source = next(sourced.source for p, sourced in layer.items() if p[:2] == path)
-        raise SettingsError(f"{source}: {'.'.join(path)} lacks its base_url")
+        raise SettingsError(f"{source}: {'.'.join(path)} has no base_url")
     return _fill_section(Endpoint(base_url=""), layer, path)
 
 
@@ -392,7 +392,7 @@ def _values(layer: _Layer) -> dict[KeyPath, Any]:
     return {path: sourced.value for path, sourced in layer.items()}
 
 
-# --- Folders and the projects they are bound to ---
+# --- Folders and the projects that they are bound to ---
 
 
 class _Binding(NamedTuple):
@@ -401,7 +401,7 @@ class _Binding(NamedTuple):
 
 
 def _nearest_binding(home: Path, folder: Path) -> _Binding | None:
-    """Return the nearest bound folder at or above a real path."""
+    """Return the nearest bound folder: this real path, or a parent of it."""
     bindings = _values(_read_layer(home / "config.yaml", "user"))
     for candidate in (folder, *folder.parents):
         project = bindings.get(("workspaces", str(candidate)))
@@ -414,4 +414,6 @@ def _real(workspace: Path) -> Path:
     try:
         return Path(os.path.realpath(workspace))
     except (OSError, ValueError) as error:
-        raise SettingsError(f"the workspace {str(workspace)!r} is no folder: {error}") from None
+        raise SettingsError(
+            f"the workspace {str(workspace)!r} is not a valid folder: {error}"
+        ) from None

@@ -1,6 +1,7 @@
-"""Declare every setting with its key, default, type and limits, as frozen records.
+"""Every setting with its key, default, type and limits, as frozen records.
 
-This is the only list of keys; `keys.py` reads it, and `load.py` checks configuration files by it.
+This is the only list of keys; `keys.py` reads it, and `load.py` checks configuration files against
+it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ Language = Literal[
     "spanish", "swedish", "tamil", "turkish", "yiddish",
 ]  # fmt: skip
 NOWHERE: Final = "none"  # placeholder: no server configured
-ENDPOINT_PREFIX: Final = "endpoint:"  # of a model's name: "endpoint:NAME/MODEL"
+ENDPOINT_PREFIX: Final = "endpoint:"  # prefix of a model's name: "endpoint:NAME/MODEL"
 
 
-NO_KEYS: Final = ("plugins", "unserved")  # fields of `Settings` that nobody sets
+NO_KEYS: Final = ("plugins", "unserved")  # fields of `Settings` that are no keys
 
 
 class Within(NamedTuple):
-    """The limits that a number must keep."""
+    """The allowed range of a number."""
 
     low: float
     high: float
@@ -80,14 +81,14 @@ class Retrieval(Record, frozen=True, kw_only=True):
 
     @property
     def ranker(self) -> str | None:
-        """The name of the plugin's ranker that is chosen; None for MemTier's own."""
+        """The name of a plugin's ranker, if one is chosen; None for MemTier's own."""
         if self.profile != "recall_first":
             return self.profile
         return None if self.search == "flat" else self.search
 
 
 class Embedding(Record, frozen=True, kw_only=True):
-    """The model for the vectors of the dense signal, and its spending limit."""
+    """The model behind the vectors of the dense signal, and its spending limit."""
 
     model: str = "default"
     max_cost: Annotated[float, Within(0, 1_000_000)] = 0.0
@@ -99,21 +100,21 @@ class Embedding(Record, frozen=True, kw_only=True):
 
 
 class Attribution(Record, frozen=True, kw_only=True):
-    """Sharing of a run's reward among the injected items (MemTier, section 3.3, eq. 1)."""
+    """How a run's reward is shared among the injected items (MemTier, section 3.3, eq. 1)."""
 
     alpha: Annotated[float, Within(0, 1)] = 0.1
     proxy: Literal["jaccard", "overlap"] = "jaccard"
 
 
 class Trust(Record, frozen=True, kw_only=True):
-    """Settings of how far a statement is trusted."""
+    """How far statements are trusted."""
 
     defence: bool = True
     local_tools: tuple[str, ...] = ()
 
 
 class Ledger(Record, frozen=True, kw_only=True):
-    """Durability of the ledgers, and the server of those that machines share."""
+    """Durability of the ledgers, and the server of the shared ones."""
 
     durability: Literal["sync", "os"] = "sync"
     shared: Annotated[str, "server"] = NOWHERE
@@ -127,7 +128,7 @@ class Journal(Record, frozen=True, kw_only=True):
 
 
 class Limits(Record, frozen=True, kw_only=True):
-    """Limits on what is recorded; 0 means no limit where it is allowed."""
+    """Limits on what is recorded; 0 means no limit where that is allowed."""
 
     entry_chars: Annotated[int, Within(1_000, 1_000_000_000)] = 20_000_000
     run_messages: Annotated[int, Within(10, 1_000_000)] = 10_000
@@ -136,7 +137,7 @@ class Limits(Record, frozen=True, kw_only=True):
 
 
 class Retention(Record, frozen=True, kw_only=True):
-    """Retention of entries; 0, the default, keeps all."""
+    """How long entries are kept; 0, the default, keeps all."""
 
     days: Annotated[int, Within(0, 36_500)] = 0
     entries: Annotated[int, Within(0, 1_000_000_000)] = 0
@@ -146,7 +147,7 @@ class Retention(Record, frozen=True, kw_only=True):
 
 
 class Redaction(Record, frozen=True, kw_only=True):
-    """Settings of the masking of secrets before they are written, and of its false alarms."""
+    """How secrets are masked before they are written, and which false alarms are let through."""
 
     enabled: bool = True
     personal_numbers: bool = False
@@ -154,7 +155,7 @@ class Redaction(Record, frozen=True, kw_only=True):
 
 
 class Hooks(Record, frozen=True, kw_only=True):
-    """Deadlines of the hooks, and the reminder of what waits for review."""
+    """Deadlines of the hooks, and the reminder of pending reviews."""
 
     prompt_deadline_ms: Annotated[int, Within(10, 600_000)] = 1_500
     end_deadline_ms: Annotated[int, Within(10, 600_000)] = 10_000
@@ -186,7 +187,7 @@ class HostModel(Record, frozen=True, kw_only=True):
 
 
 class Summaries(Record, frozen=True, kw_only=True):
-    """Settings of summaries, and of when a session is over; ``long``: also of months and people."""
+    """When a session is over, and how it is summarised; ``long``: months and people too."""
 
     enabled: bool = True
     long: bool = False
@@ -195,7 +196,7 @@ class Summaries(Record, frozen=True, kw_only=True):
 
 
 class RegressionSettings(Record, frozen=True, kw_only=True):
-    """How much worse a change may make recall on the project's own history, and what is asked."""
+    """How far a change may worsen recall on the project's own history, and the test queries."""
 
     tolerance: Annotated[float, Within(0, 1)] = 0.02
     questions: Annotated[int, Within(10, 10_000)] = 200
@@ -206,7 +207,7 @@ SensitiveMode = Literal["review", "share", "drop"]
 
 
 class Facts(Record, frozen=True, kw_only=True):
-    """What becomes a fact by itself, and the relations with one current value per subject."""
+    """Which facts are accepted automatically, and which relations have one value at a time."""
 
     mode: FactMode = "auto"
     sensitive: SensitiveMode = "review"
@@ -237,7 +238,7 @@ class Ask(Record, frozen=True, kw_only=True):
 
 
 class ModelPrice(Record, frozen=True, kw_only=True):
-    """What a million tokens of a host's model cost, for `memtier bill`."""
+    """The price of a host's model per million tokens, for `memtier bill`."""
 
     input: Annotated[float, Within(0, 1_000_000)] = 0.0
     cached: Annotated[float, Within(0, 1_000_000)] = 0.0
@@ -246,13 +247,13 @@ class ModelPrice(Record, frozen=True, kw_only=True):
 
 
 class Resident(Record, frozen=True, kw_only=True):
-    """For how long the process that serves a home stays when no host needs it."""
+    """How long the resident of a home stays when no host needs it."""
 
     idle_minutes: Annotated[float, Within(0, 1_000_000)] = 30.0
 
 
 class Telemetry(Record, frozen=True, kw_only=True):
-    """Whether spans and metrics are exported by OTLP, and to which collector."""
+    """Whether to export spans and metrics by OTLP, and to which collector."""
 
     enabled: bool = False
     endpoint: Annotated[str, "url"] = "http://127.0.0.1:4318"
@@ -267,7 +268,7 @@ class AgentRights(Record, frozen=True, kw_only=True):
 
 
 class Endpoint(Record, frozen=True, kw_only=True):
-    """An OpenAI-compatible server; the key is in the environment variable ``key_env``."""
+    """An OpenAI-compatible server; the environment variable ``key_env`` holds the key."""
 
     base_url: Annotated[str, "url"]
     key_env: str = "none"
@@ -279,8 +280,8 @@ class Endpoint(Record, frozen=True, kw_only=True):
 class Settings(Record, frozen=True, kw_only=True):
     """All settings, with MemTier's defaults.
 
-    ``plugins`` are the sections of installed plugins, ``unserved`` the keys that were set and need
-    a package that is not installed, each with the place that set it.
+    ``plugins`` are the sections of installed plugins; ``unserved`` are keys whose package is not
+    installed, each with the place that set it.
     """
 
     language: Language = "english"
@@ -309,15 +310,15 @@ class Settings(Record, frozen=True, kw_only=True):
     unserved: tuple[str, ...] = ()
 
     def of(self, section: type[Section]) -> Section:
-        """Return a section that a plugin declares, with its defaults where nothing was set."""
+        """Return a section that a plugin declares, with defaults for unset keys."""
         return cast("Section", self.plugins.get(section)) or section()
 
     def having(self, section: Record) -> Settings:
-        """Return the settings with another section of a plugin."""
+        """Return the settings with a plugin's section replaced."""
         return replace(self, plugins={**self.plugins, type(section): section})
 
     def missing(self, *names: str) -> list[str]:
-        """Return what to install for the keys that need it, of these names or all."""
+        """Return which packages to install for unserved keys, of these names or all."""
         return [
             f"{key} needs a package that is missing: pip install memtier-papers"
             for key in self.unserved

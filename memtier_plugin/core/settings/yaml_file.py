@@ -1,4 +1,4 @@
-"""The files of settings: YAML that knows the line of every key, and which keys there are."""
+"""Settings files: YAML that remembers the line of every key, and the table of valid keys."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ _LEAKS: Final = (ValueError, LookupError, TypeError, AttributeError, OverflowErr
 
 
 def read_config_text(path: Path, *, within: Path | None = None) -> str | None:
-    """Return a file's text, or None if there is no such file.
+    """Return a file's text, or None if the file does not exist.
 
-    Without ``within`` the file must be the user's own and no symlink; a file ``within`` a
-    workspace may be anybody's, and a symlink that stays in it.
+    Without ``within`` the file must be the user's own and no symlink; a file ``within`` a workspace
+    may be anybody's, or a symlink that stays inside it.
 
     Raises:
         SettingsError: it cannot be read, is too large or is not UTF-8 text.
-        UnsafePath: a symlink, or a file of another owner, stands in the home.
+        UnsafePath: the path in the home is a symlink, or a file of another owner.
     """
     try:
         if within is not None:
             path = _resolved(path, within)
         else:
             check_ownership(path, path.lstat(), stat.S_IFREG)
-        # Not blocking: somebody may have put a pipe there.
+        # Non-blocking, in case the path is a pipe.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | OPEN_FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise SettingsError(f"{path} is not a plain file")
@@ -66,7 +66,7 @@ def read_config_text(path: Path, *, within: Path | None = None) -> str | None:
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
-        raise SettingsError(f"{path} is larger than {MAX_BYTES} bytes; settings never are")
+        raise SettingsError(f"{path} is larger than {MAX_BYTES} bytes, too large for settings")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -77,13 +77,15 @@ def read_config_text(path: Path, *, within: Path | None = None) -> str | None:
 def _resolved(path: Path, within: Path) -> Path:
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(within)):
-        raise SettingsError(f"{path} is a symlink out of its folder, to {real}; use a real file")
+        raise SettingsError(
+            f"{path} is a symlink leading out of its folder, to {real}; use a real file"
+        )
     return real
 
 
 @cache
 def _plain_loader() -> type[SafeLoader]:
-    """Return a loader without merge keys: a few of merges of merges took a machine's memory."""
+    """Return a loader without merge keys, since a few nested merges can exhaust the memory."""
     import yaml
 
     class PlainLoader(yaml.SafeLoader):
@@ -103,7 +105,7 @@ class YamlFile:
 
     @classmethod
     def parse(cls, name: str, text: str) -> Self:
-        """Parse the text; ``name`` is what errors call the file.
+        """Parse the text; errors call the file ``name``.
 
         Raises:
             SettingsError: with file, line and column.
@@ -129,10 +131,11 @@ class YamlFile:
             raise SettingsError(f"{name}:1:1: malformed YAML: {error}") from None
 
     def pairs(self, node: Node | None, title: str = "the file") -> Iterator[tuple[str, Node, str]]:
-        """Yield (key, value node, ``file:line``) of a mapping node; an empty one has none.
+        """Yield (key, value node, ``file:line``) of a mapping node; an empty node has no pairs.
 
         Raises:
-            SettingsError: it is no mapping (``title`` names it), or a key is no text or repeated.
+            SettingsError: it is no mapping (``title`` names it), or a key is repeated or not a
+        string.
         """
         import yaml
 
@@ -155,7 +158,7 @@ class YamlFile:
         """Return the Python value of a node.
 
         Raises:
-            SettingsError: YAML cannot make one of it.
+            SettingsError: YAML cannot construct it.
         """
         import yaml
 
@@ -170,18 +173,19 @@ class YamlFile:
         return f"{self.name}:{node.start_mark.line + 1}"
 
 
-# -- Edit a YAML file, with its comments
+# -- Edit a YAML file, keeping its comments
 
 
 def edit_yaml(text: str, where: str, change: Callable[[Any], None]) -> str:
-    """Return a YAML text whose document is changed, with its comments.
+    """Apply a change to a YAML text, keeping its comments.
 
-    Lines that do not change stay as they are; where ruamel.yaml breaks lines otherwise than the
-    text does, it lays out the whole file.
+    Unchanged lines stay as they are; if ruamel.yaml breaks lines differently from the text, the
+    whole file is reformatted.
 
     Args:
         where: the file's name in errors.
-        change: changes a mapping in place: it is called for a plain one, and for ruamel.yaml's.
+        change: changes a mapping in place; called once with a plain mapping, once with
+    ruamel.yaml's.
 
     Raises:
         SettingsError: the text cannot be edited safely.
@@ -206,7 +210,7 @@ def edit_yaml(text: str, where: str, change: Callable[[Any], None]) -> str:
         expected = yaml.safe_load(lines) or {}
         document = editor.load(lines)
         change(expected)
-        if document is None:  # nothing but comments
+        if document is None:  # the file has only comments
             change(document := {})
             edited = f"{lines.rstrip()}\n{dump()}".lstrip()
         else:
@@ -233,16 +237,16 @@ def _holds(text: str, expected: Any) -> bool:
 
 
 def _keep_lines(text: str, before: str, after: str) -> str:
-    """Return a text after a change, in the layout of the text where the change leaves it.
+    """Return the changed text, in the original layout of all unchanged lines.
 
     Args:
-        before: the text as ruamel.yaml lays it out.
+        before: the original as ruamel.yaml lays it out.
         after: the same with the change.
     """
     old, was, new = (t.removesuffix("\n").split("\n") for t in (text, before, after))
     blocks = SequenceMatcher(None, old, was, autojunk=False).get_matching_blocks()
     lines = {there + n: here + n for here, there, size in blocks for n in range(size)}
-    if len(old) == len(was):  # laid out otherwise line by line
+    if len(old) == len(was):  # the layouts differ line by line
         lines = {n: n for n in range(len(was))}
     lines |= {-1: -1, len(was): len(old)}
     for tag, start, end, new_start, new_end in reversed(
@@ -261,23 +265,24 @@ def _keep_lines(text: str, before: str, after: str) -> str:
 
 
 def _represent_text(representer: Any, text: str) -> Any:
-    """Quote what PyYAML would not read as text: YAML 1.1 has more words for true and false."""
+    """Quote what PyYAML would not read as text: YAML 1.1 has more spellings of true and false."""
     import yaml
 
     try:
         style = None if yaml.safe_load(text) == text else '"'
     except (yaml.YAMLError, *_LEAKS):
-        style = None  # ruamel.yaml quotes it
+        style = None  # ruamel.yaml quotes it itself
     return representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-# -- The keys of all settings with the values that each takes
+# -- The keys of all settings, with their types and limits
 
 KeyPath = tuple[str, ...]
-USER_NAMED_SECTIONS: Final = ("agents", "endpoints", "prices")  # sections of the user's own names
+# Sections that hold names chosen by the user
+USER_NAMED_SECTIONS: Final = ("agents", "endpoints", "prices")
 
 
-# Sections, keys and values that files of earlier versions hold, by the package that knows them now.
+# Sections, keys and values used by files of earlier versions, by the package that owns them now.
 _ELSEWHERE: Final[Mapping[str, frozenset[str]]] = {
     "memtier-papers": frozenset(
         {
@@ -304,13 +309,13 @@ class Key(NamedTuple):
     limits: Within | Literal["url", "server"] = Within(-math.inf, math.inf)
 
     def joined(self, known: Key) -> Key:
-        """Return the key; of two choices, one of both, those of the known one first."""
+        """Return the key merged with a known one; of two choices, the known values come first."""
         if get_origin(self.kind) is not Literal:
             return self
         return self._replace(kind=Literal[(*get_args(known.kind), *get_args(self.kind))])
 
     def takes(self, value: Any) -> bool:
-        """Return whether a value is one that the key accepts."""
+        """Return whether the key accepts a value."""
         try:
             self.accept(value)
         except ValueError:
@@ -318,10 +323,10 @@ class Key(NamedTuple):
         return True
 
     def accept(self, value: Any) -> Any:
-        """Return the value as its section holds it.
+        """Return the value as its section stores it.
 
         Raises:
-            ValueError: with what is expected instead.
+            ValueError: says what is expected instead.
         """
         kind, choices = get_origin(self.kind) or self.kind, get_args(self.kind)
         if kind is Literal:
@@ -390,9 +395,10 @@ def _declared(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
 
 @cache
 def all_keys() -> dict[KeyPath, Key]:
-    """Return every key by its path, with a star where the user's own names stand.
+    """Return every key by its path, with a star in place of user-chosen names.
 
-    Two are no `Settings`: ``project`` chooses them, ``workspaces`` says which folder may.
+    Two are not part of `Settings`: ``project`` selects them, ``workspaces`` says which folder they
+    are for.
     """
     choosing = {("project",): Key(str), ("workspaces", "*"): Key(str)}
     keys = dict(_declared(Settings, ())) | choosing
@@ -405,23 +411,23 @@ def all_keys() -> dict[KeyPath, Key]:
 @cache
 def plugin_sections() -> tuple[tuple[type[Record], KeyPath], ...]:
     """Return the sections that plugins declare, each with its path."""
-    from memtier_plugin.core import plugins  # it needs the settings
+    from memtier_plugin.core import plugins  # a circular import otherwise
 
     declared = plugins.find_settings()
     return tuple((section, tuple(path.split("."))) for section, path in declared.items())
 
 
 def missing_package(path: KeyPath, value: Any = None) -> str | None:
-    """Return the package that is missing and knows a key, or a value of it that ours does not."""
+    """Return the missing package that defines a key, or that accepts this value of a known key."""
     names = {".".join(path[:depth]) for depth in range(1, len(path) + 1)}
     known = {".".join(key[:depth]) for key in all_keys() for depth in range(1, len(key) + 1)}
-    wanted = {name for name in names if name not in known}
+    unknown = {name for name in names if name not in known}
     if isinstance(value, str):
-        wanted.add(f"{'.'.join(path)}: {value}")
-    return next((package for package, keys in _ELSEWHERE.items() if wanted & keys), None)
+        unknown.add(f"{'.'.join(path)}: {value}")
+    return next((package for package, keys in _ELSEWHERE.items() if unknown & keys), None)
 
 
 def key_pattern(path: KeyPath) -> KeyPath:
-    """Return the path as `all_keys` has it."""
+    """Return the path in the form that `all_keys` uses."""
     named = path[0] in (*USER_NAMED_SECTIONS, "workspaces") and len(path) > 1
     return (path[0], "*", *path[2:]) if named else path

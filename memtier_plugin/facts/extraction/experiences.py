@@ -16,11 +16,10 @@ from memtier_plugin.text.tokenizer import plain_words
 
 # -- Extract procedural memory from runs with tool calls: what worked and what failed.  Pure
 #
-# An experience quotes the calls of the assistant alone: all agents of the project read it, so
-# nothing of the user's request is in it, and a call that repeats the request's words makes none. Of
-# a tool it takes the outcome only (success and exit code), which is no text that a third party
-# could have written. One that quotes a tool's error message waits for review, as does any from a
-# tainted run.
+# An experience quotes only the assistant's calls: all agents of the project read it, so it contains
+# nothing of the user's request, and a call that repeats the request's words makes none. Of a tool
+# it uses only the outcome (success and exit code), which no third party could have written. An
+# experience that quotes a tool's error message waits for review, as does any from a tainted run.
 
 HOW_TO: Final = "how_to"
 WHAT_FAILED: Final = "what_failed"
@@ -29,22 +28,22 @@ CASE: Final = "case"
 # The kinds of Mem-T's experiential memory (3.1), by relation.
 KINDS: Final = {HOW_TO: "skill", WHAT_FAILED: "failure", STRATEGY: "strategy", CASE: "case"}
 EXTRACTOR: Final = "experience-rules"
-MAX_PER_RUN: Final = 3  # experiences of one run, those that wait for review not counted
-MAX_PROPOSED_PER_RUN: Final = 1  # of one run that quote a tool and so wait for review
+MAX_PER_RUN: Final = 3  # experiences per run, not counting those that wait for review
+MAX_PROPOSED_PER_RUN: Final = 1  # per run, those that quote a tool and so wait for review
 
-_MAX_STEPS: Final = 3  # calls between the failure and the success that are listed
-_SAME_COMMAND: Final = 0.6  # shared words of two calls that attempt the same thing
-_SAME_TASK: Final = 0.5  # shared words of two requests
-_MAX_SEQUENCE: Final = 6  # steps of a strategy
-_MIN_RUNS: Final = 2  # runs in which a call worked for the same task
+_MAX_STEPS: Final = 3  # calls listed between the failure and the success
+_SAME_COMMAND: Final = 0.6  # share of common words in two calls that attempt the same thing
+_SAME_TASK: Final = 0.5  # share of common words in two requests
+_MAX_SEQUENCE: Final = 6  # steps in a strategy
+_MIN_RUNS: Final = 2  # runs in which a call must have worked for the same task
 _CONFIDENCE: Final = 0.7
 _QUOTES_REQUEST: Final = "quotes the request"
-_QUOTED: Final = 3  # words of the request in a row that make a call a quotation of it
+_QUOTED: Final = 3  # consecutive words of the request that make a call a quotation of it
 _QUOTED_COMMAND: Final = 6  # the same for a command line, which a request may well name
 
 
 def extract_experiences(entries: Iterable[Entry]) -> Extraction:
-    """Extract the experiences of complete runs; one made in several has the sources of all."""
+    """Extract the experiences of complete runs; one found in several has all their sources."""
     drafts: dict[tuple[str, str, str], FactDraft] = {}
     rejected: Counter[str] = Counter()
     runs = [*group_runs(entries)]
@@ -56,14 +55,14 @@ def extract_experiences(entries: Iterable[Entry]) -> Extraction:
             continue
         rejected["duplicate"] += 1
         more = tuple(source for source in draft.sources if source not in existing.sources)
-        # An active draft replaces one that waits for review, not the other way round.
+        # An active draft replaces a pending one, not the other way round.
         better = existing.status == "proposed" and draft.status == "active"
         drafts[key] = replace(draft if better else existing, sources=(*existing.sources, *more))
     return Extraction(tuple(drafts.values()), +rejected)
 
 
 def _repeats_request(run: ToolRun, calls: Iterable[ToolUse]) -> bool:
-    """Return whether calls hold so many of the request's words in a row that they quote it."""
+    """Return whether calls repeat enough consecutive words of the request to quote it."""
     if run.request is None:
         return False
     request = plain_words(run.request.content)
@@ -94,7 +93,7 @@ def _capped(runs: Sequence[ToolRun], rejected: Counter[str]) -> Iterator[FactDra
 
 
 def _of_run(run: ToolRun, rejected: Counter[str]) -> Iterator[FactDraft]:
-    """Yield the experiences of one run: each failure overcome, and one that ended it."""
+    """Yield the experiences of one run: each failure overcome, and the one that ended it."""
     calls = run.calls
     overcome: set[tuple[str, str]] = set()
     for index, call in enumerate(calls):
@@ -109,7 +108,7 @@ def _of_run(run: ToolRun, rejected: Counter[str]) -> Iterator[FactDraft]:
                 else:
                     yield from _overcome(run, call, between, calls[later])
                 break
-    # What came after a failure may have mended it, unless that is known to have failed too.
+    # Later calls may have repaired a failure, unless they are known to have failed too.
     work = [call for call in calls if not call.is_read_only]
     if work and work[-1].ok is False and work[-1].key not in overcome:
         if _repeats_request(run, (work[-1],)):
@@ -119,7 +118,7 @@ def _of_run(run: ToolRun, rejected: Counter[str]) -> Iterator[FactDraft]:
 
 
 def _is_retry(failed: ToolUse, later: ToolUse) -> bool:
-    """Check whether a later call is another attempt at a failed one."""
+    """Return whether a later call is another attempt at a failed one."""
     if failed.name != later.name or later.is_read_only:
         return False
     if failed.key == later.key:
@@ -133,8 +132,8 @@ def _is_retry(failed: ToolUse, later: ToolUse) -> bool:
 def _overcome(
     run: ToolRun, failed: ToolUse, between: Sequence[ToolUse], success: ToolUse
 ) -> Iterator[FactDraft]:
-    """Yield what overcame a failure, without and with the tool's error message."""
-    # A call of unknown outcome counts as a step: many that succeed write nothing.
+    """Yield the way a failure was overcome, without and with the tool's error message."""
+    # A call with unknown outcome counts as a step, as many successful ones report nothing.
     steps = [
         call
         for call in between
@@ -193,7 +192,7 @@ def _repeated(runs: Sequence[ToolRun]) -> Iterator[FactDraft]:
 
 
 def _sequences(runs: Sequence[ToolRun]) -> Iterator[FactDraft]:
-    """Yield the steps that worked, in one order, in several runs for the same kind of request."""
+    """Yield sequences of steps that worked, in one order, in several runs with similar requests."""
     same: dict[tuple[tuple[str, str], ...], list[tuple[ToolRun, list[ToolUse]]]] = {}
     for run in runs:
         work = [call for call in run.calls if not call.is_read_only]
@@ -228,7 +227,7 @@ def _is_same_task(run: ToolRun, other: ToolRun) -> bool:
 def _draft(
     run: ToolRun, relation: str, quoted: ToolUse, calls: Sequence[ToolUse], value: str, text: str
 ) -> FactDraft:
-    """Return an experience that quotes the assistant alone."""
+    """Return an experience that quotes only the assistant."""
     entries = [run.request, *(call.entry for call in calls)]
     return FactDraft(
         subject=quoted.program,
@@ -251,7 +250,7 @@ def _draft(
 def _quoting_tool(
     draft: FactDraft, run: ToolRun, failed: ToolUse, error: tuple[str, int]
 ) -> FactDraft:
-    """Return an experience that quotes a tool's error message, to be reviewed first."""
+    """Return an experience that quotes a tool's error message and must be reviewed."""
     assert failed.result  # it contains the error
     return replace(
         draft,
@@ -270,12 +269,12 @@ def _exit_code(call: ToolUse) -> str:
 
 # -- Extract experiences that users state: strategies, cases, skills and failures.  Pure
 #
-# The kinds of Mem-T's experiential memory (3.1), beyond what the outcomes of tools show: how a
-# thing is best done, what was done once and how it went, how to do it, and what does not work.
-# Only a user's own words count, whole sentences that need nothing around them.  English.
+# The kinds of Mem-T's experiential memory (3.1), beyond what tool outcomes show: how best to do
+# something, what was done once and its result, how to do it, and what does not work. Only a user's
+# own words count, in whole sentences that stand alone.  English.
 
 LESSON_EXTRACTOR: Final = "lesson-rules"
-_MAX_CHARS: Final = 240  # of a sentence; a longer one is a story
+_MAX_CHARS: Final = 240  # in a sentence; a longer one is a story
 _MIN_WORDS: Final = 5
 _LEAD: Final = regex.compile(
     r"(?i)\A(?:(?:lessons? learned|note to self|tip|remember|fyi|by the way|so|and|but|actually|"
@@ -311,7 +310,7 @@ _PATTERNS: Final = tuple((kind, regex.compile(rf"(?i)(?:{form})")) for kind, for
 _OPEN: Final = regex.compile(
     r"(?i)\?\s*\Z|\b(?:maybe|perhaps|might|i think|i guess|not sure|whether|hopefully|i hope)\b"
 )
-# What is said of oneself is no experience of the project, which all of its agents read.
+# Statements about oneself are not experiences of the project, which all of its agents read.
 _POINTS: Final = regex.compile(
     r"(?i)\b(?:this|that|these|those|here|above|below|you|your|i|i['’]m|my|me|she|he|her|his)\b"
 )
@@ -320,7 +319,7 @@ _HELPS: Final = regex.compile(r"(?i)\Ait (?:helps|pays) ")
 
 
 def extract_lessons(entry: Entry) -> Iterator[FactDraft]:
-    """Yield the experiences that a user states in so many words."""
+    """Yield the experiences that a user states explicitly."""
     if entry.role != "user" or entry.origin != "user" or entry.tainted:
         return
     for sentence in find_asserted(entry.content):
@@ -350,6 +349,6 @@ def extract_lessons(entry: Entry) -> Iterator[FactDraft]:
 
 
 def _refers(core: str) -> bool:
-    """Return whether a sentence points to something around it, or is about a person."""
+    """Return whether a sentence refers to its context, or is about a person."""
     first = _HELPS.sub("", core.split(",")[0])
     return bool(_POINTS.search(core) or _UNRESOLVED.search(first))

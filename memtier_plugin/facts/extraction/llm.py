@@ -1,4 +1,4 @@
-"""Ask a chat model for claims from entries, and how a claim relates to existing facts."""
+"""Ask a chat model for claims in entries, and how a claim relates to existing facts."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from memtier_plugin.text.passages import chunk_text
 
 # -- Extract claims from entries with a chat model
 #
-# A claim is no fact yet: `verification` checks it against the entries first. An answer is parsed
-# for claims and for nothing else, whatever it says.
+# A claim is not a fact yet: `verification` checks it against the entries first. An answer is only
+# parsed for claims, whatever else it says.
 
 PURPOSE: Final = "extraction"
 MIN_ANSWER_TOKENS: Final = 1000  # an answer to a short request; longer ones get more
 MAX_ANSWER_TOKENS: Final = 4000
-MIN_TEXT_TOKENS: Final = 100  # a shorter text is not split any further
-_LINE_TOKENS: Final = 12  # of the number, the date and the name before each text
+MIN_TEXT_TOKENS: Final = 100  # a shorter text is not split further
+_LINE_TOKENS: Final = 12  # for the number, the date and the name before each text
 _MAX_LINE_DIGITS: Final = 7
 
 BAD_ITEM: Final = "claim of another shape"
@@ -64,7 +64,7 @@ _ITEM: Final = object_of(
     since={"type": ["string", "null"]},
 )
 SCHEMA: Final = object_of("facts", facts=list_of(_ITEM))
-# Accepted of small models, which omit fields and may write a line number in words.
+# Accepted from small models, which omit fields and may spell out a line number.
 _LENIENT_ITEM: Final = {
     **_ITEM,
     "required": ["subject", "relation", "value", "text", "quote"],
@@ -75,10 +75,10 @@ _LENIENT_SCHEMA: Final = object_of("facts", facts=list_of(_LENIENT_ITEM))
 
 @dataclass(frozen=True, slots=True)
 class ClaimBatch:
-    """The claims of a model about some entries, and their cost.
+    """A model's claims about some entries, and their cost.
 
-    ``rejected`` counts answers and their items by reason; ``unread`` lists the entries for some
-    text of which there is no usable answer.
+    ``rejected`` counts answers and their items by reason; ``unread`` lists entries of which some
+    text has no usable answer.
     """
 
     claims: tuple[Claim, ...] = ()
@@ -160,7 +160,7 @@ class ChatExtractor:
         self._served = False
 
     def batches(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
-        """Yield the entries in batches of one session each, in their order.
+        """Yield the entries in batches of one session each, in order.
 
         Each batch goes into one request, unless the model cannot take it. A caller that stores the
         claims of each batch before it asks for the next loses little when a request fails.
@@ -181,10 +181,10 @@ class ChatExtractor:
             yield tuple(batch)
 
     def extract_claims(self, entries: Sequence[Entry]) -> ClaimBatch:
-        """Ask the model for claims from these entries.
+        """Ask the model for the claims in these entries.
 
         Raises:
-            CapReached: the day's budget is spent.
+            CapReached: the day's budget is used up.
             EndpointError: the endpoint does not answer; no entry is marked as read or unread.
         """
         claims = ClaimBatch()
@@ -194,7 +194,7 @@ class ChatExtractor:
         return claims
 
     def _requests(self, batch: Sequence[Entry]) -> Iterator[list[_PromptText]]:
-        """Yield the texts of each request: one batch, split where it exceeds the context."""
+        """Yield the texts of each request: one batch, split if it exceeds the context."""
         texts: list[_PromptText] = []
         for entry in batch:
             text = _PromptText(entry, entry.content)
@@ -212,7 +212,7 @@ class ChatExtractor:
             yield texts
 
     def _read(self, texts: Sequence[_PromptText], patience: int = 2) -> ClaimBatch:
-        """Ask for the claims of these texts, in parts where the model cannot take them at once.
+        """Ask for the claims in these texts, in parts if the model cannot take them at once.
 
         Args:
             patience: how often to retry in parts when the model's reasoning used up its answer.
@@ -245,10 +245,10 @@ class ChatExtractor:
     def _parse_claims(
         self, reply: ChatReply, texts: Sequence[_PromptText], patience: int
     ) -> ClaimBatch:
-        """Parse the claims of an answer; one that was cut off is requested again in parts.
+        """Parse the claims in an answer; for a truncated one, ask again in parts.
 
         Raises:
-            BadAnswer: the answer is complete, and has no claims that can be parsed.
+            BadAnswer: the answer is complete, but contains no parsable claims.
         """
         if reply.truncated:
             if strip_reasoning(reply.text):
@@ -265,13 +265,13 @@ class ChatExtractor:
         return ClaimBatch(good, Counter({BAD_ITEM: bad} if bad else ()))
 
     def _items(self, text: str) -> ListedAnswer:
-        """Return the items of an answer (raises BadAnswer: it has none of this shape)."""
+        """Return the items of an answer (raises BadAnswer: it has another form)."""
         return parse_items(text, _LENIENT_SCHEMA)
 
     def _read_in_halves(
         self, texts: Sequence[_PromptText], reason: str, patience: int
     ) -> ClaimBatch:
-        """Read these texts in two halves; one that cannot be halved is counted as unread."""
+        """Read these texts in two halves; a text that cannot be halved is counted as unread."""
         if len(texts) > 1:
             middle = len(texts) // 2
             return self._read(texts[:middle], patience) + self._read(texts[middle:], patience)
@@ -325,7 +325,7 @@ def _as_unread(texts: Sequence[_PromptText], reason: str) -> ClaimBatch:
 
 
 def _parse_claim(item: Mapping[str, Any], texts: Sequence[_PromptText]) -> Claim | None:
-    """Parse one item of an answer; None where a field is missing or far too long."""
+    """Parse one item of an answer; None if a field is missing or far too long."""
     fields = {name: _clean(item[name]) for name in _LENGTHS}
     if any(not 0 < len(fields[name]) <= most for name, most in _LENGTHS.items()):
         return None
@@ -352,7 +352,7 @@ def _one_line(text: str) -> str:
 
 
 def _number(line: Any) -> int:
-    """Parse the number of a line, as 3, "[3]" or "line 3"; 0 for none."""
+    """Parse a line number, written as 3, "[3]" or "line 3"; 0 for none."""
     if isinstance(line, str):
         digits = line.strip("[]. \t").casefold().removeprefix("line").removeprefix("l").strip()
         return int(digits) if digits.isdecimal() and len(digits) <= _MAX_LINE_DIGITS else 0
@@ -360,7 +360,7 @@ def _number(line: Any) -> int:
 
 
 def _day(text: Any) -> datetime | None:
-    """Parse a date that a model wrote; None where it is not a whole date."""
+    """Parse a date that a model wrote; None if it is incomplete."""
     try:
         return datetime.combine(date.fromisoformat(text[:10]), time(), UTC) if text else None
     except ValueError:
@@ -398,11 +398,11 @@ class ChatEvolution:
         self.prompt = load_prompt(self.prompt_name, self.prompt_folder)
 
     def decide(self, text: str, nearest: Sequence[str]) -> ModelChoice | None:
-        """Return the model's choice; None for an unusable answer, where the rules decide.
+        """Return the model's choice; None for an unusable answer, in which case the rules decide.
 
         Args:
-            text: what the new fact says.
-            nearest: what the existing ones say, at least one; a target is an index into these.
+            text: the text of the new fact.
+            nearest: the texts of the existing ones, at least one; a target is an index into these.
 
         Raises:
             CapReached, EndpointError: the model was not asked, or did not answer.
@@ -430,7 +430,7 @@ class ChatEvolution:
 
 
 def choice_of_known(action: Action, number: int | None, known: int) -> ModelChoice | None:
-    """Return a choice that concerns a known fact, by its number from 1; None for another number."""
+    """Return a choice about a known fact, by its number from 1; None for an invalid number."""
     if number is None or not 1 <= number <= known:
         return None
     return ModelChoice(action, number - 1)

@@ -1,4 +1,4 @@
-"""Extract facts from users' words without a model: statements, names, what is to be kept."""
+"""Extract facts from users' words without a model: statements, names, requests to remember."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from memtier_plugin.text.phrases import Words, only_asks
 
 # -- Find the names by which people introduce themselves: "Hi, I'm Jonas", "me llamo Ana".  Pure
 #
-# A wording that only names people ("my name is") is enough anywhere.  "I'm" and "this is" also
-# state other things, so that they need a greeting before them, or must be the whole sentence and
-# the name no word for a trade or a nation.
+# A phrase used only with names ("my name is") suffices anywhere.  "I'm" and "this is" have other
+# uses too, so they need a greeting before them, or must form the whole sentence with a name that is
+# no word for a trade or a nation.
 
 _FUNCTION: Final = common_words("english") | lexicon("english").stop_words | {"same", "me", "right"}
-_MAX_CHARS: Final = 200  # of a sentence that are looked at
+_MAX_CHARS: Final = 200  # of a sentence
 _NAME: Final = r"(?P<name>\p{Lu}[\p{Ll}\p{M}]+(?:[ -]\p{Lu}[\p{Ll}\p{M}]+){0,2})"
 _JOINS: Final = r"\b(?:from|and|here|again|und|aus|vom|von|y|de|del|et|du)\b"
 _END: Final = rf"(?=\s*(?:[.,!;:)–—-]|$|{_JOINS}))"
@@ -52,12 +52,12 @@ _CHINESE: Final = (
 )
 _BEING: Final = r"(?:[Ii]['’]m|[Ii] am|[Tt]his is|[Ii]ch bin(?: der| die)?|[Ss]oy|[Jj]e suis)\s+"
 _HERE: Final = r"\s+(?:here|speaking|hier|am Apparat|por aquí|à l['’]appareil)\b"
-# Endings of words for nations, beliefs and trades, which are written like names in English.
+# Endings of words for nations, beliefs and trades, which English capitalises like names.
 _TRAIT: Final = regex.compile(r"(?:ish|ese|[aei]an|man|ch|ic|ist|ite|im|ais|aise|ois|ien|ienne)$")
 
 
 def find_introduction(entry: Entry, start: int, end: int) -> FactDraft | None:
-    """Return a draft of the name that a sentence of an entry gives as its speaker's, if any."""
+    """Return a draft of the speaker's name if a sentence of an entry states it."""
     sentence = entry.content[start:end][:_MAX_CHARS]
     match = _naming().match(sentence) or _greeted().match(sentence) or _alone(sentence)
     if match is None or sentence.rstrip().endswith(("?", "？")):
@@ -77,7 +77,7 @@ def find_introduction(entry: Entry, start: int, end: int) -> FactDraft | None:
 
 
 def _alone(content: str) -> regex.Match[str] | None:
-    """Match a sentence that says little more than "I'm Jonas"; nouns of German look like names."""
+    """Match a sentence that says little more than "I'm Jonas"; German nouns look like names."""
     match = _bare().match(content)
     return None if match is None or _TRAIT.search(match["name"]) else match
 
@@ -116,11 +116,11 @@ def _bare() -> regex.Pattern[str]:
 # -- Extract facts from the words of users without a model.  Pure
 #
 # Only a user's own prose is read: no tainted entry, tool output, code, quotation, question, request
-# or hypothesis.  A fact is one sentence that is worth keeping (``worth.py``), in its speaker's
-# words; who speaks, or whether they are named, makes no difference to that.
+# or hypothesis.  A fact is one sentence worth keeping (``worth.py``), in its speaker's words,
+# whoever speaks and whether or not they are named.
 
 MAX_PER_ENTRY: Final = 5
-_MIN_LETTERS: Final = 4  # of a sentence without spaces between words
+_MIN_LETTERS: Final = 4  # letters in a sentence without spaces between words
 _MIN_WORDS: Final = 2
 _MAX_SENTENCE_CHARS: Final = 400
 _QUESTIONS: Final = re.compile(
@@ -133,15 +133,15 @@ _ASKING: Final = re.compile(
 )
 _MARKS: Final = ".,;:!?\"'()“”’` 。！"
 _PAIRS: Final = (("(", ")"), ("[", "]"), ("“", "”"), ("「", "」"), ("«", "»"))
-_LOOSE_MARK: Final = re.compile(r":(?:\s+\d+)?\Z|\A\d{1,2}:\d\d\s")  # of a list, of a transcript
-_EVENTS: Final = frozenset(["did", "moved_to"])  # the same words may tell of another day
-_SURELY: Final = 1.5  # odds of what has no verb that is known
-_FEW: Final = 4  # words of a part that stands alone
+_LOOSE_MARK: Final = re.compile(r":(?:\s+\d+)?\Z|\A\d{1,2}:\d\d\s")  # of a list or a transcript
+_EVENTS: Final = frozenset(["did", "moved_to"])  # the same words may report another day
+_SURELY: Final = 1.5  # odds for a sentence without a known verb
+_FEW: Final = 4  # words in a fragment that stands alone
 
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The extracted drafts, and how many statements were left out, by reason."""
+    """The extracted drafts, and how many statements were skipped, by reason."""
 
     drafts: tuple[FactDraft, ...]
     rejected: Mapping[str, int]
@@ -189,7 +189,7 @@ def _with_sources(draft: FactDraft, repeated: FactDraft) -> FactDraft:
 
 
 def _skip_reason(entry: Entry) -> str:
-    """Return why an entry is not read at all, or nothing."""
+    """Return why an entry is skipped, or an empty string."""
     if entry.role != "user" or entry.origin != "user":
         return "not_user"
     if entry.tainted:
@@ -201,7 +201,7 @@ def _drafts(entry: Entry, answered: bool, rejected: Counter[str]) -> Iterator[Fa
     """Yield the drafts of one entry: introductions, and the sentences worth keeping.
 
     Args:
-        answered: whether an assistant speaks in its session, which is about a task, then.
+        answered: whether an assistant speaks in its session, which is then about a task.
     """
     before: Asserted | None = None
     sentences = find_asserted(entry.content)
@@ -243,7 +243,7 @@ def _drafts(entry: Entry, answered: bool, rejected: Counter[str]) -> Iterator[Fa
 
 
 def _after(sentence: Asserted, introduction: FactDraft) -> Asserted:
-    """Return what follows the speaker's name in a sentence; all if the name is longer."""
+    """Return the part of a sentence after the speaker's name; all if the name is longer."""
     _, end = introduction.span or (0, 0)
     rest = sentence.words.text[end - sentence.start :]
     start = sentence.end - len(rest.lstrip(_MARKS + " "))
@@ -255,13 +255,13 @@ def _after(sentence: Asserted, introduction: FactDraft) -> Asserted:
 
 
 def _without_question(words: Words) -> Words:
-    """Return a sentence without the question that it ends in: "We use Vue, can you ...?"."""
+    """Return a sentence without the question at its end: "We use Vue, can you ...?"."""
     asking = _ASKING.search(words.text)
     return Words.of(words.text[: asking.start()], words.language) if asking else words
 
 
 def _unfit_reason(words: Words) -> str:
-    """Return why a sentence cannot be a fact whatever it says, or nothing."""
+    """Return why a sentence cannot be a fact, or an empty string."""
     text = words.text.strip(_MARKS)
     if len(words.text) > _MAX_SENTENCE_CHARS or not lexicon(words.language).definite:
         return "long" if len(words.text) > _MAX_SENTENCE_CHARS else "language"
@@ -277,7 +277,7 @@ def _unfit_reason(words: Words) -> str:
 
 
 def _is_cut_off(words: Words) -> bool:
-    """Return whether it is a part of a sentence, by its end or by its brackets."""
+    """Return whether it is a fragment, judging by its end or its brackets."""
     text = words.text.rstrip(" .!。！")
     if any(text.count(left) != text.count(right) for left, right in _PAIRS):
         return True
@@ -287,16 +287,16 @@ def _is_cut_off(words: Words) -> bool:
 
 
 def _states(words: Words) -> bool:
-    """Return whether a sentence says or orders something, and is no title and no piece of work."""
+    """Return whether a sentence states or orders something, and is not a title or an artefact."""
     if orders(words) or speaks_of_self(words):
         return words.opens("task_verbs") is None
     return find_verb(words) is not None or worth(words) > _SURELY
 
 
 def _needs(words: Words, before: Words) -> bool:
-    """Return whether a sentence is only understood with the one before it.
+    """Return whether a sentence is only understood with the previous one.
 
-    It is about what that names, or it says what to do where that says what not to do.
+    It is about something named there, or says what to do where that says what not to do.
     """
     if points_back(words):
         return not _QUESTIONS.search(before.text)
@@ -304,11 +304,11 @@ def _needs(words: Words, before: Words) -> bool:
 
 
 def _contrasts(words: Words) -> bool:
-    """Return whether a sentence says what a thing is and what it is not: "It's npm, not yarn"."""
+    """Return whether a sentence says what something is and is not: "It's npm, not yarn"."""
     return words.has_word("negations") and len(words.words) > _FEW
 
 
-# -- Make a fact of what somebody asks to be kept: the words as they are, parsed like a statement
+# -- Make a fact of a text that somebody asks to remember: verbatim, parsed like a statement
 #
 # Pure.
 
@@ -317,10 +317,10 @@ _COVERED: Final = 0.8  # of the text's characters that a parsed statement quotes
 
 
 def draft_kept(entry: Entry) -> FactDraft:
-    """Return the draft of an entry that was asked to be kept.
+    """Return the draft of an entry that somebody asked to remember.
 
-    Its text is the entry's.  Where that is one statement, subject, relation, value and validity are
-    those of the statement, so that it supersedes, and is superseded, like any other.
+    Its text is the entry's.  If that is one statement, it gets the statement's subject, relation,
+    value and validity, so that it supersedes, and is superseded, like any other.
     """
     content = entry.content
     since, until = find_validity(content, entry.observed_at, read_words(content).language, None)
@@ -353,13 +353,13 @@ def draft_kept(entry: Entry) -> FactDraft:
     )
 
 
-# -- Find the sentences by which a user takes back what was so: no new value stands in them.  Pure
+# -- Find the sentences by which a user retracts something without a new value.  Pure
 #
-# "I no longer have a dog" leaves nothing to be kept, and something to be kept no longer (Mem-T,
-# 3.1: DELETE).  Such a sentence becomes a draft of the relation `DENIES`, which no fact is made of:
-# the writer retracts the facts that it denies (`evolution.denies`).  English.
+# "I no longer have a dog" adds no fact, but ends one (Mem-T, 3.1: DELETE).  Such a sentence becomes
+# a draft with the relation `DENIES`, which is never stored as a fact: the writer retracts the facts
+# that it denies (`evolution.denies`).  English.
 
-_DENIAL_CHARS: Final = 160  # of a sentence; a longer one says more than that something is not so
+_DENIAL_CHARS: Final = 160  # in a sentence; a longer one says more than that
 _DENIES: Final = regex.compile(
     r"(?i)\b(?:not|never|no longer|no more|\w+n['’]t|isn|gave up|given up|stopped|quit)\b"
 )
@@ -406,6 +406,6 @@ def find_denials(entry: Entry) -> Iterator[FactDraft]:
 
 
 def _denied_subject(sentence: str, speaker: str | None) -> str:
-    """Return what a sentence is about: its speaker, or the thing that it names first."""
+    """Return the subject of a sentence: its speaker, or the first thing it names."""
     thing = None if _OF_SPEAKER.match(sentence) else _DENIED_THING.match(sentence)
     return thing["thing"] if thing else speaker or "user"

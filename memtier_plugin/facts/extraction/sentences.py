@@ -1,4 +1,4 @@
-"""Find the sentences that a writer says in earnest, and read their grammar.  Pure."""
+"""Find the sentences that a writer means seriously, and parse their grammar.  Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from memtier_plugin.text.phrases import (
     without_receipts,
 )
 
-# -- Find the sentences of a message that its writer says in earnest and of their own.  Pure
+# -- Find the sentences of a message that are its writer's own and meant seriously.  Pure
 #
-# Left out are code and quotations, forwarded mail and transcripts, texts to be worked on, examples,
-# and what is to be imagined, played or invented.
+# Excluded are code and quotations, forwarded mail and transcripts, texts to be edited, examples,
+# and anything to be imagined, played or invented.
 
 MAX_SENTENCE: Final = 400  # characters
-_MAX_SENTENCES: Final = 120  # of a message that are looked at
-_LANGUAGE_WORDS: Final = 40  # by which the language of a sentence is recognised
+_MAX_SENTENCES: Final = 120  # of a message that are read
+_LANGUAGE_WORDS: Final = 40  # used to detect the language of a sentence
 _LEAD: Final = re.compile(
     r"(?:and|but|so|also|plus)\s+|"
     r"(?:(?:yeah|yes|yep|yup|yea|no|nope|nah|well|so|also|and|but|oh|ooh|ah|aw+|hey|hi|hello|wow|"
@@ -52,7 +52,7 @@ CODE_LINE: Final = re.compile(
     r"|def |class |from \S+ import|(?:const|let|var|return|function|public|private|export) )"
     r"|[^\n]*(?:[;{}]|\(\):?|=>)\s*\Z"
 )
-# A name and what it says, or the entry of a form: several of them are nobody's sentences.
+# A name with its statement, or a field of a form: several of them are not sentences.
 _TURN: Final = regex.compile(
     r"(?m)^[ \t]*(?:\[?\d{1,2}[:.]\d\d[^\]\n]{0,12}\]?[ \t]*)?(?P<who><?\p{Lu}[\w.-]+(?: "
     r"\p{Lu}[\w.-]+)?>?)"
@@ -62,25 +62,25 @@ _QUOTED: Final = regex.compile(
     r"\"[^\"\n]+\"|“[^“”\n]+”|«[^«»\n]+»|„[^„“”\n]+[“”]|「[^「」\n]+」|『[^『』\n]+』"
 )
 _QUOTE_OPENS: Final = regex.compile(r"[:：]\s*[\"“«„「『]")
-_MOST: Final = 0.5  # of a sentence's characters that are quoted
+_MOST: Final = 0.5  # share of a sentence's characters that is quoted
 _COLON: Final = regex.compile(r"[:：]\s")
 _CLAUSE: Final = regex.compile(r"[;,:：；，]\s*|\s[-–—]\s")
 _LIST_MARK: Final = regex.compile(
     r"\s*(?:[-*•●○▪‣·]\s+|\d{1,2}[.)]\s+)?(?:\*\*[^*\n]{1,40}:\*\*\s+|\*\*[^*\n]{1,40}\*\*:\s+)?"
 )
-# What somebody is quoted to say in several sentences, and what is played: "[She nods.]".
+# Speech quoted over several sentences, and role play: "[She nods.]".
 _SPEECH: Final = regex.compile(
     r"“[^“”\n]*?[.!?…]\s[^“”\n]*”|(?<!\S)\"[^\"\n]*?[.!?…]\s[^\"\n]*\"|(?<!\S)\[[^\[\]\n]{12,}\]|"
     r"(?<!\S)\([^()\n]{8,}\)(?=\s|$)"
 )
 _UNFINISHED: Final = regex.compile(r"[\p{L}\p{N},]\s*\Z")
 _GOES_ON: Final = regex.compile(r"\s*\p{Ll}")
-Scope = Literal["", "sentence", "rest", "message"]  # how far something is not said in earnest
+Scope = Literal["", "sentence", "rest", "message"]  # how much of the text is not meant seriously
 
 
 @dataclass(frozen=True, slots=True)
 class Asserted:
-    """A sentence that is meant, without its list mark, and where it stands."""
+    """A seriously meant sentence, without its list mark, and its position."""
 
     start: int
     end: int
@@ -88,7 +88,7 @@ class Asserted:
 
 
 def find_asserted(content: str) -> list[Asserted]:
-    """Return the sentences that the writer of a message says in earnest, questions among them."""
+    """Return the sentences that a message's writer means seriously, including questions."""
     pasted = _pasted(content)
     sentences: list[Asserted] = []
     for start, end in islice(_prose(content, pasted), _MAX_SENTENCES):
@@ -118,7 +118,7 @@ def _known_languages() -> frozenset[str]:
 
 
 def _pasted(content: str) -> bytearray:
-    """Return which characters were pasted or are somebody's speech: nobody's own words."""
+    """Return which characters were pasted or are quoted speech, not the writer's own words."""
     pasted = bytearray(len(content))
     turns = [*_TURN.finditer(content)]
     several = len({turn["who"] for turn in turns}) > 1
@@ -145,7 +145,7 @@ def _prose(content: str, pasted: bytearray) -> Iterator[tuple[int, int]]:
                 at_front = not content[start:left].strip()
                 at_end = not content[right:end].strip()
                 if (goes_on and at_front) or (ends_below and at_end):
-                    continue  # a part of a sentence that a line break divides
+                    continue  # a fragment of a sentence split by a line break
                 left += _mark_size(content[left:right])
                 right = left + len(content[left:right].rstrip())
                 if left < right and not any(pasted[left:right]):
@@ -158,7 +158,7 @@ def _mark_size(sentence: str) -> int:
 
 
 def _unasserted(words: Words) -> Scope:
-    """Return how far what a sentence begins is not said in earnest."""
+    """Return how much of the text a sentence introduces as not meant seriously."""
     text = words.text
     introduces = _COLON.search(text) or text.rstrip().endswith((":", "："))
     if _invents(words):
@@ -176,7 +176,7 @@ def _unasserted(words: Words) -> Scope:
 
 
 def _opens_task(words: Words) -> bool:
-    """Return whether a sentence asks for a piece of work, not for a rule to be kept."""
+    """Return whether a sentence requests a piece of work, rather than a rule to be kept."""
     if words.opens("rule_openers") is not None or words.opens("order_openers") is not None:
         return False
     after = words.opens("politeness")
@@ -187,7 +187,7 @@ def _opens_task(words: Words) -> bool:
 
 
 def _invents(words: Words) -> bool:
-    """Return whether a clause of a sentence asks to invent, or to go on with, a story."""
+    """Return whether a clause of a sentence asks to invent, or to continue, a story."""
     if not words.has_word("fiction_nouns"):
         return False
     makers = lexicon(words.language).making_verbs
@@ -201,15 +201,15 @@ def _invents(words: Words) -> bool:
 
 
 def skip_lead(content: str, left: int, right: int) -> int:
-    """Return where a clause begins after words that only lead to it ("well, actually")."""
+    """Return where a clause begins after introductory words ("well, actually")."""
     while left < right and (lead := _LEAD.match(content, left, right)):
         left = lead.end()
     return left
 
 
-# -- Read the grammar of a sentence as far as it shows: lead, verb, whom it speaks of.  Pure
+# -- Parse a sentence's grammar as far as possible: lead, verb, subject.  Pure
 
-_SUBJECT: Final = 9  # words within which the verb of a sentence stands
+_SUBJECT: Final = 9  # words within which the verb of a sentence must occur
 _SPECIFIC: Final = re.compile(r"\d|`[^`]+`|/[\w.-]|\w\.\w|[$€£¥%]")
 _CLITIC: Final = frozenset(["it", "that", "there", "here", "what", "who"])
 _PLURALS: Final = frozenset(
@@ -217,7 +217,7 @@ _PLURALS: Final = frozenset(
     | {"will", "can", "must", "may", "not"}
 )
 _OWN: Final = frozenset(["i", "we"])
-_LEADS: Final = 3  # words that only lead to a sentence, at most
+_LEADS: Final = 3  # introductory words
 _AFTER_CUE: Final = re.compile(r"\s*(?:[,:：，–—-]|that\b|dass\b|daß\b|que\b|qu['’])\s*", re.I)
 _THAT: Final = re.compile(r"(?i)\b(?:that|dass|daß|que)\Z")
 _TAG: Final = re.compile(r"[,;，；–—-]\s*(?=[^,;，；–—]{3,40}\Z)")
@@ -231,11 +231,11 @@ _LASTING: Final = re.compile(
     r"\b(?:to|into) (?:(?:the|an?|my|our) )?(?:[A-Z]|\S*\d|[$€£`/]|(?:next|end of) )"
     r"|\b(?i:every|each)\b"
 )
-_POINTING: Final = 3  # words within which a pronoun is what the sentence is about
+_POINTING: Final = 3  # words within which a pronoun is the subject
 
 
 def without_lead(sentence: Words) -> tuple[Words, int]:
-    """Return a sentence without what only leads to it ("For the record, ..."), and its start."""
+    """Return a sentence without its introduction ("For the record, ..."), and its start."""
     text = sentence.text
     start = len(text) - len(without_receipts(text))
     for _ in range(_LEADS):
@@ -262,7 +262,7 @@ def without_lead(sentence: Words) -> tuple[Words, int]:
 
 
 def speaks_of_self(words: Words) -> bool:
-    """Return whether a sentence speaks of its speaker anywhere."""
+    """Return whether a sentence mentions its speaker."""
     classes = lexicon(words.language)
     pronouns = classes.first_person | classes.first_possessive
     if words.unspaced:
@@ -272,7 +272,7 @@ def speaks_of_self(words: Words) -> bool:
 
 
 def orders(words: Words) -> bool:
-    """Return whether a sentence opens like an order that holds for good."""
+    """Return whether a sentence opens like a permanent order."""
     polite = words.opens("politeness") or 0
     clause = Words.of(words.text[polite:].lstrip(" ,，"), words.language)
     return any(w.opens("rule_openers") is not None for w in (words, clause)) or (
@@ -281,16 +281,16 @@ def orders(words: Words) -> bool:
 
 
 def holds(words: Words) -> bool:
-    """Return whether what a sentence orders or settles is for good, not for this once."""
+    """Return whether a sentence's order or decision is permanent, not for this once."""
     lasting = words.has("rule_cues") or _LASTING.search(words.text) is not None
     return lasting or is_standing_instruction(words.text)
 
 
 def asks_once(words: Words) -> bool:
-    """Return whether a sentence asks for one action that sets no lasting value.
+    """Return whether a sentence asks for a single action that sets no lasting value.
 
     "Track the parcel", "Switch us to the new plan", "Write a poem"; not "Keep the door shut",
-    "Rotate the key every month", or "Move the launch to May", which tell how things are then.
+    "Rotate the key every month", or "Move the launch to May", which describe a lasting state.
     """
     if words.language != "english" or holds(words) or words.has("decision_cues"):
         return False
@@ -313,7 +313,7 @@ def asks_once(words: Words) -> bool:
 
 
 def points_back(words: Words) -> bool:
-    """Return whether a sentence is about something that the one before it names."""
+    """Return whether a sentence is about something named in the previous one."""
     classes = lexicon(words.language)
     if words.unspaced:
         return words.text.startswith(("它", "这", "那", "他", "她"))
@@ -331,7 +331,7 @@ def points_back(words: Words) -> bool:
 
 
 def find_verb(words: Words) -> tuple[int, int] | None:
-    """Return where the verb of a sentence stands that its subject is followed by."""
+    """Return the span of the verb that follows a sentence's subject."""
     if not words.words:
         return None
     if words.unspaced:
@@ -349,7 +349,7 @@ def find_verb(words: Words) -> tuple[int, int] | None:
 
 
 def is_past(words: Words, verb: tuple[int, int]) -> bool:
-    """Return whether an English verb tells of something past, other than how it was."""
+    """Return whether an English verb reports a past event, rather than a past state."""
     form = words.text[slice(*verb)].casefold()
     if words.language != "english" or form in lexicon(words.language).stating_verbs:
         return False
@@ -383,7 +383,7 @@ def _is_within_subject(words: Words, index: int, verbs: frozenset[str]) -> bool:
 
 
 def _likely_verb(words: Words) -> tuple[int, int] | None:
-    """Return the second word where it looks like an English verb ("Caddy serves ...")."""
+    """Return the second word if it looks like an English verb ("Caddy serves ...")."""
     if words.language != "english" or len(words.tokens) < 4:
         return None
     token = words.tokens[1]

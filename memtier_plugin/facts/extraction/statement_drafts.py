@@ -1,4 +1,4 @@
-"""Make a fact of a sentence that is worth keeping, said of its speaker by name.  Pure."""
+"""Make a fact of a sentence worth keeping, naming its speaker.  Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from memtier_plugin.text.dates.spans import (
 from memtier_plugin.text.lexicon import irregular_verbs, lexicon, word_set
 from memtier_plugin.text.phrases import Words, is_standing_instruction, without_since_now
 
-# -- Rephrase a simple statement in the first person as one about its speaker.  Pure
+# -- Rephrase a simple first-person statement as one about its speaker.  Pure
 #
-# Only "I <verb> ..." and "my <thing> ..." are rephrased, where nothing else in them is of the first
-# person but a possessive: whoever is quoted is never misquoted.
+# Only "I <verb> ..." and "my <thing> ..." are rephrased, if nothing else in them is first-person
+# except a possessive: nobody who is quoted is misquoted.
 
 _OPENING: Final = re.compile(
     r"(?:[Ii]|[Ww]e)(?:(?P<short>['’](?:m|re|ve|ll|d)\b)|\s+(?P<adverb>(?:(?:always|never|also|only|"
@@ -58,7 +58,7 @@ _NO_PAST: Final = word_set(
 
 
 def in_third_person(core: str, who: str) -> str:
-    """Return an English sentence about its speaker, by name; "" where that is not sure."""
+    """Return an English sentence about its speaker, by name; "" if uncertain."""
     opening = _OPENING.match(core)
     if owned := _OWNED.match(core):
         start, head = owned.end(), f"{who}'s "
@@ -77,7 +77,7 @@ def in_third_person(core: str, who: str) -> str:
 
 
 def _third_form(verb: str, rest: str) -> str:
-    """Return the form of a verb in the third person; "" where that or its tense is not sure."""
+    """Return a verb in the third person; "" if its form or tense is uncertain."""
     plain = verb.replace("’", "'")
     if form := _FORMS.get(plain):
         return form
@@ -93,11 +93,11 @@ def _third_form(verb: str, rest: str) -> str:
     return f"{verb[:-1]}ies" if re.search(r"[^aeiou]y\Z", plain) else f"{verb}s"
 
 
-# -- Make a fact of a sentence that is worth keeping.  Pure
+# -- Make a fact of a sentence worth keeping.  Pure
 #
 # Its text is the sentence with its speaker named and its dates resolved; subject, relation and
-# value are what its grammar shows, so that a later sentence about the same can supersede it, and
-# *states* where the grammar shows none.
+# value come from its grammar, so that a later sentence about the same can supersede it; the
+# relation is *states* if the grammar reveals none.
 
 CONFIDENCE: Final = 0.75
 _MAX_SUBJECT: Final = 80
@@ -141,7 +141,7 @@ _ADVERB: Final = r"(?: (?:now|currently|still|also|just|recently|really|always|a
 _AM: Final = rf"[Ii](?:['’]m| am){_ADVERB}"
 _HAVE: Final = r"(?:[Ii]|[Ww]e)(?:['’]ve| have)?"
 _SIMPLE: Final = r"(?P<value>[^,;]+)\Z"
-# What somebody says of themselves, where one relation says it all.
+# Statements about oneself that one relation expresses.
 _OWN: Final = tuple(
     (relation, re.compile(pattern))
     for relation, pattern in (
@@ -189,7 +189,7 @@ class Slots(NamedTuple):
 
 
 def draft_statement(entry: Entry, sentence: Asserted) -> FactDraft:
-    """Return the draft of a sentence without its lead, or of two that belong together."""
+    """Return the draft of a sentence without its introduction, or of two that belong together."""
     words, start = sentence.words, sentence.start
     core = words.text.rstrip()
     verb = find_verb(words)
@@ -201,7 +201,7 @@ def draft_statement(entry: Entry, sentence: Asserted) -> FactDraft:
         core, entry.observed_at, words.language, tense, verb[0] if verb else 0
     )
     text = _plain(_text(words, _named(who, words.language)))
-    # "Never deploy on a Friday" is about each.
+    # "Never deploy on a Friday" applies to each.
     if not (orders(words) and names_weekdays_only(core, entry.observed_at, words.language)):
         text = annotate_dates(text, entry.observed_at, words.language, tense)
     text += "" if text.endswith((".'", '."', ".”")) else _stop(words.language)
@@ -220,7 +220,7 @@ def draft_statement(entry: Entry, sentence: Asserted) -> FactDraft:
 
 
 def without_now(words: Words) -> Words:
-    """Return a lasting statement about oneself without its "now": "I now like tea" will stay so."""
+    """Return a lasting statement about oneself without its "now": "I now like tea" stays true."""
     text = words.text.strip(_END_MARKS)
     if words.language != "english" or not any(
         pattern.match(text) for relation, pattern in _OWN if relation not in _ONCE
@@ -231,7 +231,7 @@ def without_now(words: Words) -> Words:
 
 
 def _plain(text: str) -> str:
-    """Return a text without the marks of emphasis."""
+    """Return a text without emphasis marks."""
     return _EMPHASIS.sub(r"\1", text)
 
 
@@ -239,7 +239,7 @@ def _plain(text: str) -> str:
 
 
 def _text(words: Words, who: str) -> str:
-    """Return a sentence as one about its speaker, in the speaker's words where it cannot be."""
+    """Return a sentence as one about its speaker, or in the speaker's own words if impossible."""
     core = words.text.strip(_STOPS)
     if orders(words):
         return _quoted(words.language, who, "asks", core)
@@ -251,13 +251,13 @@ def _text(words: Words, who: str) -> str:
 
 
 def _quoted(language: str, who: str, act: str, core: str) -> str:
-    """Return what somebody says or asks, in the words of the language."""
+    """Return somebody's statement or question as reported speech in the language."""
     verb = lexicon(language).speech_verbs.get(act, f"{act}:")
     return f"{who}{verb}{core}" if lexicon(language).unspaced else f"{who} {verb} {core}"
 
 
 def _named(who: str, language: str) -> str:
-    """Return who speaks, in the words of the language where it is the user."""
+    """Return the speaker, translated if it is the user."""
     nouns = lexicon(language).user_nouns
     if who != _USER or language == "english" or not nouns:
         return who
@@ -270,7 +270,7 @@ def _stop(language: str) -> str:
 
 
 def _tense(words: Words) -> Tense | None:
-    """Return whether a sentence tells of the past or of what is to come, as far as that shows."""
+    """Return whether a sentence is about the past or the future, if recognisable."""
     if words.language == "english":
         past = irregular_verbs().past
         for token in words.tokens[:10]:
@@ -298,7 +298,7 @@ def _tense(words: Words) -> Tense | None:
 
 
 def _told_tense(words: Words) -> Tense:
-    """Return the tense of what a past form tells: "moved to Friday" is about what is to come."""
+    """Return the tense that a past form implies: "moved to Friday" is about the future."""
     return "future" if _TO_DATE.search(words.text) else "past"
 
 
@@ -318,7 +318,7 @@ _PAST_SIGNS: Final = re.compile(
 
 
 def _slots(words: Words, verb: tuple[int, int] | None, subject: str, who: str) -> Slots:
-    """Return what a sentence is about, its relation, and its value."""
+    """Return a sentence's subject, relation and value."""
     sentence = words.text.strip(_END_MARKS)
     if orders(words):
         if words.has_word("negations") or words.words[:1] == ("don",):
@@ -432,7 +432,7 @@ def _relation(words: Words, span: tuple[int, int]) -> tuple[str, str]:
 
 
 def _is_end(words: Words, before: str) -> bool:
-    """Return whether a word like "until" stands before a date."""
+    """Return whether a word like "until" precedes a date."""
     closing = Words.of(before, words.language).words[-3:]
     return any(cue.split()[-1] in closing for cue in lexicon(words.language).valid_to_cues)
 

@@ -1,7 +1,7 @@
 """Parse a run's tool calls, pair them with their results, and detect read-only calls.  Pure.
 
-A call through a host's wrapper counts as the call that it wraps; calls of MemTier's own tools are
-no work, and are left out.
+A call through a host's wrapper counts as the wrapped call; calls of MemTier's own tools are not
+work, and are skipped.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from memtier_plugin.trust.origins import is_own_tool, is_wrapper, unwrap_call
 _MAX_SHOWN: Final = 160  # characters of a call or an error that are shown
 _MAX_ARGUMENTS: Final = 2_000  # characters of a call's arguments that are parsed
 
-OWN: Final = ""  # in the place of the name of a memory tool of ours
+OWN: Final = ""  # stands in for the name of one of our memory tools
 _CALL: Final = regex.compile(r"(?m)^\[tool call: ")
 _COMMAND_KEYS: Final = ("command", "cmd", "script", "code", "query", "path", "file_path", "url")
-# A call that only reads repairs nothing, and its result is not worth keeping.
+# A read-only call repairs nothing, and its result is not worth keeping.
 _READING: Final = word_set(
     """
     ls cat head tail less more grep rg find pwd cd echo which whoami date tree wc stat file env
@@ -31,7 +31,7 @@ _READING: Final = word_set(
     """
 )
 _READING_PAIRS: Final = frozenset({"git status", "git log", "git diff", "git show", "git branch"})
-# Words in the name of a tool that only looks, and of one that does more.
+# Words in the names of tools that only look, and of those that do more.
 _LOOKING: Final = word_set(
     """
     search find get list read fetch view show lookup look query browse describe inspect recall
@@ -58,10 +58,10 @@ class ToolUse(NamedTuple):
     """A tool call of the assistant and its outcome.
 
     Attributes:
-        quote, start: the call as it is written in the entry, and its position.
-        command: the command line, or the arguments where the tool is no shell.
-        ok: None where the outcome is unknown.
-        runs_command: its arguments hold a command line.
+        quote, start: the call as written in the entry, and its position.
+        command: the command line, or the arguments if the tool is not a shell.
+        ok: None if the outcome is unknown.
+        runs_command: its arguments contain a command line.
     """
 
     entry: Entry
@@ -75,7 +75,7 @@ class ToolUse(NamedTuple):
 
     @property
     def display(self) -> str:
-        """The call as a person would write it."""
+        """The call in a readable form."""
         command = " ".join(self.command.split())
         words = command if self._is_shell() and command else f"{self.name} {command}".strip()
         return f"`{truncate(words, _MAX_SHOWN)}`"
@@ -89,7 +89,7 @@ class ToolUse(NamedTuple):
 
     @property
     def is_read_only(self) -> bool:
-        """True if the call has no side effects."""
+        """Whether the call has no side effects."""
         if self._is_shell():
             pair = " ".join(self._words()[:2])
             return self.program in _READING or pair in _READING_PAIRS
@@ -98,16 +98,16 @@ class ToolUse(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The key under which equal calls compare equal."""
+        """A key that is equal for equal calls."""
         return self.name, " ".join(self.command.split())
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the call, where its host reports one."""
+        """The exit code of the call, if its host reports one."""
         return self.result.tool.exit_code if self.result and self.result.tool else None
 
     def _words(self) -> list[str]:
-        """Return the words of a command line from its program on."""
+        """Return the words of a command line, starting with its program."""
         words = self.command.split()
         first = 0
         while first < len(words) - 1 and (
@@ -120,7 +120,7 @@ class ToolUse(NamedTuple):
         return self.name.casefold() in _SHELLS or self.runs_command
 
     def error(self) -> tuple[str, int] | None:
-        """Return the last line of the result that names an error, and its position."""
+        """Return the last line of the result that reports an error, and its position."""
         if self.result is None:
             return None
         position, last = 0, None
@@ -136,7 +136,7 @@ class ToolUse(NamedTuple):
 class ToolRun:
     """The request of a run, and its tool calls in order.
 
-    ``ended`` tells that nothing is recorded after the last of them but its result.
+    ``ended``: nothing follows the last call except its result.
     """
 
     request: Entry | None
@@ -146,7 +146,7 @@ class ToolRun:
 
 
 def truncate(text: str, length: int) -> str:
-    """Return a text of at most ``length`` characters, an ellipsis included."""
+    """Truncate a text to ``length`` characters, including an ellipsis."""
     return text if len(text) <= length else f"{text[: length - 3].rstrip()}..."
 
 
@@ -165,7 +165,7 @@ def group_runs(entries: Iterable[Entry]) -> Iterator[ToolRun]:
 
 
 def _spoken(entry: Entry) -> str:
-    """Return what an entry says besides tool calls."""
+    """Return an entry's text without its tool calls."""
     call = _CALL.search(entry.content)
     return (entry.content[: call.start()] if call else entry.content).strip()
 
@@ -173,9 +173,9 @@ def _spoken(entry: Entry) -> str:
 def pair_calls(entries: Sequence[Entry]) -> tuple[ToolUse, ...]:
     """Return the calls of one run in order, each with its result.
 
-    A recorded result names only the tool that it came from, and an empty result is not recorded.
-    So the calls of a tool are paired in order with its results before the assistant's next calls;
-    where their numbers differ, or the outcomes do, the outcome of each call is unknown.
+    A recorded result names only its tool, and an empty result is not recorded. So the calls of a
+    tool are paired in order with its results before the assistant's next calls; if their numbers or
+    the outcomes differ, the outcome of each call is unknown.
     """
     calls: list[ToolUse] = []
     pending: dict[str, list[int]] = {}  # indexes of the assistant's last calls, by tool
@@ -195,7 +195,7 @@ def pair_calls(entries: Sequence[Entry]) -> tuple[ToolUse, ...]:
         if entry.tool is not None:
             results.setdefault(entry.tool.name, []).append(entry)
     _assign_results(calls, pending, results)
-    # A wrapper that does not name its tool tells nothing of what was done.
+    # A wrapper that does not name its tool reveals nothing about the work.
     return tuple(call for call in calls if call.name != OWN and not is_wrapper(call.name))
 
 
@@ -235,7 +235,7 @@ def _written_calls(content: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _command(quote: str) -> tuple[str, bool]:
-    """Return the command in a call's arguments, or else the arguments, and which of them it is."""
+    """Return the command in a call's arguments, or the arguments themselves, and which it is."""
     if len(quote) > _MAX_ARGUMENTS:
         return quote[:_MAX_ARGUMENTS], '"command"' in quote or '"cmd"' in quote
     try:

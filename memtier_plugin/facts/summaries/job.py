@@ -1,8 +1,8 @@
-"""Write summaries, timelines of changed facts, and what plugins sum up, as facts: the job.
+"""The job that writes summaries, timelines of changed facts, and plugins' overviews as facts.
 
 What is due is read from the index, so there is no cursor to lose: a group whose lines have no
-current summary gets one, the newest first.  Facts are written before what they supersede, so that
-the next pass completes one that was interrupted.
+current summary gets one, newest first.  Facts are written before what they supersede, so that the
+next pass completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import normalise
 
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older lines are summarised without a model
-BATCH_SIZE: Final = 20  # summaries that are written at once
+BATCH_SIZE: Final = 20  # summaries written at once
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ALWAYS: Final = (-1e300, 1e300)
 
@@ -44,7 +44,7 @@ class SummaryReport:
     timelines: int = 0
     months: int = 0
     people: int = 0
-    others: int = 0  # of plugins
+    others: int = 0  # from plugins
     superseded: int = 0
     left: int = 0
     problem: str = ""  # why the model wrote no more
@@ -58,7 +58,7 @@ class SummaryReport:
 
 @dataclass(slots=True)
 class _Pass:
-    """The state of a pass: its id, what it may still write, and what it wrote."""
+    """The state of a pass: its id, its remaining room, and what it wrote."""
 
     run: str
     room: int
@@ -69,7 +69,7 @@ class _Pass:
     left: int = 0
 
     def has_room(self) -> bool:
-        """Return whether another due item is written in this pass; count it as left if not."""
+        """Return whether this pass has room for another due item; if not, count it as left."""
         if self.room > 0 and not self.stop():
             return True
         self.left += 1
@@ -78,7 +78,7 @@ class _Pass:
 
 @dataclass(frozen=True, slots=True)
 class _DueItem:
-    """A fact to write (None: it stands already, as ``standing``), and what it supersedes."""
+    """A fact to write (None if it exists already, as ``standing``), and what it supersedes."""
 
     standing: str
     superseded: tuple[str, ...]
@@ -87,7 +87,7 @@ class _DueItem:
 
 @dataclass(frozen=True, slots=True)
 class _SummaryScope:
-    """The range of a summary: a session, a span of time or a speaker, of one agent and sender."""
+    """What a summary covers: a session, a span of time or a speaker, of one agent and sender."""
 
     kind: str
     group: LineGroup
@@ -102,8 +102,9 @@ class _SummaryScope:
 
     @property
     def value(self) -> str:
-        """The lines covered, as part of the key: a later last line makes another summary."""
-        if self.speaker is not None:  # goes on growing: in steps, or each line made a new one
+        """The lines covered, as part of the key: a later last line triggers another summary."""
+        # A growing group is rounded, or each line would trigger a new summary
+        if self.speaker is not None:
             return f"{selection.step_of(self.group.lines)} lines"
         return f"{self.group.lines} lines until {to_iso(_time_of(self.group.last))}"
 
@@ -116,7 +117,7 @@ class Summariser:
         self._store = actor.store
 
     def run(self, limit: int = 200, stop: Callable[[], bool] = lambda: False) -> SummaryReport:
-        """Write up to ``limit`` summaries and timelines that are due; ``left`` counts the rest.
+        """Write up to ``limit`` due summaries and timelines; ``left`` counts the rest.
 
         Args:
             stop: polled between batches; what was written by then is complete.
@@ -169,7 +170,7 @@ class Summariser:
         return report
 
     def _write(self, work: _Pass, kind: str, due: Iterator[_DueItem]) -> None:
-        """Write what is due in batches, each complete."""
+        """Write due items in batches, each complete."""
         batch: list[_DueItem] = []
         new = 0
         for item in due:
@@ -205,15 +206,15 @@ class Summariser:
         same: Sequence[ShelvedFact],
         make: Callable[[], Fact | None],
     ) -> Iterator[_DueItem]:
-        """Yield a new fact, unless one of the same value stands; and what it supersedes.
+        """Yield a new fact, unless one with the same value exists; and what it supersedes.
 
         Args:
-            existing: what was written about the same before, of whatever value.
+            existing: earlier facts about the same, with any value.
             same: those with today's value.
-            make: makes the fact; None where there is nothing to say.
+            make: makes the fact; None if there is nothing to say.
         """
         if any(fact.withdrawn for fact in same):
-            return  # somebody does not want it
+            return  # a person rejected it
         standing = [fact.id for fact in same if fact.in_place and fact.indexed][:1]
         others = tuple(f.id for f in existing if f.in_place and f.id not in standing)
         if standing:
@@ -287,7 +288,7 @@ class Summariser:
         return [item for item in items if isinstance(item, Entry)]
 
     def _summarise(self, work: _Pass, scope: _SummaryScope) -> Fact | None:
-        """Return the summary of a group; None where no line is worth quoting."""
+        """Return the summary of a group; None if no line is worth quoting."""
         lines, group = self._lines(scope), scope.group
         if not lines:
             return None
@@ -316,7 +317,7 @@ class Summariser:
             extractor="summary",
         )
 
-    # -- what plugins sum up -------------------------------------------------------------------
+    # -- plugins' overviews --------------------------------------------------------------------
 
     def _due_by_plugin(self, work: _Pass, kind: OverviewKind) -> Iterator[_DueItem]:
         written: dict[tuple[str, ...], list[ShelvedFact]] = {}
@@ -423,7 +424,7 @@ def _is_presentable(stored: Stored) -> bool:
 
 
 def _past_value(stored: Stored, facts: Mapping[str, Stored]) -> PastValue:
-    """Return a fact and the end of its validity, that of its successor unless journalled."""
+    """Return a fact and the end of its validity, else its successor's start."""
     fact, state = stored.item, stored.state
     assert isinstance(fact, Fact)
     if state.superseded_by is None:

@@ -1,4 +1,4 @@
-"""Select what summaries say: the sentences that say most, and timelines of values.  Pure."""
+"""Select the content of summaries: the most informative sentences, and timelines.  Pure."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from memtier_plugin.text.passages import OMISSION
 from memtier_plugin.text.phrases import TOOL_CALL_MARK, is_quotable, is_standing_instruction
 from memtier_plugin.text.tokenizer import normalise
 
-# -- Extract summaries: select the few sentences of a session or a day that say most.  Pure
+# -- Extractive summaries: the few most informative sentences of a session or a day.  Pure
 #
-# Extractive, so that a summary has nothing that nobody said.  A sentence is worth the rare words
-# that no sentence selected before it has; numbers, names, decisions and standing instructions raise
-# its worth, and so does a part of the session without a sentence yet.  Only prose of the users and
-# the assistant is read: no tool output, no code, nothing tainted.
+# Extractive, so that a summary contains nothing that nobody said.  A sentence is worth the rare
+# words that no previously selected sentence has; numbers, names, decisions and standing
+# instructions increase its worth, and so does a part of the session without a sentence yet.  Only
+# prose of the users and the assistant is read: no tool output, no code, nothing tainted.
 
 SESSION_SUMMARY: Final = "session_summary"
 DAY_SUMMARY: Final = "day_summary"
 MONTH_SUMMARY: Final = "month_summary"
 PERSON_SUMMARY: Final = "person_summary"
-MAX_TOKENS: Final = 150  # of a summary, ...
-HEADING_TOKENS: Final = 25  # ... of which the heading takes these
-MIN_LINES: Final = 8  # of a session or a day that is summarised
+MAX_TOKENS: Final = 150  # of a summary
+HEADING_TOKENS: Final = 25  # of which for the heading
+MIN_LINES: Final = 8  # of a session or a day worth summarising
 MIN_MONTH_LINES: Final = 3  # of a month
 MIN_PERSON_LINES: Final = 10  # of a person
-MAX_LINES: Final = 2000  # that are read for a summary, the newest
+MAX_LINES: Final = 2000  # newest lines read for a summary
 
-_STEP: Final = 1.25  # a text on a person is written anew at so many times the lines
+_STEP: Final = 1.25  # a text about a person is rewritten when the lines grow by this factor
 _MAX_ENTRY_CHARS: Final = 8_000  # of an entry that are read
 _MAX_QUOTE_CHARS: Final = 240  # of a quotation; longer ones are truncated
-_BASE_COST: Final = 12  # tokens added to each sentence's cost, so that short ones do not win
-_MIN_WORDS: Final = 4  # of a sentence; a number counts as one
-_MIN_GAIN: Final = 0.3  # of the first sentence's worth that each further one must have
-_PARTS: Final = 4  # of a session; each should have a sentence
+_BASE_COST: Final = 12  # added to each sentence's cost, so that short ones do not win
+_MIN_WORDS: Final = 4  # in a sentence; a number counts as a word
+_MIN_GAIN: Final = 0.3  # of the first sentence's worth, required of each further one
+_PARTS: Final = 4  # of a session, each of which should have a sentence
 _MAX_NAME_CHARS: Final = 40  # of a session's or a speaker's name
 
 _SENTENCE: Final = regex.compile(r"[^\s](?:[^.!?\n。！？]|[.!?](?=[^\s]))*[.!?。！？]*")
 _BULLET: Final = regex.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
-# Greetings and thanks, which say nothing.
+# Greetings and thanks carry no information.
 _GREETING: Final = regex.compile(
     rf"(?i)(?:{'|'.join(map(regex.escape, small_talk()))}|cheers|sounds great|certainly|glad to"
     r"|happy to|let me know|how are you|how can i help|guten abend|buen[oa]s|de nada|bonsoir"
@@ -91,7 +91,7 @@ def find_sentences(entries: Sequence[Entry]) -> Iterator[SourceSentence]:
     """Yield the sentences of quotable entries, without code and tool calls."""
     for entry in entries:
         if is_quotable(entry):
-            typed = entry.role == "user"  # a tool's or an assistant's text is pasted by nobody
+            typed = entry.role == "user"  # a tool's or an assistant's text is not pasted by anybody
             for start, end in _prose_spans(entry.content[:_MAX_ENTRY_CHARS]):
                 if not (typed and is_pasted(entry.content, start, end)):
                     yield SourceSentence(entry, start, end)
@@ -105,19 +105,19 @@ def select_sentences(
     *,
     filled: bool = False,
 ) -> list[SourceSentence]:
-    """Return the sentences that say most within a budget of tokens, in their order.
+    """Return the most informative sentences within a token budget, in their order.
 
     Greedy: each step takes the sentence with the most new worth for its cost.
 
     Args:
         words: the tokenizer.
         rarity: the worth of each word, by how few lines have it.
-        filled: use up the budget, also with sentences that add little.
+        filled: use up the budget, even with sentences that add little.
     """
     word_sets = [set(words(sentence.quote)) for sentence in sentences]
     frequency = Counter(word for word_set in word_sets for word in word_set)
-    # A repeated word is a topic of the session; one that is in most lines is not rare any more.
-    # Integers, so that a sum does not depend on the order of its terms.
+    # A repeated word is a topic of the session; one in most lines is no longer rare. Integers, so
+    # that a sum does not depend on the order of its terms.
     worth = {
         word: round(1000 * rarity.get(word, 0.0) * min(count, 4) ** 0.5)
         for word, count in frequency.items()
@@ -151,7 +151,7 @@ def select_sentences(
 
 
 def step_of(lines: int) -> int:
-    """Return the largest step up to a number of lines: 10, 12, 15, 19, 24 and so on."""
+    """Round a number of lines down to a step: 10, 12, 15, 19, 24 and so on."""
     step, following = MIN_PERSON_LINES, float(MIN_PERSON_LINES)
     while int(following) <= lines:
         step, following = int(following), following * _STEP
@@ -159,7 +159,7 @@ def step_of(lines: int) -> int:
 
 
 def is_telling(sentence: SourceSentence, words: Callable[[str], Sequence[str]]) -> bool:
-    """Return whether a sentence says something: it is no greeting, and long enough."""
+    """Return whether a sentence is informative: no greeting, and long enough."""
     return _boost(sentence, set(words(sentence.quote))) > 0
 
 
@@ -173,7 +173,7 @@ def format_quote(sentence: SourceSentence) -> str:
 
 
 def speaker_name(entry: Entry) -> str:
-    """Return the name of an entry's speaker as it is shown."""
+    """Return the displayed name of an entry's speaker."""
     return (entry.speaker or entry.role)[:_MAX_NAME_CHARS]
 
 
@@ -207,7 +207,7 @@ def _days(lines: Sequence[Entry]) -> tuple[str, str]:
 
 
 def _boost(sentence: SourceSentence, words: set[str]) -> float:
-    """Return the factor on a sentence's worth; 0 for one that says nothing."""
+    """Return the factor on a sentence's worth; 0 for an uninformative one."""
     text, is_user = sentence.quote, sentence.entry.role == "user"
     if _GREETING.match(text) and len(words) < 6:
         return 0.0
@@ -244,20 +244,19 @@ def _prose_spans(content: str) -> Iterator[tuple[int, int]]:
             yield sentence.span()
 
 
-# -- Build timelines: the values that were true of a subject, one after the other.  Pure
+# -- Build timelines: successive values of a subject's relation.  Pure
 #
-# Made of facts of one audience, the superseded ones and the one that holds now: who may see these
-# may see it.
+# Made from facts of one audience, superseded and current: whoever may see those may see it.
 
 RELATION: Final = "timeline"
-MAX_VALUES: Final = 12  # values of one line, the newest
+MAX_VALUES: Final = 12  # newest values on one line
 _SOURCES_PER_VALUE: Final = 5  # sources of each value; the fact itself is one more
 _MAX_VALUE_CHARS: Final = 80  # characters of a value
 
 
 @dataclass(frozen=True, slots=True)
 class PastValue:
-    """A fact and the end of its validity; None for one that holds."""
+    """A fact and the end of its validity; None while it holds."""
 
     fact: Fact
     until: datetime | None
@@ -285,7 +284,7 @@ def build_timelines(
     """Return the timeline of each subject and relation that had more than one value.
 
     Args:
-        pasts: the presentable facts, in any order; of all that hold now the newest counts.
+        pasts: the presentable facts, in any order; of several current ones the newest counts.
         sources: the sources of each fact, by its id.
     """
     together: dict[tuple[tuple[str, ...], tuple[str, str]], list[PastValue]] = {}
@@ -346,7 +345,7 @@ def _build_timeline(
 
 
 def _source_of_itself(fact: Fact) -> Source:
-    """Return a fact as a source of its timeline, which stands only while the fact does."""
+    """Return a fact as a source of its timeline, which disappears with the fact."""
     first = fact.sources[0]
     return Source(agent=first.agent, session=first.session, entry=fact.id)
 

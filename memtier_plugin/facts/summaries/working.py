@@ -1,4 +1,4 @@
-"""Working memory: the running summary of a session; and the wording that all summaries share."""
+"""Working memory: the running summary of a session; and the wording shared by all summaries."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from memtier_plugin.storage.index.overviews import LineGroup
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.tokenizer import plain_words
 
-# -- Summarise by a chat model, and verify each sentence against the lines that it cites
+# -- Summarise with a chat model, and verify each sentence against the lines that it cites
 #
 # A sentence is dropped if its lines lack one of its numbers or names or most of its words, or if it
 # negates what they do not: it cannot be traced.
 
 PURPOSE: Final = "summary"
-PROMPT_TOKENS: Final = 1500  # of lines that a model is given
+PROMPT_TOKENS: Final = 1500  # of lines given to a model
 MAX_SENTENCES: Final = 5  # of a summary
 _MAX_CITED: Final = 3  # lines of a sentence
 _MAX_ANSWER_TOKENS: Final = 900  # reasoning models need more than the answer takes
@@ -130,7 +130,7 @@ class ChatSummariser:
         return bool(words) and len(words & source_words) >= _MIN_OVERLAP * len(words)
 
 
-MAX_BY_MODEL: Final = 10  # summaries of a pass
+MAX_BY_MODEL: Final = 10  # summaries per pass
 _WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
 
 Select = Callable[[], Sequence[SourceSentence]]
@@ -138,7 +138,7 @@ Select = Callable[[], Sequence[SourceSentence]]
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """The text of a summary, what it rests on, and who worded it."""
+    """The text of a summary, its sources, and its author."""
 
     text: str
     quoted: Sequence[SourceSentence]
@@ -159,7 +159,7 @@ class Wording:
         """Return it as a fact of the group's agent and sender.
 
         Args:
-            lines: all that were read for it.
+            lines: all lines read for it.
         """
         entries = {sentence.entry.id: sentence.entry for sentence in self.quoted}
         origins = {entry.origin for entry in entries.values()}
@@ -186,10 +186,10 @@ class Wording:
 
 @dataclass(slots=True)
 class PassModel:
-    """The model of a pass, opened when it is first needed and asked a few times.
+    """The model of a pass, opened on first use and asked a limited number of times.
 
-    The daily budget also serves the facts.  After a failure it is not asked again: the others must
-    not wait for it.
+    The daily budget also serves the facts.  After a failure it is not asked again, so that other
+    items do not wait for it.
     """
 
     budget: ChatBudget
@@ -200,9 +200,9 @@ class PassModel:
     _chat: ChatSummariser | None = field(default=None)
 
     def word(self, heading: str, select: Select, room: int) -> Wording | None:
-        """Return what the model says about the selected lines, within so many tokens.
+        """Return the model's summary of the selected lines, within ``room`` tokens.
 
-        None where no model is configured, enough was asked, or it fails.
+        None if no model is configured, the limit is reached, or it fails.
         """
         chat = self._open()
         if chat is None or not self.left:
@@ -236,24 +236,24 @@ class PassModel:
 
 
 def quote_lines(heading: str, quoted: Sequence[SourceSentence]) -> Wording:
-    """Return a summary of quotations alone."""
+    """Return a summary made only of quotations."""
     return Wording(format_summary(heading, quoted), quoted)
 
 
-# -- Working memory: write the running summary of a session, as a fact of its agent and sender
+# -- Working memory: the running summary of a session, stored as a fact of its agent and sender
 #
-# Derived from the session's lines, it can be made again at any time; a later one supersedes it, and
-# what becomes of a line that it quotes (forgotten, purged) becomes of it.  By rules wherever a host
+# Derived from the session's lines, it can be regenerated at any time; a later one supersedes it,
+# and it shares the fate of the lines that it quotes (forgotten, purged).  Made by rules if a host
 # waits; the background job may ask a model to word it (Mem-T, 3.1, UpdWork).
 
-# -- Keep a running summary of a session: fold it, four lines at a time, into a few sentences.  Pure
+# -- Keep a running summary of a session: fold four lines at a time into a few sentences.  Pure
 #
-# The update rule of Mem-T's working memory (3.1, UpdWork) without a model: what the session is for,
-# and the user's newest words, always stand in it; of the rest the sentences that say most, of those
-# kept so far and of the new lines.  Extractive, so that it has nothing that nobody said.
+# The update rule of Mem-T's working memory (3.1, UpdWork) without a model: it always contains the
+# session's purpose and the user's newest words; from the earlier sentences and the new lines it
+# keeps the most informative.  Extractive, so that it contains nothing that nobody said.
 
-BATCH: Final = 4  # lines that are folded in at once (Mem-T, 3.1)
-MAX_TOKENS: Final = 240  # of what is quoted
+BATCH: Final = 4  # lines folded in at once (Mem-T, 3.1)
+MAX_TOKENS: Final = 240  # of quotations
 
 Tokenize = Callable[[str], Sequence[str]]
 
@@ -267,7 +267,7 @@ def fold_session(
         lines: of one session, in order.
         words: the tokenizer.
         rarity: the worth of each word, by how few lines have it.
-        budget: tokens of what is quoted.
+        budget: tokens of quotations.
     """
     kept: list[SourceSentence] = []
     for start in range(0, len(lines), BATCH):
@@ -282,7 +282,7 @@ def _fold(
     rarity: Mapping[str, float],
     budget: int,
 ) -> list[SourceSentence]:
-    """Return the summary after a batch: its purpose, the newest wish, and what else says most."""
+    """Return the summary after a batch: the purpose, the newest wish, and the best of the rest."""
     new = [sentence for sentence in find_sentences(batch) if is_telling(sentence, words)]
     from_user = [sentence for sentence in new if sentence.entry.role == "user"]
     pinned = dict.fromkeys([*(kept[:1] or from_user[:1]), *from_user[-1:]])
@@ -292,15 +292,15 @@ def _fold(
     return [sentence for sentence in (*kept, *new) if sentence in chosen]
 
 
-MAX_LINES: Final = 400  # of a session that are read, the newest
-MAX_SESSIONS: Final = 50  # of a pass, those that were active last
-RECENT: Final = timedelta(days=7)  # an older session is not gone on with
+MAX_LINES: Final = 400  # newest lines of a session that are read
+MAX_SESSIONS: Final = 50  # most recently active ones per pass
+RECENT: Final = timedelta(days=7)  # an older session is considered finished
 _LOCK: Final = "working"
 _LOCK_SECONDS: Final = 0.5
 
 
 class WorkingMemory:
-    """Writes the running summaries of a project, in one agent's name."""
+    """Writes the running summaries of a project on behalf of an agent."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
@@ -312,9 +312,9 @@ class WorkingMemory:
         return not self._store.paused and self._store.settings.summaries.working
 
     def compacted(self, session: str, sender: str | None) -> Fact | None:
-        """Write the summary of this agent's session, whose lines go out of the model's sight.
+        """Write the summary of this agent's session before its lines leave the model's context.
 
-        By rules alone: a host waits.  Returns None where there is nothing to write.
+        By rules only, as a host waits.  Returns None if there is nothing to write.
 
         Raises:
             LedgerError, IndexProblem: it was not written.
@@ -328,7 +328,7 @@ class WorkingMemory:
             return self._update(group, AT_COMPACTION, None) if group else None
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> int:
-        """Write the summaries of recent sessions with a whole new batch; return how many.
+        """Write the summaries of recent sessions with a complete new batch; return how many.
 
         Raises:
             LedgerError: nothing could be written.
@@ -384,7 +384,7 @@ class WorkingMemory:
         value: str,
         model: PassModel | None,
     ) -> Fact | None:
-        """Return the summary of lines; None where no sentence says anything."""
+        """Return the summary of lines; None if no sentence is informative."""
         words = self._store.tokenizer.words
         vocabulary = {word for line in lines for word in words(line.content)}
         overviews = self._store.reader().overviews

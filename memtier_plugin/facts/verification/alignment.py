@@ -27,31 +27,31 @@ from memtier_plugin.text.lexicon import (
 )
 from memtier_plugin.text.parsing import ParsedSentence, Word, parse_sentence
 
-# -- Align the words of a claim with those of the passage that it is checked against.  Pure
+# -- Align the words of a claim with those of its passage.  Pure
 
 
 class Verdict(NamedTuple):
-    """Verdict on a claim: may be active, may only be proposed, or is rejected; with the reason."""
+    """Verdict on a claim: active, proposed at most, or rejected; with the reason."""
 
     kind: Literal["active", "proposed", "rejected"]
     reason: str = ""
 
 
-# Reasons for which a claim waits that may say the same in other words.
+# Reasons for which a paraphrased claim waits for review.
 SAYS_MORE: Final = "says more than its source"
 UNKNOWN_LANGUAGE: Final = "not word by word, in a language whose denials are not known"
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The sentence of a quote, and the context that is needed to read it.
+    """The sentence of a quote, and the context needed to read it.
 
     Attributes:
         quote: the span of the quote in ``sentence``.
         said_on: the day of the utterance.
-        before, after: the sentence before, and the beginning of what follows.
-        language: None where it is not known.
-        speaker_names, addressee_names: words that mean who spoke, and who was spoken to.
+        before, after: the previous sentence, and the beginning of what follows.
+        language: None if unknown.
+        speaker_names, addressee_names: words that refer to the speaker, and to the addressee.
         known_names: words of the conversation that name somebody or something.
     """
 
@@ -85,13 +85,13 @@ _TENSE_ENDINGS: Final = {
 
 @dataclass(slots=True)
 class Alignment:
-    """A claim next to its passage, word by word.
+    """A claim aligned with its passage, word by word.
 
     Attributes:
         pairs: words of the claim, each with the index of its match in the source.
         missing: words of the claim without a match.
         clause_span: indexes of the source's clauses that contain the matches.
-        antecedent: the words of the sentence before, where a pronoun refers to it.
+        antecedent: the words of the previous sentence, if a pronoun refers to it.
     """
 
     claim: ParsedSentence
@@ -106,12 +106,12 @@ class Alignment:
 
     @property
     def coordinators(self) -> WordSet:
-        """The words that join two statements in the language of the source."""
+        """The words that join two statements in the source's language."""
         return lexicon(self.language).conjunctions
 
     @property
     def matched(self) -> list[int]:
-        """The indexes of the matched words of the source, in the order of the claim."""
+        """The indexes of the source's matched words, in the claim's order."""
         return [index for _, index in self.pairs]
 
     def clause_words(self) -> Sequence[Word]:
@@ -119,7 +119,7 @@ class Alignment:
         return self.source.words[self.clause_span.start : self.clause_span.stop]
 
     def role(self, word: Word) -> str:
-        """Return "me" or "you" for a word of the claim that means the speaker or the addressee."""
+        """Return "me" or "you" for a claim's word that refers to the speaker or the addressee."""
         if word.text in self.passage.speaker_names:
             return "me"
         if word.text in self.passage.addressee_names:
@@ -130,7 +130,7 @@ class Alignment:
         return ""
 
     def matches(self, word: Word, other: Word) -> bool:
-        """Check whether a word of the claim states what a word of the source does."""
+        """Return whether a word of the claim means the same as a word of the source."""
         if word.text == other.text:
             return True
         if word.key == other.key:
@@ -142,14 +142,14 @@ class Alignment:
         return same_language and other.kind == "word" and self._is_third_person(word, other)
 
     def _same_tense(self, word: str, other: str) -> bool:
-        """Check whether two words of one stem have the same tense, as far as endings tell."""
+        """Return whether two words with one stem have the same tense, judging by their endings."""
         if self.claim_language != self.language:
             return False
         endings = _TENSE_ENDINGS.get(self.language, ())
         return all(bool(end.search(word)) == bool(end.search(other)) for end in endings)
 
     def _is_third_person(self, word: Word, other: Word) -> bool:
-        """Check whether a word is the third person of a verb in the first."""
+        """Return whether a word is the third person of a verb in the first."""
         if verb_forms(self.language).get(other.text) == word.text:
             return True
         return any(
@@ -162,12 +162,12 @@ class Alignment:
 
 
 def is_content(word: Word) -> bool:
-    """Check whether a word is a content word."""
+    """Return whether a word is a content word."""
     return word.kind in ("word", "number", "turn")
 
 
 def align(text: str, passage: Passage, language: str) -> Alignment:
-    """Parse a claim and its passage, and match the words of the one with the other's."""
+    """Parse a claim and its passage, and match the words of one with the other's."""
     claim_language = detect_language(text) or _nearer_language(text, language)
     claim, sentence = align_hyphens(
         blank_dates(text, passage.said_on), blank_dates(passage.sentence, passage.said_on)
@@ -211,7 +211,7 @@ def _nearer_language(text: str, language: str) -> str:
 def _tightest_clauses(
     matches: Sequence[Sequence[int]], words: Sequence[Word], quote: tuple[int, int]
 ) -> range:
-    """Return the indexes of the fewest neighbouring clauses that contain the most matches."""
+    """Return the indexes of the fewest neighbouring clauses with the most matches."""
     starts = [n for n, word in enumerate(words) if not n or word.clause != words[n - 1].clause]
     starts.append(len(words))
     best: tuple[tuple[int, int, int], range] | None = None
@@ -227,7 +227,7 @@ def _tightest_clauses(
 
 
 def blank_dates(text: str, said_on: date) -> str:
-    """Overwrite the dates of a text with spaces, as they are compared by their meaning."""
+    """Overwrite the dates of a text with spaces, since they are compared by meaning."""
     characters = [*text]
     for mention in [*find_stated_dates(text), *find_relative_dates(text, said_on)]:
         characters[mention.start : mention.end] = " " * (mention.end - mention.start)
@@ -244,7 +244,7 @@ def align_hyphens(text: str, other: str) -> tuple[str, str]:
 
 
 def check_verbatim(text: str, value: str, passage: Passage) -> Verdict:
-    """Check whether a claim in a language without a lexicon repeats its source word by word."""
+    """Check whether a claim in a language without a lexicon repeats its source verbatim."""
     claim = _WORDS.findall(text.casefold())
     source = _WORDS.findall(passage.sentence.casefold())
     if {w for w in claim if w.isdigit()} - {w for w in source if w.isdigit()}:
@@ -267,7 +267,7 @@ _NOMINATIVE: Final = ("i", "we")
 
 
 def subject_of(alignment: Alignment) -> Word | None:
-    """Return the first word of the claim that carries meaning, or means somebody who speaks."""
+    """Return the first word of the claim that carries meaning, or refers to a participant."""
     words = alignment.claim.words
     return next((word for word in words if is_content(word) or alignment.role(word)), None)
 
@@ -295,14 +295,14 @@ def check_subject(alignment: Alignment) -> Verdict | None:
 
 
 def _reports(alignment: Alignment, subject: Word) -> bool:
-    """Check whether a claim says that its subject mentions what follows."""
+    """Return whether a claim says that its subject mentions what follows."""
     words = [word for word in alignment.claim.words if word.kind != "light"]
     after = words[words.index(subject) + 1 :] if subject in words else []
     return bool(after) and after[0].text in REPORTING_WORDS
 
 
 def _adds_person(alignment: Alignment, role: str) -> bool:
-    """Check whether a claim mentions the speaker or the addressee, and its source does not."""
+    """Return whether a claim mentions the speaker or the addressee and its source does not."""
     named = {alignment.role(word): word.text for word in alignment.claim.words}
     words = [*alignment.clause_words(), *alignment.antecedent]
     return any(
@@ -328,7 +328,7 @@ def _subject_is_stated(alignment: Alignment, role: str) -> bool:
 
 
 def _before_predicate(alignment: Alignment) -> Sequence[Word]:
-    """Return the words before the predicate: the first match that is no name.
+    """Return the words before the predicate: the first match that is not a name.
 
     "Kenji and I climbed" has its subject before "climbed", not before "Kenji".
     """
@@ -341,7 +341,7 @@ def _before_predicate(alignment: Alignment) -> Sequence[Word]:
 
 
 def _drops_subject(alignment: Alignment) -> bool:
-    """Check whether the verb alone says who: "vivo en Oslo", claimed in the third person."""
+    """Return whether the verb alone names the person: "vivo en Oslo" for a third person."""
     if alignment.language not in PRO_DROP or alignment.claim_language != alignment.language:
         return False
     word, index = min(alignment.pairs, key=lambda pair: pair[1])
@@ -349,12 +349,12 @@ def _drops_subject(alignment: Alignment) -> bool:
 
 
 def _may_be_subject(word: Word) -> bool:
-    """Check whether a word before the verb may be its subject."""
+    """Return whether a word before the verb may be its subject."""
     return is_content(word) or word.kind in ("third", "you", "my")
 
 
 def _is_possessive(word: Word, alignment: Alignment) -> bool:
-    """Check whether the claim is about a possession of somebody: Ann's dog."""
+    """Return whether the claim is about somebody's possession: Ann's dog."""
     words = alignment.claim.words
     after = words[words.index(word) + 1 :]
     return (
@@ -368,7 +368,9 @@ def _is_possessive(word: Word, alignment: Alignment) -> bool:
     )
 
 
-# -- Check the tense of a claim against that of its source: what was is not what is.  English only
+# -- Check the tense of a claim against that of its source.
+#
+# English only
 
 _PASSIVE_AUXILIARIES: Final = word_set("am is are was were be been being got gets get")
 _PAST_AUXILIARIES: Final = ("was", "were", "had", "did")
@@ -378,7 +380,7 @@ _PRESENT_KEYS: Final = ("=live", "=work", "=like")
 
 
 def is_verb_form(word: str) -> bool:
-    """Check whether an English word looks like a verb after "has" or "is"."""
+    """Return whether an English word looks like a verb after "has" or "is"."""
     return word.endswith(("ing", "ed")) or word in irregular_verbs().past
 
 
@@ -402,7 +404,7 @@ def check_tense(alignment: Alignment) -> Verdict | None:
 
 
 def _is_passive(words: Sequence[Word], index: int) -> bool:
-    """Check whether a verb is passive: "was invited", not "was inviting"."""
+    """Return whether a verb is passive: "was invited", not "was inviting"."""
     word = words[index]
     if not is_verb_form(word.text) or word.text.endswith("ing"):
         return False
@@ -411,7 +413,7 @@ def _is_passive(words: Sequence[Word], index: int) -> bool:
 
 
 def _tense(words: Sequence[Word], index: int) -> str:
-    """Return the tense of the verb that a word is, or that stands before it in its clause."""
+    """Return the tense of a word that is a verb, or of the verb before it in its clause."""
     word = words[index]
     before = [w.text for w in words[:index] if w.clause == word.clause][-4:]
     for text in reversed(before):

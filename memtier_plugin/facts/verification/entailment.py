@@ -1,9 +1,9 @@
 """Check whether a claim follows from its source, and says no more.  Pure.
 
-A claim is entailed when each of its content words stands in the clauses that it was taken from, in
-their order and negated where they are; when nothing that counts is left out between them, and no
-nonfactual word; when it has the same subject and time; and when its numbers, dates and names are
-the source's. What words do not decide is not entailed: it may be proposed for review.
+A claim is entailed if each of its content words occurs in its source clauses, in order and with the
+same negation; if nothing essential is omitted between them, and no nonfactual word; if it has the
+same subject and time; and if its numbers, dates and names are the source's. If words do not decide
+it, it is not entailed, but may be proposed for review.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def check_entailment(text: str, value: str, passage: Passage) -> Verdict:
 
 
 def check_resemblance(text: str, passage: Passage) -> Verdict:
-    """Decide whether a claim whose quote was not found may be proposed on a similar sentence.
+    """Decide whether a claim without its quote may be proposed because of a similar sentence.
 
     That is no evidence, but a reason to ask a person; numbers, names and negations must agree.
     """
@@ -128,7 +128,7 @@ def _check_missing(alignment: Alignment) -> Verdict | None:
 
 
 def _is_harmless(word: Word, alignment: Alignment) -> bool:
-    """Check whether a claim may add a word: one that reports, or repeats another form."""
+    """Return whether a claim may add a word: one that reports, or repeats another form."""
     if word.kind == "number":
         year = len(word.key) == 5  # in a date that the sentence has in digits
         digits = regex.findall(r"\d+", alignment.passage.sentence)
@@ -141,7 +141,7 @@ def _is_harmless(word: Word, alignment: Alignment) -> bool:
 
 
 def _is_article(word: Word, alignment: Alignment) -> bool:
-    """Check whether "one cat" is "a cat" of the source."""
+    """Return whether "one cat" is "a cat" of the source."""
     after = next((index for other, index in alignment.pairs if other.start > word.start), None)
     if after is None:
         return False
@@ -149,7 +149,7 @@ def _is_article(word: Word, alignment: Alignment) -> bool:
 
 
 def _is_age(word: Word, alignment: Alignment) -> bool:
-    """Check whether a word belongs to an age: 34 is 34 years old."""
+    """Return whether a word belongs to an age: 34 is 34 years old."""
     words = alignment.claim.words
     index = words.index(word)
     return "old" in [other.text for other in words[index : index + 2]] and any(
@@ -163,7 +163,7 @@ def _is_opposed(word: Word, alignment: Alignment) -> bool:
 
 
 def _is_unit(word: Word, alignment: Alignment) -> bool:
-    """Check whether a word is the unit of the number before it."""
+    """Return whether a word is the unit of the number before it."""
     words = alignment.claim.words
     index = words.index(word)
     follows = bool(index) and words[index - 1].kind == "number"
@@ -179,9 +179,9 @@ def _unmatched(alignment: Alignment) -> Iterator[Word]:
 
 
 def _resolves_pronoun(word: Word, alignment: Alignment) -> bool:
-    """Check whether a pronoun of the passage refers to a name of the sentence before.
+    """Return whether a pronoun of the passage refers to a name in the previous sentence.
 
-    It does only where that sentence names nobody else.
+    It does only if that sentence names nobody else.
     """
     words, passage = alignment.clause_words(), alignment.passage
     if not any(w.kind == "third" for w in words):
@@ -241,14 +241,14 @@ def _check_nonfactual(alignment: Alignment) -> Verdict | None:
 
 
 def _is_nonfactual(words: Sequence[Word], index: int) -> bool:
-    """Check whether a word makes a statement nonfactual: "going to" only with its own verb."""
+    """Return whether a word makes a statement nonfactual: "going to" only with its own verb."""
     if words[index].text != "going":
         return words[index].kind == "turn" or words[index].text in CONDITIONALS
     return any(word.text in ("am", "is", "are") for word in words[max(0, index - 3) : index])
 
 
 def _is_short_clause(words: Sequence[Word], clause: int) -> bool:
-    """Check whether a clause only comments its neighbour: "I guess"."""
+    """Return whether a clause only comments on its neighbour: "I guess"."""
     inside = [word for word in words if word.clause == clause]
     return sum(map(is_content, inside)) <= 2 and sum(word.text != "and" for word in inside) <= 4
 
@@ -263,7 +263,7 @@ def _check_quotation(alignment: Alignment) -> Verdict | None:
 
 
 def _check_frame(alignment: Alignment) -> Verdict | None:
-    """Check that the claim keeps the frame within which its source is true: in my novel I ..."""
+    """Check that the claim keeps the frame in which its source is true: in my novel I ..."""
     source = alignment.source.words
     first = min(alignment.matched)
     clause = source[first].clause
@@ -285,7 +285,7 @@ def _check_order(alignment: Alignment) -> Verdict | None:
 
 
 def _check_omissions(alignment: Alignment) -> Verdict | None:
-    """Check that nothing essential is left out before, between or after the matched words."""
+    """Check that nothing essential is omitted before, between or after the matched words."""
     indexes = sorted({*alignment.matched})
     if _omits_before(alignment, indexes[0]):
         return _LESS
@@ -307,7 +307,7 @@ def _omits_before(alignment: Alignment, first: int) -> bool:
             _is_essential(word) or (word.kind == "third" and not alignment.antecedent)
             for word in source[anchor:first]
         )
-    # A name: what describes it stands close before it, and "my sister Eve" is Eve.
+    # A name: its description is close before it, and "my sister Eve" is Eve.
     start = max(anchor, first - 3)
     end = first - 1 if first and source[first - 1].text in KINSHIP else first
     return any(map(_is_essential, source[start:end]))
@@ -329,7 +329,7 @@ def _omits_between(alignment: Alignment, left: int, right: int) -> bool:
 
 
 def _omits_after(alignment: Alignment, last: int) -> bool:
-    """Check whether the source continues the claim's last word: coffee cake."""
+    """Return whether the source continues the claim's last word: coffee cake."""
     source, sentence = alignment.source.words, alignment.passage.sentence
     word = source[last]
     if last + 1 >= len(source) or source[last + 1].clause != word.clause:
@@ -343,14 +343,14 @@ def _omits_after(alignment: Alignment, last: int) -> bool:
 
 
 def _is_essential(word: Word) -> bool:
-    """Check whether a word may not be left out between others."""
+    """Return whether a word may not be omitted between others."""
     if not is_content(word) or word.text in OMISSIBLE:
         return False
     return not (word.text.endswith("ly") and len(word.text) > 4 and not word.capital)
 
 
 def _check_value(value: str, text: str, alignment: Alignment) -> Verdict | None:
-    """Check that a value stands in the claim's own text, and in the quote."""
+    """Check that a value occurs in the claim's own text, and in the quote."""
     passage = alignment.passage
     if value.strip(" .") in {str(date.year) for date in find_stated_dates(text)}:
         return None

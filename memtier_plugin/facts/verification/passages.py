@@ -20,14 +20,14 @@ from memtier_plugin.text.languages import (
     find_sentence,
 )
 
-# -- Find where a quote stands in the recorded entries, whatever a model says about it.  Pure
+# -- Find a quote in the recorded entries, whatever a model says about its place.  Pure
 #
 # Quote and text are compared in a normal form (NFKC, casefolded, single spaces, straight quotation
-# marks and dashes, no zero-width characters); the span is given in the original.
+# marks and dashes, no zero-width characters); the span refers to the original.
 
 MAX_SPANS_PER_ENTRY: Final = 8  # of one quote: a more frequent one is no evidence
 _MAX_TRIES: Final = 500  # of one quote in one entry, including matches within words
-_MAX_CHARS: Final = 200_000  # of one entry that are searched
+_MAX_CHARS: Final = 200_000  # of one entry
 
 _EDGE: Final = (
     " \t\"'`*_.,;:!?()[]{}\u2026\u3002\u3001\uff0c\uff1b\uff1a\uff01\uff1f\u300c\u300d\u300e\u300f"
@@ -46,7 +46,7 @@ _WORD: Final = regex.compile(r"[\p{L}\p{M}\p{N}_]")
 
 @dataclass(frozen=True, slots=True)
 class QuoteSpan:
-    """The place of a quote: an entry, and the span of its content."""
+    """The location of a quote: an entry, and the span in its content."""
 
     entry: Entry
     start: int
@@ -59,16 +59,16 @@ class QuoteSpan:
 
 
 def normalise_quote(text: str) -> str:
-    """Return the form in which quotes are compared, without punctuation at its edges."""
+    """Return the form in which quotes are compared, without punctuation at the ends."""
     return _plain(text)[0].strip(_EDGE)
 
 
 def find_quotes(
     quote: str, entries: Sequence[Entry], hint: str | None = None
 ) -> Iterator[QuoteSpan]:
-    """Yield the places of a quote: first in the hinted entry, then in the others in their order.
+    """Yield the locations of a quote: first in the hinted entry, then in the others in order.
 
-    A quote begins and ends with whole words; entries of the system are not searched.
+    A quote begins and ends with whole words; system entries are not searched.
     """
     normal = normalise_quote(quote)
     if not normal:
@@ -80,7 +80,7 @@ def find_quotes(
 
 
 def find_quote(quote: str, entries: Sequence[Entry], hint: str | None = None) -> QuoteSpan | None:
-    """Return the first place of a quote, or None."""
+    """Return the first location of a quote, or None."""
     return next(find_quotes(quote, entries, hint), None)
 
 
@@ -98,14 +98,14 @@ def _spans(normal: str, content: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_whole(plain: str, start: int, end: int, begins: Sequence[int], ends: Sequence[int]) -> bool:
-    """Check whether a span of a normal form begins and ends with whole words and characters."""
+    """Return whether a span of a normal form begins and ends with whole words and characters."""
     if start and (begins[start - 1] == begins[start] or _continues(plain, start)):
         return False
     return end == len(plain) or not (ends[end] == ends[end - 1] or _continues(plain, end))
 
 
 def _continues(plain: str, position: int) -> bool:
-    """Check whether a word, a number or a compound continues across a position."""
+    """Return whether a word, a number or a compound continues across a position."""
     left, right = plain[position - 1], plain[position]
     if _UNSPACED.match(left) or _UNSPACED.match(right):
         return False
@@ -152,7 +152,7 @@ _MAX_CONTEXT_CHARS: Final = (
     4_000  # of an entry, and of one voice, by which languages and names are read
 )
 _MAX_SHARE: Final = 1_000  # characters of one entry in the text of its voice
-_AFTER: Final = 80  # characters after a sentence that may take it back
+_AFTER: Final = 80  # characters after a sentence that may retract it
 _NAME: Final = regex.compile(r"\p{Lu}[\p{L}\p{M}]+")
 _INTRODUCTION: Final = regex.compile(
     r"(?:[Mm]y name(?: is|['’]s)|[Cc]all me|[Ii]ch heiße|[Mm]e llamo|[Jj]e m['’]appelle"
@@ -161,10 +161,10 @@ _INTRODUCTION: Final = regex.compile(
 
 
 def passage_of(span: QuoteSpan, entries: Sequence[Entry]) -> Passage:
-    """Return the sentence that a quote stands in, with its context.
+    """Return the sentence that contains a quote, with its context.
 
     Args:
-        entries: the session of the quote, in its order.
+        entries: the session of the quote, in order.
     """
     entry, content = span.entry, span.entry.content
     start, end = find_sentence(content, span.start, span.end)
@@ -187,7 +187,7 @@ def passage_of(span: QuoteSpan, entries: Sequence[Entry]) -> Passage:
 
 
 def _next_words(entry: Entry, entries: Sequence[Entry]) -> str:
-    """Return the beginning of the same voice's next entry, which may take back what it said."""
+    """Return the beginning of the same voice's next entry, which may retract its statement."""
     later = iter(entries)
     for other in later:
         if other.id == entry.id:
@@ -232,7 +232,7 @@ def _speaker_names(voice: Voice, text: str) -> frozenset[str]:
 
 
 def _addressee_names(voice: Voice, speakers: Mapping[Voice, frozenset[str]]) -> frozenset[str]:
-    """Return the names of the other one in a conversation of two."""
+    """Return the names of the other participant in a conversation of two."""
     others = [other for other in speakers if other != voice and other[1] in ("user", "assistant")]
     if len(others) == 1:
         return speakers[others[0]] - speakers[voice]
@@ -246,7 +246,7 @@ def _addressee_names(voice: Voice, speakers: Mapping[Voice, frozenset[str]]) -> 
 DATE_DIFFERS: Final = Verdict("rejected", "date differs")
 
 _SAID_ON: Final = regex.compile(r"(?i)\b(?:said on|as of|asked on)\s*$")
-_REACH: Final = 40  # characters before a date in which a note is looked for
+_REACH: Final = 40  # characters before a date searched for a note
 _BORN: Final = regex.compile(r"(?i)\b(?:born|birthday|anniversary)\b")
 _LONG_WORD: Final = regex.compile(r"\w{3,}")
 
@@ -272,7 +272,7 @@ def check_dates(text: str, value: str, passage: Passage) -> Verdict | None:
 
 
 def _claimed_dates(text: str, passage: Passage) -> tuple[list[DateMention], bool]:
-    """Return the dates of a text, and whether it notes its own day: "(said on ...)"."""
+    """Return the dates of a text, and whether it states its own day: "(said on ...)"."""
     said_on = passage.said_on
     today = DateMention(0, 0, said_on.year, said_on.month, said_on.day).period
     dates = find_stated_dates(text)
@@ -289,7 +289,7 @@ def _check_relative(text: str, passage: Passage, *, resolvable: bool) -> Verdict
     """Check the relative dates of a claim: "last week" means nothing to a later reader.
 
     Args:
-        resolvable: the claim notes the day of the utterance; then the words must be the source's.
+        resolvable: the claim states the day of the utterance; then the words must be the source's.
     """
     for date in find_relative_dates(text, passage.said_on):
         if not resolvable:
@@ -300,8 +300,8 @@ def _check_relative(text: str, passage: Passage, *, resolvable: bool) -> Verdict
 
 
 def _is_stated(date: DateMention, passage_dates: Sequence[DateMention], passage: Passage) -> bool:
-    """Check whether the passage states a date, or at least its year."""
-    birthday = _BORN.search(passage.sentence)  # without a year it is no day of birth
+    """Return whether the passage states a date, or at least its year."""
+    birthday = _BORN.search(passage.sentence)  # without a year it is not a date of birth
     for other in passage_dates:
         open_year = other.year is None and other.span is None and date.year
         if is_date_supported(date, other, passage.said_on) and not (birthday and open_year):
@@ -316,9 +316,9 @@ def _check_nearest(
     passage: Passage,
     passage_dates: Sequence[DateMention],
 ) -> Verdict | None:
-    """Check that a claim takes the right one of several dates.
+    """Check that a claim uses the right one of several dates.
 
-    The words before its date must stand just before that date in the passage too.
+    The words before its date must directly precede that date in the passage too.
     """
     for date in claimed:
         before = _LONG_WORD.findall(text[: date.start].casefold())[-3:]

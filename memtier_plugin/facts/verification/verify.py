@@ -1,8 +1,8 @@
-"""Verify the claims of a model against the entries that they quote.  Pure.
+"""Verify a model's claims against the entries that they quote.  Pure.
 
-A claim becomes an active fact only where its quote stands in an entry, and the sentence around the
-quote entails it. The entry that a model names is a hint at most; a quote that stands nowhere makes
-a proposal at most.
+A claim becomes an active fact only if its quote occurs in an entry, and the sentence around the
+quote entails it. The entry that a model names is only a hint; a claim whose quote is not found is
+proposed at most.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from memtier_plugin.text.languages import detect_language, find_sentence
 from memtier_plugin.text.parsing import Word, comparison_key, parse_sentence
 from memtier_plugin.trust.escaping import FENCE
 
-MAX_TEXT_CHARS: Final = 400  # a longer text is no single fact
-MAX_QUOTE_SPANS: Final = 12  # places of one quote whose sentences are read
+MAX_TEXT_CHARS: Final = 400  # a longer text is not a single fact
+MAX_QUOTE_SPANS: Final = 12  # locations of one quote whose sentences are read
 _MAX_SEARCHED: Final = 20_000  # characters of an entry searched by keywords
-_MIN_CJK: Final = 3  # characters of an unspaced script that are evidence
+_MIN_CJK: Final = 3  # characters of an unspaced script that count as evidence
 
 _INSTRUCTION: Final = regex.compile(
     rf"""(?xi)</?{FENCE}|<\|[a-z_]+\|>|\[/?INST\]|\[system\]|<</?SYS>>|</?(?:system|tool_call|assistant)>
@@ -78,7 +78,7 @@ _OPPOSED_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A fact as a model claims it; ``entry`` is the id that it names, a hint only."""
+    """A fact as claimed by a model; ``entry`` is the id that it names, only a hint."""
 
     subject: str
     relation: str
@@ -114,7 +114,7 @@ class Provenance(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """A place of the quote and what its sentence says about the claim."""
+    """A location of the quote and its sentence's verdict on the claim."""
 
     span: QuoteSpan
     verdict: Verdict
@@ -126,7 +126,7 @@ def verify_claim(
     """Turn a claim into an active or a proposed fact, or reject it.
 
     Args:
-        entries: of one session, in their order; the claim may rest on any of them.
+        entries: of one session, in order; the claim may rest on any of them.
     """
     claim = _tidy(claim)
     if reason := _unfit_reason(claim):
@@ -146,7 +146,7 @@ def verify_claim(
 
 
 def _tidy(claim: Claim) -> Claim:
-    """Return a claim with one space between words, and a valid confidence."""
+    """Return a claim with single spaces between words, and a valid confidence."""
     sure = claim.confidence
     return replace(
         claim,
@@ -159,7 +159,7 @@ def _tidy(claim: Claim) -> Claim:
 
 
 def _unfit_reason(claim: Claim) -> str:
-    """Return why a claim cannot be a fact, whatever it rests on, or nothing."""
+    """Return why a claim cannot be a fact, or an empty string."""
     for name in ("value", "subject", "text", "relation"):
         if not normalise_quote(getattr(claim, name)):
             return f"no {name}"
@@ -176,7 +176,7 @@ def _unfit_reason(claim: Claim) -> str:
 
 
 def is_evidence(quote: str) -> bool:
-    """Check whether a quote has enough words to show anything."""
+    """Return whether a quote has enough words to be evidence."""
     words = _parsed(quote)
     if sum(len(word.text) for word in words if _CJK.match(word.text)) >= _MIN_CJK:
         return True
@@ -195,7 +195,7 @@ def _quote_spans(claim: Claim, entries: Sequence[Entry]) -> Iterator[QuoteSpan]:
 
 
 def _distrust(span: QuoteSpan) -> int:
-    """Return how little the words at a place are trusted; what was pasted is a stranger's."""
+    """Return how little the words at a location are trusted; pasted text is a stranger's."""
     return max(_DISTRUST[span.entry.origin], _TAINTED if span.entry.tainted else 0, _pasted(span))
 
 
@@ -235,7 +235,7 @@ def _check_structure(claim: Claim, passage: Passage) -> Verdict | None:
 def _by_keywords(
     claim: Claim, entries: Sequence[Entry], made_by: Provenance
 ) -> FactDraft | Rejection:
-    """Propose a claim on the sentence with the most of its words, or reject it."""
+    """Propose a claim because of the sentence with the most of its words, or reject it."""
     most, best = 0, None
     keywords = _content_keys(f"{claim.text} {claim.quote}")
     for entry in sorted(entries, key=lambda entry: entry.id != claim.entry):
@@ -262,7 +262,7 @@ def _content_keys(text: str) -> frozenset[str]:
 
 
 def _draft(claim: Claim, judged: Sequence[_Judged], made_by: Provenance) -> FactDraft:
-    """Return the draft of a claim that rests on these places; its span is the first one's."""
+    """Return the draft of a claim that rests on these locations; its span is the first one's."""
     span, verdict = judged[0]
     entries = [item.span.entry for item in judged]
     status, reason = verdict.kind, verdict.reason
@@ -289,7 +289,7 @@ def _draft(claim: Claim, judged: Sequence[_Judged], made_by: Provenance) -> Fact
 
 
 def _valid_to(claim: Claim, span: QuoteSpan) -> datetime | None:
-    """Return until when a claim holds by its own words, in which the quote has the last one."""
+    """Return the end of a claim's validity if its own words and the quote state it."""
     said_at = span.entry.observed_at
     for text in (span.text, claim.text):
         validity = find_validity(text, said_at, detect_language(text) or "english", None)
@@ -299,7 +299,7 @@ def _valid_to(claim: Claim, span: QuoteSpan) -> datetime | None:
 
 
 def _valid_from(claim: Claim, span: QuoteSpan) -> datetime:
-    """Return the claimed start if the sentence names it, or else the time of the entry."""
+    """Return the claimed start if the sentence states it, else the time of the entry."""
     said_at = span.entry.observed_at
     if claim.valid_from is None:
         language = detect_language(span.text) or "english"

@@ -1,1 +1,1 @@
-"""Purging: scan for copies, plan, rewrite, receipt."""
+"""Purging: scan for copies, plan, rewrite, write a receipt."""

@@ -1,8 +1,8 @@
-"""What a purge removes, said without its words: for lines that another machine still keeps.  Pure.
+"""A purge's criteria without its words, for lines that other machines still hold.  Pure.
 
-Texts, names and conditions are there as salted digests.  They say enough to recognise a copy, and
-are removed from the journal once every machine has confirmed; until then whoever reads the journal
-can try what they guess.
+Texts, names and conditions are represented by salted digests.  They suffice to recognise a copy,
+and are removed from the journal once every machine has confirmed; until then, whoever reads the
+journal can test guesses against them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from memtier_plugin.lifecycle.purge.plan import (
     parse_line,
 )
 
-# Conditions by the field of an entry that they are of.
+# Conditions of a selection, by the entry field that they test.
 CONDITIONS: Final[Mapping[str, str]] = {
     "agent": "agent_id",
     "sender": "sender",
     "session": "session_id",
     "run": "run_id",
 }
-_PREFIX: Final = MIN_TEXT_CHARS - 1  # characters by which a text is looked for
-_BITS: Final = 0xFFFF  # of their checksum that are kept
+_PREFIX: Final = MIN_TEXT_CHARS - 1  # leading characters by which a text is searched
+_BITS: Final = 0xFFFF  # bits of their checksum that are kept
 
 KeyAfter = Callable[[Mapping[str, Any], str | None], str]
 
@@ -47,9 +47,9 @@ def digest(salt: str, text: str) -> str:
 class Criteria:
     """What a purge removes from lines written until ``at``.
 
-    ``items`` are ids; ``runs`` digests of agent and run whose query goes; ``conditions`` digests by
-    the field of an entry, all of which must hold; ``texts`` have (characters, checksum of the first
-    of them, digest), of text in lower case whose white space is single blanks.
+    ``items`` are ids; ``runs`` digests of agent and run whose query is removed; ``conditions``
+    digests by entry field, all of which must match; ``texts`` have (length, checksum of the first
+    characters, digest) of the text in lower case with single blanks as white space.
     """
 
     purge: str
@@ -74,10 +74,16 @@ class Criteria:
         texts: Iterable[str],
         conditions: Mapping[str, Any] | None,
     ) -> Criteria:
-        """Make the criteria of a purge; ``conditions`` are those of its selection, by name."""
-        given = conditions or {}
-        named = {CONDITIONS[k]: digest(salt, v) for k, v in given.items() if k in CONDITIONS and v}
-        times = {k: v.timestamp() for k, v in given.items() if k in ("since", "until") and v}
+        """Make the criteria of a purge; ``conditions`` are its selection's, by name."""
+        conditions_by_name = conditions or {}
+        named = {
+            CONDITIONS[k]: digest(salt, v)
+            for k, v in conditions_by_name.items()
+            if k in CONDITIONS and v
+        }
+        times = {
+            k: v.timestamp() for k, v in conditions_by_name.items() if k in ("since", "until") and v
+        }
         flat = {text for given_text in texts if len(text := _flatten(given_text)[0]) > _PREFIX}
         return cls(
             purge=purge,
@@ -127,7 +133,7 @@ class Criteria:
     # -- applying ------------------------------------------------------------------------------
 
     def rewrite(self, data: bytes, owner: str | None, key_after: KeyAfter) -> bytes:
-        """Return what a ledger line is to be, newline included: itself, a stub, or edited."""
+        """Return a ledger line's replacement, newline included: unchanged, a stub, or edited."""
         record = parse_line(data)
         if record is None or record.get("kind") == "purge" or not self._is_earlier(record):
             return data
@@ -146,17 +152,19 @@ class Criteria:
         return PurgePlan(self.purge, keys=keys, edits={identity: edits}).rewrite_line(data)
 
     def find(self, value: str) -> Spans:
-        """Return the spans of a text in which what is purged stands."""
+        """Return the spans of purged text in a text."""
         if not self.texts:
             return ()
         flat, starts = _flatten(value)
-        wanted: dict[int, list[tuple[int, str]]] = {}
+        sizes_by_checksum: dict[int, list[tuple[int, str]]] = {}
         for size, checksum, hashed in self.texts:
             if size <= len(flat):
-                wanted.setdefault(checksum, []).append((size, hashed))
+                sizes_by_checksum.setdefault(checksum, []).append((size, hashed))
         spans = []
-        for at in range(len(flat) - _PREFIX if wanted else 0):
-            for size, hashed in wanted.get(_checksum(self.salt, flat[at : at + _PREFIX]), ()):
+        for at in range(len(flat) - _PREFIX if sizes_by_checksum else 0):
+            for size, hashed in sizes_by_checksum.get(
+                _checksum(self.salt, flat[at : at + _PREFIX]), ()
+            ):
                 text = flat[at : at + size]
                 if len(text) == size and digest(self.salt, text) == hashed:
                     spans.append((starts[at], starts[at + size]))
@@ -193,7 +201,7 @@ def _checksum(salt: str, text: str) -> int:
 
 
 def _flatten(value: str) -> tuple[str, Sequence[int]]:
-    """Return a text in lower case with single blanks, and where each character began."""
+    """Return a text in lower case with single blanks, and each character's original position."""
     parts: list[str] = []
     starts: list[int] = []
     end = 0

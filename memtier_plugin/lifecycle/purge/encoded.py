@@ -1,10 +1,10 @@
-"""Find copies of a text that are written in another form: encoded, wrapped, normalised.  Pure.
+"""Find copies of a text in other forms: encoded, wrapped, normalised.  Pure.
 
-A text is read as a person or a program would read it: escapes (JSON's, nested, too; of bytes, HTML,
+A text is read as a person or a program would: escapes (JSON's, also nested; of bytes, HTML,
 percent, quoted-printable) are resolved, base64, hexadecimal runs and lists of numbers are decoded,
-in each other too, and characters that are not seen, accents and marks of emphasis are left out.
-Words meet as in a name made of them, and a word goes on behind the end of a line.  Every character
-read knows where it was written.
+also within each other, and invisible characters, accents and emphasis marks are dropped. Words may
+be joined as in a name, and a word may continue after a line end.  Every character keeps its
+original position.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Final, NamedTuple
 
 from memtier_plugin.trust.secret_formats import UNSEEN
 
-MIN_CHARS: Final = 8  # of a text that is looked for with breaks inside: short words meet often
+MIN_CHARS: Final = 8  # of a text matched across breaks, since short words often match by chance
 NOT_LOOKED_FOR: Final = (
     "copies that are compressed, encrypted, hashed, scrambled, in pictures, translated, reworded, "
     "in base32, base85, uuencode or rotated letters, letter by letter, or a table of bytes"
 )
 _SHORTEST_NEEDLE: Final = 4
-_SHORTEST_RUN: Final = 6  # letters of base64 that hold as much
-_PASSES: Final = 3  # encodings within each other
-_LINES_BEHIND: Final = 4  # words at the ends of a run of base64 that are no part of it
-_CHUNK: Final = 1024 * 1024  # characters that are read at once
+_SHORTEST_RUN: Final = 6  # the base64 letters of `MIN_CHARS` characters
+_PASSES: Final = 3  # levels of nested encodings
+_LINES_BEHIND: Final = 4  # lines of words after a run of base64 that may look like part of it
+_CHUNK: Final = 1024 * 1024  # characters read at a time
 _ESCAPE: Final = re.compile(
     r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)|(?P<soft>=\r?\n)|(?P<quoted>(?:=[0-9A-F]{2})+)"
     r"|(?P<bytes>(?<!\\)(?:\\++(?:x[0-9A-Fa-f]{2}|[0-3][0-7]{2}))+)"
@@ -44,7 +44,7 @@ _RUN: Final = re.compile(
     r"(?:[ \t]{0,8}(?:\\++[rn]|\r?\n){1,4}[ \t>]{0,8}[A-Za-z0-9+/_-]{4,})*={0,2}"
 )
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{8,}")
-_BYTE_LISTS: Final = tuple(  # by the base and the most digits of a byte
+_BYTE_LISTS: Final = tuple(  # by base and maximum digits of a byte
     (
         base,
         re.compile(
@@ -61,7 +61,7 @@ _BYTE_LISTS: Final = tuple(  # by the base and the most digits of a byte
     )
 )
 _LINE_END: Final = re.compile(r"[ \t]*(?:\\++[rn]|\r?\n)+[ \t>]*")
-# What stands between words, also in names and in forms of the web, or marks them.
+# Characters that separate words, also in names and URLs, or that mark them.
 _COLOUR: Final = r"\x1b\[[0-9;?]{0,40}[A-Za-z]|\x00"
 _EMPHASIS: Final = r"[*_~`]|</?[A-Za-z][^<>]{0,60}>"
 _GAP: Final = re.compile(rf"(?:{_COLOUR}|{_EMPHASIS}|[\s+>|#/-]|\.(?=\S))+")
@@ -70,7 +70,7 @@ _MARKED: Final = re.compile(rf"(?:{_COLOUR}|{_EMPHASIS})+")
 
 
 class Reading(NamedTuple):
-    """What a text says, and where each character begins and ends in the text."""
+    """A decoded text, with the start and end of each character in the original."""
 
     text: str
     starts: Sequence[int]
@@ -80,9 +80,9 @@ class Reading(NamedTuple):
 class EncodedFinder:
     """Finds texts in other forms.
 
-    Percent-encoded, quoted-printable, with escapes of HTML, JSON or bytes; in base64, hexadecimal
-    or numbers of bytes, in UTF-8 or UTF-16; each of these in each other, three deep.  In any case,
-    normal form and colour, emphasised, wrapped, quoted as in mails, or joined as in names.
+    Percent-encoded, quoted-printable, with HTML, JSON or byte escapes; in base64, hexadecimal or
+    byte numbers, in UTF-8 or UTF-16; nested up to three deep.  In any case and normal form,
+    coloured, emphasised, wrapped, quoted as in mail, or joined as in names.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -97,7 +97,7 @@ class EncodedFinder:
         return bool(self._needles)
 
     def find_all(self, value: str) -> list[tuple[int, int]]:
-        """Return the spans of the copies, in order and apart."""
+        """Return the spans of the copies, in order and disjoint."""
         if not self._needles:
             return []
         overlap = min(_CHUNK // 2, 16 * max(len(text) for text, _ in self._needles) + 1024)
@@ -110,7 +110,7 @@ class EncodedFinder:
         return merge_spans(spans)
 
     def _find(self, value: str, depth: int) -> Iterator[tuple[int, int]]:
-        """Yield the spans of copies, encoded ``depth`` times at most."""
+        """Yield the spans of copies within at most ``depth`` levels of encoding."""
         reading = Reading(value, range(len(value)), range(1, len(value) + 1))
         for count in range(_PASSES + 1):
             yield from self._search(reading)
@@ -147,7 +147,7 @@ class EncodedFinder:
                 at = squeezed.text.find(needle, at + 1)
 
     def _needed(self, run: str, depth: int) -> int:
-        """Return the length of a run without the lines behind it that are no part of it."""
+        """Return the length of a run without trailing lines that are not part of it."""
         end, copies = len(run), self._count_in_run(run, depth)
         for line in [*_LINE_END.finditer(run)][: -_LINES_BEHIND - 1 : -1]:
             if self._count_in_run(run[: line.start()], depth) < copies:
@@ -156,20 +156,20 @@ class EncodedFinder:
         return end
 
     def _count_in_run(self, run: str, depth: int) -> int:
-        """Return how often a run of base64 or of hexadecimal figures says one of the texts."""
+        """Return how often a run of base64 or hexadecimal digits contains one of the texts."""
         letters = _LINE_END.sub("", run).rstrip("=")
         if len(letters) < self._shortest_run:
             return 0
         return max((self._count_in(data, depth) for data in _decodings(letters)), default=0)
 
     def _count_in(self, data: bytes, depth: int) -> int:
-        """Return how often bytes say one of the texts."""
+        """Return how often bytes contain one of the texts."""
         wide = sum(data.count(form) for form in self._wide)
         return wide or len({*self._find(data.decode("utf-8", "replace"), depth - 1)})
 
 
 def wide_forms(texts: Iterable[str]) -> set[bytes]:
-    """Return texts in UTF-16, of either order, in the usual cases."""
+    """Return the texts in UTF-16, in both byte orders and the usual cases."""
     stripped = [text.strip() for text in texts]
     cased = {form for text in stripped for form in (text, text.lower(), text.upper()) if form}
     return {
@@ -180,14 +180,14 @@ def wide_forms(texts: Iterable[str]) -> set[bytes]:
 
 
 def _may_part(gap: str, size: int) -> bool:
-    """Return whether what stands inside a word leaves it the word that it is."""
+    """Return whether a gap inside a word is one that does not change the word."""
     if _NOT_SEEN.fullmatch(gap):
         return True
     return size >= MIN_CHARS and ("\n" in gap or bool(_MARKED.fullmatch(gap)))
 
 
 def merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans in order, those that overlap as one."""
+    """Return spans in order, with overlapping ones merged."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -198,7 +198,7 @@ def merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _needle(text: str) -> tuple[str, frozenset[int]] | None:
-    """Return a text without what stands between its words, and the places where it had some."""
+    """Return a text without its word separators, and the positions where they were."""
     stripped = text.strip()
     plain = _normalise(Reading(stripped, range(len(stripped)), range(1, len(stripped) + 1)))
     squeezed, gaps = _squeeze(plain)
@@ -206,7 +206,7 @@ def _needle(text: str) -> tuple[str, frozenset[int]] | None:
 
 
 def _unescape(reading: Reading) -> Reading:
-    """Resolve the escapes of a text once."""
+    """Resolve one level of a text's escapes."""
     text: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -269,7 +269,7 @@ def _normalise(reading: Reading) -> Reading:
 
 
 def _squeeze(reading: Reading) -> tuple[Reading, dict[int, str]]:
-    """Leave out what stands between words; also return it, by the place behind it."""
+    """Drop word separators; return them too, keyed by the following position."""
     gaps: dict[int, str] = {}
     text: list[str] = []
     starts: list[int] = []
@@ -288,7 +288,7 @@ def _squeeze(reading: Reading) -> tuple[Reading, dict[int, str]]:
 
 
 def _decodings(letters: str) -> Iterator[bytes]:
-    """Yield what a run stands for, wherever in it a group of figures begins."""
+    """Yield the possible decodings of a run, as its groups may start anywhere."""
     for figures in _HEX.findall(letters):
         for odd in (figures, figures[1:]):
             yield bytes.fromhex(odd[: len(odd) & ~1])

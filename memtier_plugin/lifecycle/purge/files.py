@@ -26,24 +26,24 @@ from memtier_plugin.storage import home_files
 from memtier_plugin.storage import home_files as exports
 from memtier_plugin.storage.store import Store
 
-# -- Look into archives that MemTier wrote for a text that is purged
+# -- Search MemTier's own archives for purged text
 
 _ERRORS: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
-_PIECE: Final = 8 * 1024 * 1024  # bytes of a file that are read at once
+_PIECE: Final = 8 * 1024 * 1024  # bytes of a file read at a time
 _OVERLAP: Final = 64 * 1024
 
 
 def archive_holds(path: Path, finder: SpanFinder) -> bool:
-    """Return whether an archive has what is purged, or cannot be read."""
+    """Return whether an archive contains purged text, or cannot be read."""
     try:
         with tarfile.open(path, mode="r|gz") as archive:
             for member in archive:
                 source = archive.extractfile(member) if member.isreg() else None
-                rest = b""
+                tail = b""
                 while source and (data := source.read(_PIECE)):
-                    if finder((rest + data).decode("utf-8", "surrogateescape")):
+                    if finder((tail + data).decode("utf-8", "surrogateescape")):
                         return True
-                    rest = data[-_OVERLAP:]
+                    tail = data[-_OVERLAP:]
     except _ERRORS:
         return True
     return False
@@ -51,11 +51,11 @@ def archive_holds(path: Path, finder: SpanFinder) -> bool:
 
 # -- Execute a purge plan: rewrite the ledgers, then the index; every step can be repeated
 #
-# The plan is in `.purging.json` from before the first change until after the last one.  The next
-# purge, or the daemon, completes a purge whose process was killed.
+# The plan is in `.purging.json` from before the first change until after the last.  If the process
+# is killed, the next purge or the daemon completes it.
 
 LOCK: Final = "purging"
-# The sources of all the others last.
+# Sources of other ledgers come last.
 _LEDGER_ORDER: Final = ("journal", "semantic", "procedural", "episodic")
 _INDEX_SECONDS: Final = 10.0  # how long others may keep reading the old index
 
@@ -93,7 +93,7 @@ def load_plan(store: Store) -> PurgePlan | None:
 
 
 def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None) -> bool:
-    """Execute the remaining steps of a plan; return whether the index is clean, too.
+    """Execute the remaining steps of a plan; return whether the index is clean too.
 
     Raises:
         LedgerError, IndexProblem: repeat it; finished steps change nothing.
@@ -121,13 +121,13 @@ def remove_plan(store: Store) -> None:
     """Remove the plan of a finished purge.
 
     Raises:
-        LedgerWriteError: it stays, and is executed once more, which changes nothing.
+        LedgerWriteError: it stays; executing it once more changes nothing.
     """
     remove_private_file(store.project_folder.purge_plan, "purge plan")
 
 
 def edit_file(edit: PlainFileEdit) -> None:
-    """Edit a file that is no ledger, unless it is another by now."""
+    """Edit a file that is not a ledger, unless it was replaced meanwhile."""
     path = Path(edit.path)
     try:
         text = path.read_bytes().decode("utf-8", "surrogateescape")
@@ -143,11 +143,11 @@ def text_digest(text: str, end: int) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-# -- Scan files that are no ledgers for a text: notes, queues, exports, leftovers of a crash
+# -- Search other files for a text: notes, queues, exports, leftovers of a crash
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of a file whose text is read
-_FILE_PIECE: Final = 4 * 1024 * 1024  # bytes of a file that are read at once
-_EDITABLE_EXPORTS: Final = ("jsonl", "markdown")  # kinds of exports that can be changed
+_FILE_PIECE: Final = 4 * 1024 * 1024  # bytes of a file read at a time
+_EDITABLE_EXPORTS: Final = ("jsonl", "markdown")  # kinds of exports that can be edited
 
 
 @dataclass(slots=True)
@@ -155,8 +155,8 @@ class FileScan:
     """The plan for files: edits, deletions, and files left unchanged.
 
     ``queued`` counts edits of queued messages, ``names`` the other files that are edited or
-    deleted; ``exports`` names each export and how it is treated, ``left`` each file or folder
-    that is not treated, and why.
+    deleted; ``exports`` lists each export with its treatment, ``left`` each untreated file or
+    folder with the reason.
     """
 
     edits: list[PlainFileEdit] = field(default_factory=list)
@@ -170,7 +170,7 @@ class FileScan:
 def scan_files(
     store: Store, finder: SpanFinder, needles: Sequence[str], *, delete_exports: bool
 ) -> FileScan:
-    """Scan the home's files and the known exports for what is to be purged."""
+    """Search the home's files and the known exports for purged text."""
     scan = FileScan()
     scan.deletions = sorted(map(str, home_files.list_obsolete_files(store)))
     scan.names += scan.deletions
@@ -200,10 +200,10 @@ def scan_files(
 def count_in_files(
     paths: Iterable[Path], needles: Sequence[str], *, encoded: bool = True
 ) -> dict[str, int]:
-    """Return how often each file says one of these texts.
+    """Return how often each file contains one of these texts.
 
     Args:
-        encoded: in whatever form, save in an index, which has the lines of the ledgers.
+        encoded: count any encoding, except in an index, which contains the ledgers' lines.
     """
     texts = [needle for needle in needles if needle.strip()]
     if not texts:
@@ -218,7 +218,7 @@ def count_in_files(
 
 
 def names_in_use(store: Store, needles: Sequence[str]) -> list[str]:
-    """Return the files and folders of the home whose names say one of these texts."""
+    """Return the files and folders of the home whose names contain one of these texts."""
     texts = [needle for needle in needles if needle.strip()]
     finder = TextFinder(*texts) if texts else None
     home = store.project_folder.home
@@ -226,12 +226,12 @@ def names_in_use(store: Store, needles: Sequence[str]) -> list[str]:
 
 
 def _pieces(path: Path, overlap: int) -> Iterator[str]:
-    """Yield the text of a file in parts that overlap; nothing of one that cannot be read."""
-    rest = b""
+    """Yield the text of a file in overlapping pieces; nothing if it is unreadable."""
+    tail = b""
     with suppress(OSError), path.open("rb") as file:
         while data := file.read(_FILE_PIECE):
-            yield (rest + data).decode("utf-8", "surrogateescape")
-            rest = (rest + data)[-overlap:]
+            yield (tail + data).decode("utf-8", "surrogateescape")
+            tail = (tail + data)[-overlap:]
 
 
 def _scan_export(
@@ -242,38 +242,38 @@ def _scan_export(
     searchable: bool,
     delete: bool,
 ) -> None:
-    """Decide what happens to an exported file: rewritten, deleted or left.
+    """Decide what to do with an exported file: rewrite, delete or leave it.
 
     Args:
-        searchable: there is a text to look for in archives; without one each may hold it.
+        searchable: archives can be searched for a text; otherwise each may contain it.
     """
     if export.kind == exports.PART:
         if export.exists and str(export.path) not in scan.deletions:
-            what = "a backup that is being written"
-            scan.left.append({"path": str(export.path), "why": what})
+            treatment = "a backup that is being written"
+            scan.left.append({"path": str(export.path), "why": treatment})
         return
     if not export.exists:
-        what = "moved away or deleted: not looked at"
-        scan.exports.append({"path": str(export.path), "what": what})
+        treatment = "moved away or deleted: not looked at"
+        scan.exports.append({"path": str(export.path), "what": treatment})
         return
     editable = export.kind in _EDITABLE_EXPORTS
     edit = find_in_file(export.path, in_files) if editable else None
     if editable and not edit:
-        return  # it does not hold the text
+        return  # it does not contain the text
     if export.kind == "backup" and searchable and not archive_holds(export.path, in_files):
         return
-    what = "left"
+    treatment = "left"
     if delete and export.unchanged:
         scan.deletions.append(str(export.path))
-        what = "deleted"
+        treatment = "deleted"
     elif edit and export.unchanged:
         scan.edits.append(edit)
-        what = "rewritten"
-    scan.exports.append({"path": str(export.path), "kind": export.kind, "what": what})
+        treatment = "rewritten"
+    scan.exports.append({"path": str(export.path), "kind": export.kind, "what": treatment})
 
 
 def untouchable(store: Store, path: Path) -> str:
-    """Return why a file is not to be changed, or an empty string."""
+    """Return why a file must not be changed; "" if it may be."""
     if path.suffix == ".yaml":
         return "your settings: edit them"
     if path.name == ".names":
@@ -285,7 +285,7 @@ def untouchable(store: Store, path: Path) -> str:
 
 
 def _file_finder(finder: SpanFinder, needles: Sequence[str]) -> SpanFinder:
-    """Return a finder for the text of whole files: of the needles, where items are purged."""
+    """Return a finder for whole files, which searches for the needles if items are purged."""
     if isinstance(finder, TextFinder):
         return finder
     texts = [needle for needle in needles if needle.strip()]
@@ -293,7 +293,7 @@ def _file_finder(finder: SpanFinder, needles: Sequence[str]) -> SpanFinder:
 
 
 def find_in_file(path: Path, finder: SpanFinder) -> PlainFileEdit | None:
-    """Return the edit that removes what is found in a file, if it is readable and has any."""
+    """Return the edit that removes all matches from a file; None if unreadable or without any."""
     try:
         if path.stat().st_size > MAX_BYTES:
             return None

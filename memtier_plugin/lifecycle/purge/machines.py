@@ -1,8 +1,8 @@
-"""Let a purge reach every machine that shares the project, and tell which it has not reached.
+"""Extend a purge to every machine that shares the project, and report which it has not reached.
 
-The purge's own event says what it removed, without the words.  Each machine applies that to what
-only it has (lines that wait for the server, lines that it delivered meanwhile, other files),
-cleans its index, and confirms by an event.
+The purge's own event describes what it removed, without the words.  Each machine applies it to the
+data only it has (lines waiting for the server, lines delivered meanwhile, other files), cleans its
+index, and confirms by an event.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from memtier_plugin.storage.shared.protocol import Machine, Refused
 from memtier_plugin.storage.shared.sharing import Sharing
 from memtier_plugin.storage.store import Actor
 
-_NOTES: Final = "purges.json"  # in `.shared`: which purges this machine has applied
-_MARK: Final = b'"kind": "purge'  # on the lines of both kinds of events
+_NOTES: Final = "purges.json"  # in `.shared`: the purges that this machine has applied
+_MARK: Final = b'"kind": "purge'  # in the lines of both kinds of events
 _SLACK: Final = 3600.0  # seconds by which clocks may differ
 
 
 class PurgeReach:
-    """Which purges of a shared project reached which machine."""
+    """Which machines each purge of a shared project has reached."""
 
     def __init__(self, actor: Actor, sharing: Sharing) -> None:
         self._actor = actor
@@ -47,13 +47,13 @@ class PurgeReach:
     # -- on the machine that purges ------------------------------------------------------------
 
     def describe(self, target: Selection | str, scan: CopyScan) -> dict[str, Any]:
-        """Return what the others need to know of a purge, and who they are."""
+        """Return the description of a purge that other machines need, and their names."""
         ledger, plan = self._sharing.ledger, scan.plan
         here = ledger.machine()
         text = target if isinstance(target, str) else None
         chosen = None if isinstance(target, str) or target.query else target
         names = ("agent", "sender", "session", "run", "since", "until")
-        given = {name: getattr(chosen, name) for name in names} if chosen else {}
+        conditions = {name: getattr(chosen, name) for name in names} if chosen else {}
         criteria = Criteria.make(
             plan.id,
             self._actor.clock(),
@@ -61,7 +61,7 @@ class PurgeReach:
             items=plan.stubs,
             runs=scan.runs,
             texts=[text] if text else scan.needles,
-            conditions=given if any(given.values()) else None,
+            conditions=conditions if any(conditions.values()) else None,
         )
         others = [m for m in ledger.machines() if m.name != here and m.seen]
         return {
@@ -80,12 +80,12 @@ class PurgeReach:
         ]
 
     def receipts(self) -> list[dict[str, Any]]:
-        """Return how far each purge of the project has come, oldest first, as JSON.
+        """Return the progress of each purge of the project, oldest first, as JSON.
 
-        What is complete forgets by what its copies were recognised.
+        A complete purge drops the criteria that recognised its copies.
 
         Raises:
-            LedgerError: the server is away.
+            LedgerError: the server is unreachable.
         """
         events = self._events()
         purges = [e for e in events if e.kind == PurgeEvent.KIND and PurgeEvent.of(e).shared]
@@ -98,7 +98,7 @@ class PurgeReach:
     def states(
         self, purges: Sequence[JournalEvent], events: Sequence[JournalEvent]
     ) -> list[dict[str, Any]]:
-        """Return the state of each machine for each of these purges, as JSON."""
+        """Return each machine's state for each of these purges, as JSON."""
         ledger = self._sharing.ledger
         now: dict[str, Machine] = {machine.name: machine for machine in ledger.machines()}
         behind = {pending.machine for pending in ledger.pending()}
@@ -137,20 +137,21 @@ class PurgeReach:
                         file, lambda line: new if line == old else line, "expire"
                     )
 
-    # -- on every other ------------------------------------------------------------------------
+    # -- on every other machine ----------------------------------------------------------------
 
     def follow(self) -> list[str]:
-        """Apply the purges of other machines that this one has not; return their ids.
+        """Apply other machines' purges not yet applied here; return their ids.
 
-        Call `confirm` with them when the index is clean, too.
+        Call `confirm` with the ids once the index is clean too.
 
         Raises:
-            LedgerError: the server is away, or a file cannot be written.
+            LedgerError: the server is unreachable, or a file cannot be written.
         """
         purges = self._waiting()
         if not purges:
             return []
-        self._sharing.replica.fetch()  # all that the purges did there before they said so
+        # Everything that a purge removed on the server before it was announced
+        self._sharing.replica.fetch()
         here = self._sharing.ledger.machine()
         for event in purges:
             shared = PurgeEvent.of(event).shared or {}
@@ -160,14 +161,14 @@ class PurgeReach:
         return [event.data["receipt"]["purge"] for event in purges]
 
     def is_waiting(self) -> bool:
-        """Return whether a purge is to be applied before anything is delivered."""
+        """Return whether a purge must be applied before anything is delivered."""
         return bool(self._waiting())
 
     def confirm(self, purges: Sequence[str]) -> None:
-        """Note that this machine has nothing left of these purges, and tell the others.
+        """Record that this machine holds nothing more of these purges, and tell the others.
 
         Raises:
-            LedgerError: it could not be noted.
+            LedgerError: it could not be recorded.
         """
         here = self._sharing.ledger.machine()
         others = [
@@ -178,13 +179,13 @@ class PurgeReach:
         ]
         if others:
             reached = PurgeReachedEvent(purges=tuple(others), machine=here)
-            with suppress(Refused):  # who may only read is known by how far it has followed
+            with suppress(Refused):  # a read-only machine is known by its progress
                 self._store.append_events([self._actor.event(reached)], shared=True)
         notes = sorted({*self._applied(), *purges})
         write_private_file(self._notes, json.dumps(notes), durable=True)
 
     def _apply(self, criteria: Criteria) -> None:
-        """Remove what a purge removes from all that this machine alone may still have."""
+        """Apply a purge to everything that only this machine may still hold."""
         newest = criteria.at.timestamp() - _SLACK
         for segment in self._store.log.recent(newest):
 
@@ -223,7 +224,7 @@ class PurgeReach:
         ]
 
     def _events(self) -> list[JournalEvent]:
-        """Return the events of purges, from the files: the index may be behind."""
+        """Return the purge events from the files, as the index may be behind."""
         events = []
         for file in self._store.log.segments("journal", PROJECT_JOURNAL):
             with suppress(FileNotFoundError):
@@ -262,17 +263,17 @@ def _state(
 
 
 def reach_of(actor: Actor) -> PurgeReach | None:
-    """Return what a purge of a shared project needs; None for one on this machine alone."""
+    """Return a shared project's `PurgeReach`; None for a project of this machine only."""
     return PurgeReach(actor, actor.store.sharing) if actor.store.sharing else None
 
 
 def require_reach(actor: Actor) -> PurgeReach:
-    """Return the same, for a project that is shared.
+    """Return a shared project's `PurgeReach`.
 
     Raises:
-        LedgerError: it is not.
+        LedgerError: the project is not shared.
     """
-    reach = reach_of(actor)
-    if reach is None:
+    purge_reach = reach_of(actor)
+    if purge_reach is None:
         raise LedgerError("this project is not shared from this machine: `memtier shared join`")
-    return reach
+    return purge_reach

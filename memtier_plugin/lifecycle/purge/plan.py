@@ -1,8 +1,8 @@
 """Plan a purge: replace a line by a stub, or make a part of its text unreadable.  Pure.
 
-A plan names records by their ids and texts by positions, never by words: it is on disk while the
-purge is in progress.  A line keeps its length, so that byte offsets (such as the cursors of a
-consolidation) stay valid.
+A plan refers to records by id and to texts by position, never by their words, as it is on disk
+while the purge runs.  A line keeps its length, so that byte offsets (such as a consolidation's
+cursors) stay valid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Spans = Sequence[tuple[int, int]]
 TextPath = tuple[str | int, ...]
 SpanFinder = Callable[[str], Spans]
 
-# Fields that are no text: ids, names that decide where a line belongs, and what code wrote.
+# Fields without text: ids, names that locate a line, and values written by code.
 _STRUCTURE: Final = frozenset(
     {
         *("schema", "id", "timestamp", "kind", "agent_id", "key", "role", "origin", "status"),
@@ -42,7 +42,7 @@ _FACT: Final = (
     *("schema", "id", "timestamp", "project", "subject", "relation", "value", "text", "sources"),
     *("extractor", "origin", "status", "run", "private_to", "person", "personal", "tier"),
 )
-# The tokens stay, as pages are counted by them; the length shows in the line anyway.
+# Token counts stay, as pages depend on them; the line's length reveals as much anyway.
 _EMPTY: Final = {"content": "", "subject": "", "relation": "", "value": "", "text": ""}
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "promoted": False,
@@ -59,13 +59,13 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "reason": "",
     "span": None,
 }
-_MIN_WHOLE_CHARS: Final = 8  # of a text that identifies an item
-_REMEMBER_RUN: Final = "remember:"  # prefix of a run whose name tells the words, or their hash
+_MIN_WHOLE_CHARS: Final = 8  # characters of a text that identifies an item
+_REMEMBER_RUN: Final = "remember:"  # prefix of runs whose name contains the text or its hash
 
 
 @dataclass(frozen=True, slots=True)
 class PlainFileEdit:
-    """An edit of a file that is no ledger: spans of its text, and a digest of the text so far."""
+    """An edit of a file other than a ledger: spans, and the digest of the text before."""
 
     path: str
     spans: Spans
@@ -76,10 +76,10 @@ class PlainFileEdit:
 class PurgePlan:
     """The plan of one purge.
 
-    ``stubs`` are items that are replaced by stubs; ``edits`` the spans to replace in other
-    records; ``keys`` the new delivery keys of the entries among them; ``lines`` the digests of
-    unreadable lines to remove, ``plain`` other files to edit, ``files`` those to delete.
-    ``shared`` is what other machines of a shared project need to remove it too.
+    ``stubs`` are items replaced by stubs; ``edits`` the spans to replace in other records; ``keys``
+    the new delivery keys of entries among them; ``lines`` the digests of unreadable lines to
+    remove; ``plain`` other files to edit; ``files`` those to delete.
+    ``shared`` is what other machines of a shared project need to apply it too.
     """
 
     id: str
@@ -95,7 +95,7 @@ class PurgePlan:
         return bool(self.stubs or self.edits or self.lines or self.plain or self.files)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, which holds none of the words."""
+        """Return the JSON form, which contains none of the purged words."""
         return {
             "id": self.id,
             "stubs": sorted(self.stubs),
@@ -152,18 +152,18 @@ class PurgePlan:
             left["run_id"] = _REMEMBER_RUN.rstrip(":")
         if "key" in left and identity in self.keys:
             left["key"] = self.keys[identity]
-        sealed = formats.FIELD in record  # older lines have no room for one
+        sealed = formats.FIELD in record  # older lines have no room for a checksum
         return _pad({**left, "purged": self.id}, len(data), sealed=sealed)
 
 
 def make_stub(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stub of an entry or a fact: that it existed, when, and whose it was."""
+    """Return the stub of an entry or a fact: its existence, time and owner."""
     names = _ENTRY if "content" in record else _FACT
     return {name: _EMPTY.get(name, record[name]) for name in names if name in record}
 
 
 def parse_line(data: bytes) -> dict[str, Any] | None:
-    """Return the object on a line, or None."""
+    """Return the JSON object on a line, or None."""
     try:
         record = json.loads(data)
     except (ValueError, RecursionError):
@@ -177,10 +177,10 @@ def line_digest(data: bytes) -> str:
 
 
 def iter_texts(record: Any, where: TextPath = (), *, names: bool) -> Iterator[tuple[TextPath, str]]:
-    """Yield every text in a record and its path.
+    """Yield every text in a record with its path.
 
     Args:
-        names: also the names of sessions, runs and senders.
+        names: include the names of sessions, runs and senders.
     """
     if isinstance(record, str):
         yield where, record
@@ -196,7 +196,7 @@ def iter_texts(record: Any, where: TextPath = (), *, names: bool) -> Iterator[tu
 def find_edits(
     record: Mapping[str, Any], finds: SpanFinder, *, names: bool
 ) -> list[tuple[TextPath, Spans]]:
-    """Return the spans in a record's texts that a finder finds."""
+    """Return the spans that a finder finds in a record's texts."""
     edits = []
     for where, value in iter_texts(record, names=names):
         if spans := finds(value):
@@ -217,7 +217,7 @@ def _replace_in(record: dict[str, Any], where: TextPath, spans: Spans) -> dict[s
 
 
 def replace_spans(text: str, spans: Spans) -> str:
-    """Return a text with each span replaced by the mark."""
+    """Return a text with each span replaced by the purge mark."""
     parts, at = [], 0
     for start, end in spans:
         parts += [text[at:start], PURGED_MARK]
@@ -230,17 +230,17 @@ def _pad(record: Mapping[str, Any], length: int, *, sealed: bool) -> bytes:
     return data.ljust(length - 1) + b"\n"
 
 
-def _spans(given: Iterable[Sequence[int]]) -> Spans:
-    return [(int(start), int(end)) for start, end in given]
+def _spans(pairs: Iterable[Sequence[int]]) -> Spans:
+    return [(int(start), int(end)) for start, end in pairs]
 
 
 # -- finding a text ---------------------------------------------------------------------------
 
 
 class TextFinder:
-    """Finds texts in any case and with any whitespace, as JSON writes them, and encoded.
+    """Finds texts in any case and with any white space, in JSON escapes, and encoded.
 
-    Where the end of a text was truncated, it finds the beginning of the first of them too.
+    At a truncated end of a text it also finds the beginning of the first of them.
     """
 
     def __init__(self, *texts: str) -> None:
@@ -249,21 +249,21 @@ class TextFinder:
         self._text = texts[0].strip().casefold()
         self._least = max(MIN_TEXT_CHARS, min(8, len(self._text) // 2))
         self._encoded = EncodedFinder(texts)
-        # Words by which a fact that paraphrases it is recognised.
+        # Words by which a paraphrasing fact is recognised.
         self.words = frozenset(word_set(texts[0]) if len(texts[0].split()) > 1 else ())
 
     def find_plain(self, value: str) -> Spans:
-        """Return the spans of the full texts as they are, or joined as in a name."""
+        """Return the spans of the full texts, verbatim or joined as in a name."""
         return [match.span() for match in self._pattern.finditer(value)]
 
     def find_all(self, value: str) -> Spans:
-        """Return the spans of the full texts, in whatever form they are found."""
+        """Return the spans of the full texts in any form."""
         return merge_spans([*self.find_plain(value), *self._encoded.find_all(value)])
 
     def __call__(self, value: str) -> Spans:
         """Return the spans of the text, and of its beginning at a truncated end."""
         spans = [*self.find_all(value)]
-        end = value.find("\n[... ")  # where a tool's result was truncated
+        end = value.find("\n[... ")  # mark of a truncated tool result
         end = len(value) if end < 0 else end
         folded = value[:end].casefold()
         if len(folded) == end:
@@ -276,7 +276,7 @@ class TextFinder:
 
 
 def _plain_patterns(text: str) -> list[str]:
-    """Return patterns of a text with any whitespace, as JSON writes it, and joined as in a name."""
+    """Return patterns of a text with any white space, in JSON escapes, and joined as in a name."""
     plain = text.strip()
     forms = (
         plain,
@@ -291,7 +291,7 @@ _WORD: Final = re.compile(r"[^\s\"'`,;:()\[\]{}<>|]+")
 
 
 def word_set(text: str) -> set[str]:
-    """Return the words of a text that distinguish it from others: long ones, and numbers."""
+    """Return the distinctive words of a text: long ones, and numbers."""
     words = (match.rstrip(".!?…").casefold() for match in _WORD.findall(text))
     return {
         word
@@ -301,7 +301,7 @@ def word_set(text: str) -> set[str]:
 
 
 class ItemFinder:
-    """Finds texts that repeat purged items: a full text, or a word that nothing else has."""
+    """Finds texts that repeat purged items: a full text, or a word unique to them."""
 
     def __init__(self, texts: Iterable[str], unique_words: Collection[str]) -> None:
         self._texts = {_flat(text) for text in texts if len(text.strip()) >= _MIN_WHOLE_CHARS}
@@ -315,7 +315,7 @@ class ItemFinder:
         return [(0, len(value))] if repeats else []
 
     def has_unique_word(self, value: str) -> bool:
-        """Return whether a text has a word that only the purged items have."""
+        """Return whether a text has a word that occurs only in the purged items."""
         return not self.unique_words.isdisjoint(word_set(value))
 
 

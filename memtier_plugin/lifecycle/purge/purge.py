@@ -1,8 +1,8 @@
 """Purge: the only operation that rewrites ledgers, with a receipt.
 
-A purge finds all copies and writes a plan (positions, never words), hides the items by a
-tombstone, removes them from the files and the index, and verifies.  The receipt has what was found
-before and after, and what is out of reach.
+A purge finds all copies and writes a plan (positions, never words), hides the items by a tombstone,
+removes them from the files and the index, and verifies the result.  The receipt lists the copies
+found before and after, and those out of reach.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from memtier_plugin.storage.protocol import LOCK_SECONDS
 from memtier_plugin.storage.store import Actor
 
 _ROUNDS: Final = 3  # passes over what other processes wrote meanwhile
-_MAX_QUERIES: Final = 50  # texts that are recalled at the end
+_MAX_QUERIES: Final = 50  # texts that are recalled for verification
 _UNREACHABLE: Final = (
     "the transcripts that the host itself keeps, and what it holds in memory",
     "backups and copies of the home that MemTier did not make",
@@ -53,9 +53,10 @@ _TOO_SHORT: Final = f"line breaks inside texts of less than {MIN_CHARS} characte
 class Receipt:
     """The result of a purge: copies before and after; ``found_after`` has counts by method.
 
-    ``done`` is False for a dry run; ``clean`` is False while another process holds the old index,
-    and the next purge or the daemon completes the rest.  ``pending`` has the machines of a shared
-    project that may still have copies, and when each was last there; None for one of this alone.
+    ``done`` is False for a dry run; ``clean`` is False while another process holds the old index:
+    the next purge or the daemon then completes the rest.  ``pending`` lists the machines of a
+    shared project that may still have copies, with their last contact; None for an unshared
+    project.
     """
 
     id: str
@@ -70,7 +71,7 @@ class Receipt:
 
     @property
     def gone(self) -> bool:
-        """True if no copy is left, in an archive neither."""
+        """Whether no copy is left, including in archives."""
         left = any(export["what"] == "left" for export in self.copies.exports)
         return self.done and self.clean and not left and not any(self.found_after.values())
 
@@ -106,17 +107,17 @@ class Purger:
         delete_exports: bool = False,
         progress: Progress | None = None,
     ) -> Receipt:
-        """Remove selected items, or a text wherever it occurs, from every file.
+        """Remove selected items, or all occurrences of a text, from every file.
 
         Args:
-            dry_run: only report where copies are.
-            delete_exports: delete exported files that hold it, including those whose text cannot
+            dry_run: only report the copies.
+            delete_exports: delete exported files that contain it, including those whose text cannot
                 be changed.
 
         Raises:
             MessageError: the text is too short to be distinctive.
             NotFound: nothing is selected.
-            LedgerError, IndexProblem: it is not, or not completely, purged; repeat it.
+            LedgerError, IndexProblem: it was not, or not completely, purged; repeat it.
         """
         if isinstance(target, str) and len(target.strip()) < MIN_TEXT_CHARS:
             raise MessageError(f"a text of less than {MIN_TEXT_CHARS} characters occurs everywhere")
@@ -131,10 +132,10 @@ class Purger:
             return self._purge(target, delete_exports, progress)
 
     def complete(self, progress: Progress | None = None, *, wait: float = LOCK_SECONDS) -> bool:
-        """Complete an interrupted purge; return whether there was one and it is complete now.
+        """Complete an interrupted purge; return whether there was one and it is now complete.
 
         Args:
-            wait: seconds to wait for another process that completes it.
+            wait: seconds to wait for another process that is completing it.
 
         Raises:
             LedgerError, IndexProblem: it is not complete; repeat it.
@@ -158,10 +159,10 @@ class Purger:
         return clean
 
     def _catch_up(self) -> None:
-        # An interrupted write of facts holds their texts.
+        # An interrupted write of facts contains their texts.
         FactWriter(self._actor).recover()
         if self._store.sharing:
-            self._store.sharing.sync()  # else what others have delivered stays
+            self._store.sharing.sync()  # otherwise lines delivered by others stay
         self._store.catch_up_all()
 
     def _scan(self, target: Selection | str, delete_exports: bool) -> CopyScan:
@@ -174,8 +175,8 @@ class Purger:
         self, target: Selection | str, delete_exports: bool, progress: Progress | None
     ) -> Receipt:
         first = scan = self._scan(target, delete_exports)
-        reach, clean = reach_of(self._actor), True
-        shared = reach.describe(target, first) if reach else None
+        machines, clean = reach_of(self._actor), True
+        shared = machines.describe(target, first) if machines else None
         for _ in range(_ROUNDS):
             if not scan.plan:
                 break
@@ -183,7 +184,7 @@ class Purger:
             self._hide(scan.plan.stubs)
             clean = rewrite.execute_plan(self._store, scan.plan, progress)
             self._register_exports(scan.copies)
-            if clean and not reach:
+            if clean and not machines:
                 rewrite.remove_plan(self._store)
             if not isinstance(target, str):
                 break  # stubs stay stubs: only a text may be written again meanwhile
@@ -193,22 +194,22 @@ class Purger:
         now, beyond = self._actor.clock(), _list_unreachable(first, self._shared)
         receipt = Receipt(first.plan.id, now, True, first.copies, after, where, clean, beyond)
         purged = self._journal(PurgeEvent(receipt=_without_words(receipt), shared=shared))
-        if reach:
+        if machines:
             if clean:
                 rewrite.remove_plan(self._store)
-            receipt = replace(receipt, pending=tuple(reach.pending(purged)))
+            receipt = replace(receipt, pending=tuple(machines.pending(purged)))
         return receipt
 
     def _journal(self, payload: PurgeEvent) -> JournalEvent:
-        """Journal that a purge is done; other machines remove it where they follow."""
+        """Journal that a purge is done; other machines then apply it when they follow."""
         event = self._actor.event(payload)
         self._store.append_events([event], shared=True)
-        if reach := reach_of(self._actor):
-            reach.confirm([payload.receipt["purge"]])
+        if machines := reach_of(self._actor):
+            machines.confirm([payload.receipt["purge"]])
         return event
 
     def _hide(self, items: Collection[str]) -> None:
-        """Hide items at once, everywhere and for good."""
+        """Hide items immediately, everywhere and permanently."""
         if not items:
             return
         with self._store.session() as reader:
@@ -218,7 +219,7 @@ class Purger:
             self._store.append_events([event], shared=True)
 
     def _register_exports(self, copies: Copies) -> None:
-        """Register rewritten exports with their new digests."""
+        """Register edited exports with their new digests."""
         folder = self._store.project_folder.path
         registered = {str(file.path): file.kind for file in home_files.list_exports(folder)}
         for export in copies.exports:
@@ -230,14 +231,14 @@ class Purger:
     # -- verification --------------------------------------------------------------------------
 
     def _verify(self, first: CopyScan) -> tuple[dict[str, int], tuple[str, ...]]:
-        """Look for all copies again: in every line, by recall, and byte for byte."""
+        """Search for all copies again: in every line, by recall, and byte for byte."""
         self._store.catch_up_all()
-        rest = CopyScanner(self._store).rescan(first)
-        copies = rest.copies
+        second = CopyScanner(self._store).rescan(first)
+        copies = second.copies
         files = home_files.list_all_files(self._store)
         exported = [Path(export["path"]) for export in first.copies.exports]
         files.update(path for path in exported if path.is_file())
-        encoded = isinstance(first.finder, TextFinder)  # a text, wherever it is
+        encoded = isinstance(first.finder, TextFinder)  # a text, wherever it occurs
         by_file = count_in_files(sorted(files), first.needles, encoded=encoded)
         names = names_in_use(self._store, first.needles)
         lines = (
@@ -255,7 +256,7 @@ class Purger:
             "vectors": copies.vectors,
             "ngrams": copies.ngrams,
             "bytes": sum(by_file.values()),
-            "files": len(rest.plan.plain) + len(copies.left),
+            "files": len(second.plan.plain) + len(copies.left),
             "names": len(names),
         }
         return counts, tuple(sorted({*by_file, *names, *(left["path"] for left in copies.left)}))
@@ -264,7 +265,7 @@ class Purger:
         """Recall each text as its own agent would; count the hits that still show it."""
         needles = [needle.casefold() for needle in first.needles if needle != PURGED_MARK]
         count = 0
-        # Nothing of this is journalled, and no endpoint receives the words once more.
+        # Nothing of this is journalled, and no endpoint receives the words again.
         by_meaning = not isinstance(self._store.embedder, RemoteEmbedder)
         for agent, sender, text in first.queries[:_MAX_QUERIES]:
             recaller = Recaller(replace(self._actor, agent=agent))
@@ -277,7 +278,7 @@ class Purger:
 
 
 def _list_unreachable(scan: CopyScan, shared: bool) -> tuple[str, ...]:
-    """Return the copies that a purge cannot remove, and what it cannot know of."""
+    """Return the copies that a purge cannot remove, and the places it cannot check."""
     copies = scan.copies
     more = () if isinstance(scan.finder, TextFinder) else (_ITEMS_ONLY,)
     if scan.needles and min(map(len, scan.needles)) < MIN_CHARS:
@@ -292,13 +293,13 @@ def _list_unreachable(scan: CopyScan, shared: bool) -> tuple[str, ...]:
         for export in copies.exports
         if export["what"] == "left"
     ]
-    other = [f"{file['path']}: {file['why']}" for file in copies.left]
+    untreated = [f"{file['path']}: {file['why']}" for file in copies.left]
     server = _UNREACHABLE_SHARED if shared else ()
-    return (*left, *moved, *other, *_UNREACHABLE, *server, NOT_LOOKED_FOR, *more)
+    return (*left, *moved, *untreated, *_UNREACHABLE, *server, NOT_LOOKED_FOR, *more)
 
 
 def _without_words(receipt: Receipt) -> dict[str, Any]:
-    """Return what the journal keeps of a receipt: its counts."""
+    """Return the part of a receipt that the journal keeps: its counts."""
     copies = {k: v for k, v in receipt.copies.to_json().items() if isinstance(v, int)}
     return {
         "purge": receipt.id,

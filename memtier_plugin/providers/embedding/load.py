@@ -42,7 +42,7 @@ class UnavailableEmbedder:
 
 
 def configured_embedder(settings: Settings) -> Embedder | None:
-    """Return the embedder that the settings name; an unavailable one raises when it is used."""
+    """Return the configured embedder; an unavailable one raises when it is used."""
     name = settings.embedding.model
     try:
         return load_embedder(name, settings.endpoints)
@@ -53,7 +53,7 @@ def configured_embedder(settings: Settings) -> Embedder | None:
 def load_embedder(
     name: str | None = None, endpoints: Mapping[str, Endpoint] | None = None
 ) -> Embedder | None:
-    """Return an embedder by name; its files are read, or its endpoint asked, at the first text.
+    """Return an embedder by name; files are read, or the endpoint asked, at the first text.
 
     Args:
         name: None or "default" for the shipped model, "none" for no vectors at all, "minilm" for
@@ -107,12 +107,12 @@ def _load_folder(folder: Path, title: str | None = None) -> Embedder:
 
 @cache
 def _shipped() -> ShippedEmbedder:
-    """Return the shipped model of this process: reading it takes as long as several recalls."""
+    """Return the process's shipped model, cached: loading it takes as long as several recalls."""
     return ShippedEmbedder()
 
 
 def _fetch_from_hub(name: str) -> Path:
-    """Return the folder of a model in the hub's cache, downloading it if it is not cached."""
+    """Return the folder of a model in the hub's cache, downloading it if missing."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

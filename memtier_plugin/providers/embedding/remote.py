@@ -1,6 +1,6 @@
 """Embed texts by a model of an OpenAI-compatible endpoint.
 
-Stored texts are embedded in the background only. A recall asks for its query's vector alone, once,
+Stored texts are embedded in the background only. A recall requests just its query's vector, once,
 within a share of the recall's deadline.
 """
 
@@ -15,14 +15,14 @@ from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError, Endp
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.providers.endpoint import EmbeddingReply, EndpointClient
 
-BATCH_TEXTS: Final = 32  # of one request: what small servers accept
+BATCH_TEXTS: Final = 32  # of one request; small servers accept no more
 BATCH_CHARS: Final = 64_000
 MAX_TEXT_CHARS: Final = 8_000  # of one text; few models read more
 REST_SECONDS: Final = 15.0  # after a failure, so that not every query waits for a timeout
 PROBE_TEXT: Final = "The lighthouse keeper counted seven grey herons before breakfast."
 
-_MIN_HALVED_CHARS: Final = 100  # a refusal of less is not about the length
-_MAX_CACHED_QUERIES: Final = 64  # as the same query comes again and again
+_MIN_HALVED_CHARS: Final = 100  # if even a shorter text is refused, its length is not the reason
+_MAX_CACHED_QUERIES: Final = 64  # the same queries recur
 
 
 class EndpointEmbedder:
@@ -31,7 +31,8 @@ class EndpointEmbedder:
     def __init__(self, title: str, endpoint: Endpoint, model: str) -> None:
         self.endpoint = endpoint
         self.model = model
-        # Another address is another space: two servers may give one name to different models.
+        # Another address is another vector space: two servers may use one name for different
+        # models.
         address = sha256(f"{endpoint.base_url.rstrip('/')} {model}".encode()).hexdigest()
         self.name = f"{title}/{model}-{address[:8]}"
         self._client = EndpointClient(endpoint)
@@ -42,10 +43,10 @@ class EndpointEmbedder:
 
     @property
     def dimensions(self) -> int:
-        """The length of every vector; the endpoint is asked if it is not known yet.
+        """The length of every vector; asks the endpoint if unknown.
 
         Raises:
-            EndpointError: the endpoint gives no vector.
+            EndpointError: the endpoint returns no vector.
         """
         if self._length is None:
             self.embed([PROBE_TEXT])
@@ -53,7 +54,7 @@ class EndpointEmbedder:
         return self._length
 
     def expect_dimensions(self, dimensions: int | None) -> None:
-        """Require the length of the vectors that are stored already."""
+        """Require the length of the vectors already stored."""
         self._length = dimensions or self._length
 
     def cost(self, tokens: int) -> float:
@@ -67,7 +68,7 @@ class EndpointEmbedder:
     def embed(self, texts: Sequence[str]) -> EmbeddingReply:
         """Return a vector for each text, of zeros for one that the model refuses.
 
-        A text that is too long for the model is cut to its beginning.
+        A text that is too long for the model is truncated.
 
         Raises:
             EndpointError: there is no answer, or one with vectors of another length.
@@ -88,7 +89,7 @@ class EndpointEmbedder:
         return self._check_length(reply)
 
     def _embed_refused(self, texts: Sequence[str]) -> EmbeddingReply:
-        """Embed a refused batch in halves, and a refused text by its first half."""
+        """Embed a refused batch in halves, and the first half of a refused text."""
         if len(texts) > 1:
             middle = len(texts) // 2
             first, second = self._embed(texts[:middle]), self._embed(texts[middle:])
@@ -106,9 +107,9 @@ class EndpointEmbedder:
             self._length = length
         if length != self._length:
             raise EndpointError(
-                f"the endpoint {self.endpoint.base_url} now gives vectors of {length} dimensions "
-                f"for {self.model!r}, before of {self._length}: it serves another model by that "
-                "name; set embedding.model to one that stays the same"
+                f"the endpoint {self.endpoint.base_url} now returns vectors of {length} dimensions "
+                f"for {self.model!r} instead of {self._length}: it serves a different model under "
+                "that name; set embedding.model to one that does not change"
             )
         return reply
 
@@ -117,10 +118,10 @@ class EndpointEmbedder:
         self._client.warm_up()
 
     def embed_query(self, text: str, seconds: float) -> Sequence[float]:
-        """Return the vector of a query by one attempt within so many seconds.
+        """Return the vector of a query, in one attempt within ``seconds``.
 
         Raises:
-            EmbeddingUnavailable: the attempt failed, or one failed a moment ago.
+            EmbeddingUnavailable: the attempt failed, or a recent one did.
         """
         text = text[:MAX_TEXT_CHARS]
         if (cached := self._queries.get(text)) is not None:
@@ -141,7 +142,7 @@ class EndpointEmbedder:
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Split texts into requests of bounded count and size."""
+    """Split texts into requests of limited count and size."""
     batch: list[str] = []
     room = BATCH_CHARS
     for text in texts:

@@ -1,11 +1,11 @@
 """Embed texts by static models: the shipped one, or any that model2vec can load.
 
 The vector of a text is the mean of its tokens' vectors, scaled to length one (model2vec; Tulkens
-and van Dongen 2024). It depends on that text alone, not on the rest of the batch: an index rebuilt
-from the same ledgers equals the first one.
+and van Dongen 2024). It depends on that text alone, not on the rest of the batch, so that an index
+rebuilt from the same ledgers is identical.
 
-The shipped model is read without model2vec, whose import takes longer than a recall; a test holds
-the vectors equal to those of `model2vec.StaticModel`.
+The shipped model is loaded without model2vec, whose import takes longer than a recall; a test
+checks that the vectors equal those of `model2vec.StaticModel`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SHIPPED_MODEL: Final = Path(__file__).parent / "shipped"
 
-# The layouts that model2vec knows: table, tokenizer, configuration, and the tensor of the table.
+# The layouts that model2vec knows: table, tokenizer, configuration, and the table's tensor.
 _LAYOUTS: Final = (
     ("model.safetensors", "tokenizer.json", "config.json", "embeddings"),
     (
@@ -52,10 +52,10 @@ MODEL_FILES: Final = tuple(sorted({name for *names, _ in _LAYOUTS for name in na
 
 
 class StaticEmbedder(ABC):
-    """Embed texts on this machine, without a network; safe to use from many threads at once.
+    """Embeds texts on this machine, without a network; thread-safe.
 
     Attributes:
-        scripts: the Unicode names of the scripts that the model knows; all when None.
+        scripts: the Unicode names of the scripts that the model knows; None for all.
     """
 
     dimensions: int
@@ -67,24 +67,24 @@ class StaticEmbedder(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The model's name, its dimensions and the beginning of its files' hash."""
+        """The model's name, its dimensions and the start of its files' hash."""
 
     @abstractmethod
     def _read(self) -> TokenTable: ...
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Return a float32 row of length one for each text.
+        """Return a float32 unit vector for each text.
 
-        It has zeros if no token is known, or the text is written in a script that is not.
+        It is zero if no token is known, or the text's script is not.
         """
         return cast("Sequence[Sequence[float]]", self.table().encode(self._readable(texts)))
 
     def encode_many(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Return what `encode` returns, to the bit, in a third of the time where texts are many."""
+        """Return what `encode` returns, bit for bit, in a third of the time for many texts."""
         return cast("Sequence[Sequence[float]]", self.table().encode_many(self._readable(texts)))
 
     def _readable(self, texts: Sequence[str]) -> Sequence[str]:
-        """Return the texts, empty where they are not written in a script that the model knows."""
+        """Return the texts, replacing those in a script unknown to the model by an empty one."""
         scripts = self.scripts
         if scripts is None:
             return texts
@@ -96,19 +96,19 @@ class StaticEmbedder(ABC):
 
     def table(self) -> TokenTable:
         """Return the model's table, read at the first call."""
-        # Without a lock, which a fork could find held: at worst two threads read the same table.
+        # Without a lock, which a fork could inherit held: at worst two threads load the same table.
         if self._loaded is None:
             self._loaded = self._read()
         return self._loaded
 
 
 class ShippedEmbedder(StaticEmbedder):
-    """Embed texts by the model that ships with MemTier."""
+    """Embeds texts by the model that ships with MemTier."""
 
     def __init__(self) -> None:
         super().__init__()
         config = json.loads((SHIPPED_MODEL / "config.json").read_bytes())
-        self._name = str(config["name"])  # a test holds it equal to the hash
+        self._name = str(config["name"])  # a test compares it with the hash
         self.dimensions = int(config["hidden_dim"])
         self.scripts = tuple(config["scripts"])
 
@@ -130,7 +130,7 @@ class ShippedEmbedder(StaticEmbedder):
 
 
 class Model2VecEmbedder(StaticEmbedder):
-    """Embed texts by a model that model2vec loads from a folder."""
+    """Embeds texts by a model that model2vec loads from a folder."""
 
     def __init__(self, folder: Path, title: str | None = None) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class Model2VecEmbedder(StaticEmbedder):
 
     @cached_property
     def name(self) -> str:
-        """The folder's title, the dimensions and the beginning of the files' hash."""
+        """The folder's title, the dimensions and the start of the files' hash."""
         return f"{self._title}-{self.dimensions}-{fingerprint_model(self._folder)}"
 
     def _read(self) -> TokenTable:
@@ -158,7 +158,7 @@ class Model2VecEmbedder(StaticEmbedder):
                     f"{self._folder}: {len(entries)} entries for {len(model.tokens)} tokens"
                 )
         if vectors.dtype != np.int8:
-            vectors = vectors.astype(np.float32, copy=False)  # means of half floats lose digits
+            vectors = vectors.astype(np.float32, copy=False)  # averages of half floats lose digits
         model.tokenizer.no_truncation()
         return TokenTable(
             TokenCache(model.tokenizer, model.unk_token_id), vectors, weights, mapping
@@ -173,7 +173,7 @@ class _ModelFiles:
 
 
 def _find_files(folder: Path) -> _ModelFiles:
-    """Return the files of a model and the dimensions that the head of its table states."""
+    """Return the files of a model, and the dimensions stated in its table's header."""
     from safetensors import SafetensorError, safe_open
 
     for *names, key in _LAYOUTS:
@@ -203,18 +203,20 @@ def fingerprint_model(folder: Path) -> str:
     return digest.hexdigest()[:8]
 
 
-# -- The table of a static model, in memory.  numpy is imported by the functions: its import takes
-# longer than a recall that goes by words
+# -- The table of a static model, in memory
+#
+# Functions import numpy themselves, as its import takes longer than a recall by words.
 
-_BATCH_TEXTS: Final = 16  # texts whose token vectors are gathered at once: more overflow the caches
+# Texts whose token vectors are gathered at once: more would overflow the CPU caches
+_BATCH_TEXTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """Hold a static model in memory.
+    """A static model in memory.
 
     Shapes: ``vectors`` is (rows, d) int8 or float32; ``weights`` (tokens) float; ``mapping``
-    (tokens) has the row of each token, None where it is the token's id.
+    (tokens) maps tokens to rows, None if they are the same.
     """
 
     tokens: TokenCache
@@ -223,18 +225,18 @@ class TokenTable:
     mapping: NDArray[Any] | None = None
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the unit vectors of texts, each tokenized as a whole, of zeros for no token."""
+        """Return the unit vectors of texts, each tokenized as a whole, or zeros without tokens."""
         import numpy as np
 
         means = np.zeros((len(texts), self.vectors.shape[1]), np.float32)
         for row, text in enumerate(texts):
-            # One by one: a batch would start threads, which a later fork leaves behind.
+            # One by one: a batch would start threads, which a fork would lose.
             if ids := self.tokens.tokenize(text):
                 means[row] = self._token_vectors(ids).mean(axis=0)
         return _scale_to_one(means)
 
     def encode_many(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return what `encode` returns, to the bit, giving each word to the tokenizer once."""
+        """Return what `encode` returns, bit for bit, tokenizing each word only once."""
         import numpy as np
 
         means = np.zeros((len(texts), self.vectors.shape[1]), np.float32)
@@ -263,27 +265,27 @@ class TokenTable:
 
 
 def _scale_to_one(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Divide rows by their length; rows of zeros stay."""
+    """Divide rows by their length; zero rows stay zero."""
     import numpy as np
 
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + 1e-32
     return vectors
 
 
-# -- Tokens: each distinct word is given to the tokenizer once
+# -- Tokens: each distinct word is tokenized once
 #
 # BERT's tokenizer (normalise, split at white space and punctuation, WordPiece) works word by word,
 # so the tokens of a text are those of its words, and most words of a text occurred in another one.
-# The cache takes a sixth of the tokenizer's time, which is most of the time of a static model.
+# The cache takes a sixth of the tokenizer's time, which dominates a static model's.
 
 _WORD: Final = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # the normaliser leaves them out
-_MAX_WORDS: Final = 1 << 15  # then the older half may go
-_MAX_WORD_CHARS: Final = 40  # of a word that is cached
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # removed by the normaliser
+_MAX_WORDS: Final = 1 << 15  # then the older half may be dropped
+_MAX_WORD_CHARS: Final = 40  # of a cached word
 
 
 class TokenCache(dict[str, tuple[int, ...]]):
-    """Map each word to the ids of its known tokens, looked up when it first occurs."""
+    """Maps each word to the ids of its known tokens, looked up on first use."""
 
     def __init__(self, tokenizer: Tokenizer, unknown: int | None) -> None:
         super().__init__()
@@ -296,7 +298,7 @@ class TokenCache(dict[str, tuple[int, ...]]):
         self._by_word = _splits_by_word(tokenizer)
 
     def token_ids(self, text: str) -> list[int]:
-        """Return the ids of the known tokens of a text, by word from the cache where possible."""
+        """Return the ids of a text's known tokens, using the cache where possible."""
         if self._by_word and text.isascii() and not _CONTROL.search(text):
             lower = text.lower()
             if not any(token in lower for token in self._added):
@@ -308,15 +310,15 @@ class TokenCache(dict[str, tuple[int, ...]]):
         return [self.token_ids(text) for text in texts]
 
     def tokenize(self, text: str) -> list[int]:
-        """Return the ids of the known tokens of a text, asking the tokenizer."""
-        clean = text.encode("utf-8", "ignore").decode()  # the tokenizer refuses lone surrogates
+        """Return the ids of a text's known tokens, by the tokenizer."""
+        clean = text.encode("utf-8", "ignore").decode()  # the tokenizer rejects lone surrogates
         ids = self._tokenizer.encode(clean, add_special_tokens=False).ids
         return [token for token in ids if token != self._unknown]
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         ids = self._previous.get(word)
         if ids is None:
-            # A word that is a token itself is not split.
+            # A word that is itself a token is not split.
             token = self._tokenizer.token_to_id(word) if len(word) <= _MAX_WORD_CHARS else None
             ids = tuple(self.tokenize(word)) if token in (None, self._unknown) else (token,)
         if len(word) <= _MAX_WORD_CHARS:
@@ -328,7 +330,7 @@ class TokenCache(dict[str, tuple[int, ...]]):
 
 
 def _splits_by_word(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer treats each lower-case word on its own, as BERT's does."""
+    """Return whether a tokenizer treats each lower-case word separately, like BERT's."""
     from tokenizers import models, normalizers, pre_tokenizers
 
     normalizer = tokenizer.normalizer
@@ -342,7 +344,7 @@ def _splits_by_word(tokenizer: Tokenizer) -> bool:
 
 
 def unknown_token(tokenizer: Tokenizer) -> int | None:
-    """Return the id of the token for unknown words, which says nothing about a text."""
+    """Return the id of the token for unknown words, which carries no information."""
     model = tokenizer.model
     if hasattr(model, "unk_token"):
         return tokenizer.token_to_id(model.unk_token) if model.unk_token is not None else None

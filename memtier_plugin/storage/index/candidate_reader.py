@@ -117,20 +117,20 @@ class CandidateReader(NeighbourReader):
         affected. Confidences are on a shelf that is open to their own agent alone, also where
         another one reads all entries; no agent ("") is the person at the machine.
         """
-        own, of = to_utf8_all([agent, sender or ""])
+        agent_bytes, of = to_utf8_all([agent, sender or ""])
         private = "" if shelf else PRIVATE_SHELF
         if read_all:
             rows = self._db.execute(
                 """SELECT id FROM scopes WHERE agent <> ''
                      AND (shelf = ?1 OR (shelf = ?2 AND ?3 IN (agent, '')))
                    ORDER BY agent, sender, shelf""",
-                (shelf, private or shelf, own),
+                (shelf, private or shelf, agent_bytes),
             )
         else:
             rows = self._db.execute(
                 """SELECT id FROM scopes WHERE agent = ? AND sender = ? AND shelf IN (?, ?)
                    ORDER BY shelf""",
-                (own, of, shelf, private or shelf),
+                (agent_bytes, of, shelf, private or shelf),
             )
         return [int(row[0]) for row in rows]
 

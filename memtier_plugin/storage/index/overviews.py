@@ -321,7 +321,7 @@ class OverviewReader:
         Args:
             about: only those of this agent and sender about this subject.
         """
-        own = "subject = ?2 AND agent = ?3 AND sender = ?4" if about else "true"
+        condition = "subject = ?2 AND agent = ?3 AND sender = ?4" if about else "true"
         agent, sender, subject = about or ("", "", "")
         rows = self._db.execute(
             f"""SELECT items.id, agent, sender, CAST(CAST(data AS TEXT) ->> 'subject' AS BLOB),
@@ -330,7 +330,7 @@ class OverviewReader:
                       coalesce(forgotten OR reverted OR reviewed IS 'rejected', 0)
                FROM facts JOIN items USING (row) JOIN scopes ON scopes.id = items.scope
                LEFT JOIN states ON item = items.id
-               WHERE shelf = ?1 AND {own} ORDER BY items.id""",  # noqa: S608
+               WHERE shelf = ?1 AND {condition} ORDER BY items.id""",  # noqa: S608
             (shelf, *map(to_utf8, (normalise(subject)[0], agent, sender)))[: 4 if about else 1],
         )
         return [

@@ -66,8 +66,10 @@ def score_document(
     idfs: Mapping[str, float], occurrences: Mapping[str, float], length: float, average: float
 ) -> float:
     """Return the score of a document, given its occurrences by term and its length in words."""
-    own = norm(length, average)
-    return sum([idfs[term] * (tf * (K1 + 1) / (tf + own)) for term, tf in occurrences.items()])
+    length_norm = norm(length, average)
+    return sum(
+        [idfs[term] * (tf * (K1 + 1) / (tf + length_norm)) for term, tf in occurrences.items()]
+    )
 
 
 def add_term(

@@ -194,8 +194,8 @@ def _begin_anew() -> None:
     for name in [n for n in sys.modules if n == _NAME or n.startswith(f"{_NAME}.")]:
         del sys.modules[name]
     if not any(isinstance(finder, _OwnCopy) for finder in sys.meta_path):  # else a grandchild
-        own = _OwnCopy(str(library.__file__), getattr(library, "__path__", ()))
-        sys.meta_path.insert(0, own)
+        copy = _OwnCopy(str(library.__file__), getattr(library, "__path__", ()))
+        sys.meta_path.insert(0, copy)
 
 
 os.register_at_fork(after_in_child=_begin_anew)

@@ -379,11 +379,11 @@ def _cosines(query: bytes, vectors: Sequence[bytes]) -> list[float]:
     if not vectors:
         return []
     matrix = np.frombuffer(b"".join(vectors), np.int8).reshape(len(vectors), -1).astype(np.float32)
-    asked = np.frombuffer(query, np.int8).astype(np.float32)
+    query_vector = np.frombuffer(query, np.int8).astype(np.float32)
     # Not by BLAS, whose threads cost more than so few products; sums of int8 products are exact.
-    dots = np.einsum("ij,j->i", matrix, asked).astype(np.float64)
+    dots = np.einsum("ij,j->i", matrix, query_vector).astype(np.float64)
     squares = np.einsum("ij,ij->i", matrix, matrix).astype(np.float64)
-    cosines: list[float] = (dots / np.sqrt(squares * float(asked @ asked))).tolist()
+    cosines: list[float] = (dots / np.sqrt(squares * float(query_vector @ query_vector))).tolist()
     return cosines
 
 

@@ -294,8 +294,8 @@ class IndexWriter(IndexItems):
 
     def _notice(self, name: str, change: str) -> None:
         now = to_iso(datetime.now(UTC))
-        what = f"{change} by somebody else; its rows were dropped and read again"
-        self._db.execute("INSERT INTO notices VALUES(?, ?, ?)", (now, name, what))
+        notice = f"{change} by somebody else; its rows were dropped and read again"
+        self._db.execute("INSERT INTO notices VALUES(?, ?, ?)", (now, name, notice))
 
     # -- lines in ------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ def prepare(url: str, project: str) -> dict[str, Any]:
     return {"migrations": server.migrate(url)}
 
 
-def grant(url: str, given: MachineGrant, password: str | None = None) -> dict[str, Any]:
+def grant(url: str, machine_grant: MachineGrant, password: str | None = None) -> dict[str, Any]:
     """Let a machine take part in a project; return what was done, or is left to do.
 
     NATS has its users in its configuration: this says what to write there.
@@ -89,12 +89,15 @@ def grant(url: str, given: MachineGrant, password: str | None = None) -> dict[st
         from memtier_plugin.storage.shared.nats import ledger as nats_ledger
 
         text = nats_ledger.snippet(
-            given.project, given.machine, given.agent, read_only=given.read_only
+            machine_grant.project,
+            machine_grant.machine,
+            machine_grant.agent,
+            read_only=machine_grant.read_only,
         )
-        return {**given._asdict(), "add_to_users": text}
+        return {**machine_grant._asdict(), "add_to_users": text}
     from memtier_plugin.storage.shared.postgres import server
 
-    return {**given._asdict(), "new_role": server.grant(url, given, password)}
+    return {**machine_grant._asdict(), "new_role": server.grant(url, machine_grant, password)}
 
 
 def revoke(url: str, machine: str, project: str, agent: str | None = None) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Dates in text: stated, relative to the day of an utterance, and the spans that a query names."""
+"""Dates in text: absolute, relative to the day of the utterance, and time spans in queries."""

@@ -1,4 +1,4 @@
-"""Dates that a text mentions: single ones, calendar periods, ranges.  Pure."""
+"""Mentions of dates in a text: single days, calendar periods, ranges.  Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from memtier_plugin.core import lazy_regex as regex
 
-# -- Calendar periods: the week, month, year or season of a day, and days some units away.  Pure
+# -- Calendar periods: the week, month, year or season of a day, and offsets from a day.  Pure
 
-Period = tuple[date, date]  # the first and the last day
+Period = tuple[date, date]  # first and last day
 
 
 def period_of(unit: str, day: date) -> Period:
@@ -28,7 +28,7 @@ def period_of(unit: str, day: date) -> Period:
 
 
 def shift_day(day: date, unit: str, count: int) -> date:
-    """Return the day ``count`` units away; of a month or a year away, the first of that month.
+    """Return the day ``count`` units away; for months and years, the first day of the month.
 
     Raises:
         OverflowError, ValueError: the calendar has no such day.
@@ -40,9 +40,9 @@ def shift_day(day: date, unit: str, count: int) -> date:
 
 
 def season_of(number: int, day: date, step: int) -> Period:
-    """Return the spring (0) to winter (3) that has begun (step 0), is over (-1) or is next (1).
+    """Return the spring (0) to winter (3) that began last (step 0), ended last (-1) or is next (1).
 
-    The seasons are those of the northern half of the earth, in whole months.
+    Seasons are those of the northern hemisphere, in whole months.
     """
     month = 3 + 3 * number
     year = day.year + 1
@@ -59,23 +59,23 @@ def season_of(number: int, day: date, step: int) -> Period:
         year -= 1
 
 
-# -- A date that a text mentions, and whether one mention supports another.  Pure
+# -- A date mentioned in a text, and whether one mention supports another.  Pure
 
-_NEAR: Final = 150  # days; a date without a year is taken for one at most this far away
+_NEAR: Final = 150  # days; the furthest that a date without a year may be away
 
 
 @dataclass(frozen=True, slots=True)
 class DateMention:
-    """A date or a longer period that a text names, from ``start`` to ``end`` in it.
+    """A date or a longer period named in a text, from ``start`` to ``end``.
 
     Attributes:
-        year: None where the text names none.
-        span: the period of a relative date ("last week"); None where it can be read in two ways.
-        approximate_day: set where only a day nearby is known ("two weeks ago"): the middle of
-            the period.
-        weekday: its number, where the day is named by it.
-        readings: the periods it may mean where there are several, the nearest first, or the last
-            one and the next.
+        year: None if the text names none.
+        span: the period of a relative date ("last week"); None if it is ambiguous.
+        approximate_day: set if only a day nearby is known ("two weeks ago"): the middle of the
+            period.
+        weekday: its number, if the text names the day by its weekday.
+        readings: the possible periods if ambiguous, the nearest first, or the last one and the
+    next.
     """
 
     start: int
@@ -90,7 +90,7 @@ class DateMention:
 
     @property
     def period(self) -> Period | None:
-        """The first and the last day; None where the year is open or there is no such day."""
+        """The first and the last day; None if the year is open or there is no such day."""
         if self.span or self.year is None:
             return self.span
         unit = "day" if self.day else "month" if self.month else "year"
@@ -102,20 +102,20 @@ class DateMention:
 
 
 def without_overlaps(text: str, mentions: Iterable[DateMention]) -> list[DateMention]:
-    """Return the mentions in the order of the text, without those that overlap an earlier one."""
-    taken = bytearray(len(text))
+    """Return the mentions in text order, without those that overlap an earlier one."""
+    covered = bytearray(len(text))
     chosen: list[DateMention] = []
     for mention in mentions:
-        if not any(taken[mention.start : mention.end]):
-            taken[mention.start : mention.end] = b"\1" * (mention.end - mention.start)
+        if not any(covered[mention.start : mention.end]):
+            covered[mention.start : mention.end] = b"\1" * (mention.end - mention.start)
             chosen.append(mention)
     return sorted(chosen, key=lambda mention: mention.start)
 
 
 def is_date_supported(claimed: DateMention, source: DateMention, said_on: date) -> bool:
-    """Check whether a claimed date is the source's, or a longer period around it.
+    """Return whether a claimed date is the source's, or a longer period around it.
 
-    A date without a year is taken for the nearest to the day of the utterance.
+    A date without a year is taken as the one nearest to the day of the utterance.
     """
     if claimed.year is None:
         if source.period and source.year is None and claimed.month:  # relative
@@ -145,12 +145,12 @@ def nearest_period(mention: DateMention, said_on: date) -> Period | None:
     return best if best and abs((best[0] - said_on).days) <= _NEAR else None
 
 
-# -- Find the range of days that a statement names by two dates.  Pure
+# -- The range of days between two dates of a statement.  Pure
 #
 # "From March to June 2025", "between 2009 and 2013", "vom 4. bis 9. Mai", "June 8-11, 2026": either
-# date may leave to the other what both share, the month or the year.
+# date may omit the month or year that the other states.
 
-_REACH: Final = 24  # characters before a date in which the word that opens a range stands
+_REACH: Final = 24  # characters before a date searched for the word that opens a range
 _OPENS: Final = regex.compile(
     r"(?i)(?:(?<between>\bbetween|\bzwischen|\bentre)|\bfrom|\bvo[nm]|\bdel?|\bdesde|\bdu|[从自])"
     r"(?: the| dem| el| le)?\s*\Z"
@@ -179,7 +179,7 @@ Resolve = Callable[[DateMention], Period | None]
 
 
 class DateRange(NamedTuple):
-    """The first and the last day of a range, and where it stands in its text."""
+    """The first and the last day of a range, and its position in the text."""
 
     first: date
     last: date
@@ -188,11 +188,11 @@ class DateRange(NamedTuple):
 
 
 def find_range(text: str, mentions: Sequence[DateMention], resolve: Resolve) -> DateRange | None:
-    """Return the first range that a text names; None where it names none, or none for certain.
+    """Return the first range that a text names; None if there is none, or it is ambiguous.
 
     Args:
         mentions: the dates in the text, in order.
-        resolve: returns the days of a date, also of one that leaves its year open.
+        resolve: returns the days of a date, even if its year is open.
     """
     for first, last, inclusive in _pairs(text, mentions):
         end = resolve(last)
@@ -208,7 +208,7 @@ def find_range(text: str, mentions: Sequence[DateMention], resolve: Resolve) -> 
 def _pairs(
     text: str, mentions: Sequence[DateMention]
 ) -> Iterator[tuple[DateMention, DateMention, bool]]:
-    """Yield the two dates of each range, and whether the whole of the second belongs to it."""
+    """Yield the two dates of each range, and whether the second is wholly part of the range."""
     for match in _YEARS.finditer(text):
         first = DateMention(match.start("a"), match.end("a"), int(match["a"]))
         last = DateMention(match.start("b"), match.end("b"), int(match["b"]))
@@ -237,7 +237,7 @@ def _pairs(
 
 
 def _dated_before(mention: DateMention, end: date) -> DateMention:
-    """Return a date without a year in the year that lets it precede the end of its range."""
+    """Return a date without a year in the latest year that puts it before the end of its range."""
     if mention.month is None:
         return mention
     later = (mention.month, mention.day or 1) > (end.month, end.day)

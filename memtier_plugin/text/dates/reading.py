@@ -1,4 +1,4 @@
-"""Find the dates that a text states, and read them together.  Pure."""
+"""Find the absolute dates in a text, and interpret all its dates together.  Pure."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from memtier_plugin.text.dates.mentions import (
 from memtier_plugin.text.dates.relative import GAP, any_of, find_relative_dates, may_name_time
 from memtier_plugin.text.lexicon import lexicons, words_of
 
-# -- Find the dates that a text states, in eight languages.  Pure
+# -- Find absolute dates in eight languages.  Pure
 #
-# A date with two common readings (3/4/2023) is left out: what a memory keeps must not rest on a
-# guess.
+# Ambiguous dates (3/4/2023) are skipped: stored memories must not rest on a guess.
 
 _DAY: Final = r"\b(?P<d>\d{1,2})(?:st|nd|rd|th|er|º|ª|\.)?"
 _YEAR: Final = r"(?P<y>(?:1[6-9]|20)\d\d)"
 _OF: Final = r"(?:\s*,\s*|\s+(?:of|de|del|di|the|von|van)\s+|\s+)"
 _SLASHED: Final = regex.compile(rf"\b(?P<a>\d\d?)/(?P<b>\d\d?)/{_YEAR}\b")
 _HAN: Final = "一二三四五六七八九十"
-_BEFORE_MONTH: Final = 40  # characters before a month in which a preposition is looked for
+_BEFORE_MONTH: Final = 40  # characters before a month searched for a preposition
 _MONTH_CUES: Final = (
     "in",
     "since",
@@ -57,7 +56,7 @@ def _months() -> dict[str, int]:
 
 @cache
 def _patterns() -> tuple[regex.Pattern[str], ...]:
-    """Compile what a date looks like, the more precise forms first."""
+    """Compile the date patterns, the most precise first."""
     month = rf"(?P<m>{'|'.join(sorted(_months(), key=len, reverse=True))})\b\.?"
     cues = "|".join(dict.fromkeys(cue for lexicon in lexicons() for cue in lexicon.year_cues))
     forms = (
@@ -86,7 +85,7 @@ def _any_date() -> regex.Pattern[str]:
 
 
 def find_stated_dates(text: str) -> list[DateMention]:
-    """Return the dates that a text states, in order; none overlaps another."""
+    """Return the absolute dates in a text, in order and without overlaps."""
     if not _any_date().search(text):
         return []
     mentions = without_overlaps(text, _stated(text))
@@ -115,7 +114,7 @@ def _stated(text: str) -> Iterator[DateMention]:
 
 
 def _number(text: str) -> str:
-    """Return a number written in Chinese in digits, and any other text as it is."""
+    """Return a Chinese number in digits, and any other text unchanged."""
     if not text or text[0] not in _HAN:
         return text
     tens, ten, ones = text.rpartition("十")
@@ -125,7 +124,7 @@ def _number(text: str) -> str:
 
 
 def _slashed(text: str) -> Iterator[DateMention]:
-    """Yield the dates with slashes that can be read in one way only."""
+    """Yield the unambiguous dates written with slashes."""
     for match in _SLASHED.finditer(text):
         first, second, year = int(match["a"]), int(match["b"]), int(match["y"])
         if first <= 12 < second <= 31 or first == second <= 12:
@@ -135,7 +134,7 @@ def _slashed(text: str) -> Iterator[DateMention]:
 
 
 def _is_month(text: str, match: regex.Match[str]) -> bool:
-    """Check whether the bare name of a month is one: "may" and "mar" mostly are not."""
+    """Return whether the bare name of a month is meant as one: "may" and "mar" mostly are not."""
     word = match["m"]
     if word.isdigit() or word[0] in _HAN:
         return True
@@ -146,15 +145,15 @@ def _is_month(text: str, match: regex.Match[str]) -> bool:
     return before in (_MONTH_CUES if word[0].isupper() else _MONTH_CUES[:3])
 
 
-# -- Read all dates of a text together: what one leaves open, the words beside it say.  Pure
+# -- Interpret all dates of a text together: context fills in what one leaves open.  Pure
 #
-# "March last year" and "June 5 next year" take their year from the words behind, "Monday of last
-# week" its week; "the end of", "the second week of" and "two days before" choose a part of a period
-# or a day beside it.
+# "March last year" and "June 5 next year" take their year from the words after them, "Monday of
+# last week" its week; "the end of", "the second week of" and "two days before" select a part of a
+# period or a day next to it.
 
 Tense = Literal["past", "future"]
 
-_REACH: Final = 32  # characters before or after a date in which words about it stand
+_REACH: Final = 32  # characters before or after a date searched for words that modify it
 _GAP: Final = regex.compile(rf"(?i){GAP}|\s?的?")
 _BEFORE: Final = regex.compile(r"(?i) before (?:the )?")
 _YEAR_DAYS: Final = 365
@@ -162,7 +161,7 @@ _YEAR_DAYS: Final = 365
 
 @dataclass(frozen=True, slots=True)
 class Dated:
-    """A date in a text, with the days that it means; None where they are not certain."""
+    """A date in a text and the days that it means; None if uncertain."""
 
     mention: DateMention
     period: Period | None
@@ -173,36 +172,36 @@ def read_dates(
     said_on: date,
     tense_of: Callable[[DateMention], Tense | None],
     *,
-    asked: bool = False,
+    is_question: bool = False,
 ) -> list[Dated]:
     """Return the dates of a text in order, each with the days that it means.
 
     Args:
-        tense_of: where in time a date without a year, or a weekday, lies.
-        asked: whether it is a question: see `find_relative_dates`.
+        tense_of: whether a date without a year, or a weekday, is past or future.
+        is_question: whether the text is a question; see `find_relative_dates`.
     """
     if not may_name_time(text):
         return []
-    relative = find_relative_dates(text, said_on, weekdays=True, asked=asked)
+    relative = find_relative_dates(text, said_on, weekdays=True, is_question=is_question)
     joined: list[DateMention] = []
     for mention in without_overlaps(text, [*find_stated_dates(text), *relative]):
         if joined and (both := _join(text, joined[-1], mention)):
             joined[-1] = both
         else:
             joined.append(mention)
-    dates = [_within(text, Dated(m, resolve(m, said_on, tense_of(m))), asked) for m in joined]
-    if asked:
-        taken = [(dated.mention.start, dated.mention.end) for dated in dates]
+    dates = [_within(text, Dated(m, resolve(m, said_on, tense_of(m))), is_question) for m in joined]
+    if is_question:
+        spans = [(dated.mention.start, dated.mention.end) for dated in dates]
         dates += (
             dated
             for dated in _parts_of_units(text, said_on)
-            if all(e <= dated.mention.start or dated.mention.end <= s for s, e in taken)
+            if all(e <= dated.mention.start or dated.mention.end <= s for s, e in spans)
         )
     return sorted(dates, key=lambda dated: dated.mention.start)
 
 
 def resolve(mention: DateMention, today: date, tense: Tense | None) -> Period | None:
-    """Return the days that a date means, of what is past or to come; None for either or neither."""
+    """Return the days that a date means in a past or future context (None: unknown or neither)."""
     if mention.readings:
         if tense == "past":
             return next((r for r in mention.readings if r[0] <= today), None)
@@ -212,7 +211,7 @@ def resolve(mention: DateMention, today: date, tense: Tense | None) -> Period | 
 
 
 def _in_some_year(mention: DateMention, today: date, tense: Tense | None) -> Period | None:
-    """Return the days of a date without a year: the last or the next one, or the nearest."""
+    """Return the days of a date without a year: the last, the next, or the nearest one."""
     if mention.month is None or mention.year is not None:
         return None
     years = range(today.year - 8, today.year + 9) if mention.day == 29 else range(-1, 2)
@@ -229,7 +228,7 @@ def _in_some_year(mention: DateMention, today: date, tense: Tense | None) -> Per
 
 
 def _join(text: str, first: DateMention, last: DateMention) -> DateMention | None:
-    """Return two dates as one: the day of a week, or a date that has its year from the other."""
+    """Return two dates as one: the day of a week, or a date whose year the other gives."""
     start, end = first.start, last.end
     if _BEFORE.fullmatch(text, first.end, last.start):
         if first.readings and last.day and last.period:  # "the Sunday before 7 May"
@@ -238,16 +237,16 @@ def _join(text: str, first: DateMention, last: DateMention) -> DateMention | Non
             return DateMention(start, end, span=_day_in(span, first.weekday) or span)
     elif not _GAP.fullmatch(text, first.end, last.start):
         return None
-    for own, other in ((first, last), (last, first)):
-        if own.weekday is not None and other.day:
-            return replace(other, start=start, end=end)
-        if other.span is None:
+    for partial_date, complement in ((first, last), (last, first)):
+        if partial_date.weekday is not None and complement.day:
+            return replace(complement, start=start, end=end)
+        if complement.span is None:
             continue
-        days = (other.span[1] - other.span[0]).days + 1
-        if own.weekday is not None and days == 7:
-            return DateMention(start, end, span=_day_in(other.span, own.weekday))
-        if own.month and own.year is None and days >= _YEAR_DAYS:
-            return replace(own, start=start, end=end, year=other.span[0].year)
+        days = (complement.span[1] - complement.span[0]).days + 1
+        if partial_date.weekday is not None and days == 7:
+            return DateMention(start, end, span=_day_in(complement.span, partial_date.weekday))
+        if partial_date.month and partial_date.year is None and days >= _YEAR_DAYS:
+            return replace(partial_date, start=start, end=end, year=complement.span[0].year)
     return None
 
 
@@ -258,11 +257,11 @@ def _day_in(week: Period, weekday: int | None) -> Period | None:
     return day, day
 
 
-# -- the words beside a date -----------------------------------------------------------------------
+# -- context of a date -----------------------------------------------------------------------------
 
 
 class _Beside(NamedTuple):
-    """Patterns of the words before a date, or behind it in scripts without spaces."""
+    """Patterns of the words before a date, or after it in scripts without spaces."""
 
     before: regex.Pattern[str]
     after: regex.Pattern[str]
@@ -289,10 +288,10 @@ def _beside() -> _Beside:
     counts = {word: n for lex in spaced for word, n in lex.numbers.items() if n <= 12}
     counts |= {word: 1 for lex in spaced for word in lex.articles} | {"the": 1}
     part, unit = rf"(?P<p>{any_of(parts)})", rf"(?P<u>{any_of(units)})"
-    what = rf"(?:{part}|(?P<o>{any_of(nth)})[\s-]?{unit})"
+    part_or_nth = rf"(?:{part}|(?P<o>{any_of(nth)})[\s-]?{unit})"
     return _Beside(
-        regex.compile(rf"(?i)\b{what}{GAP}?\Z"),
-        regex.compile(rf"(?i)的?{what}"),
+        regex.compile(rf"(?i)\b{part_or_nth}{GAP}?\Z"),
+        regex.compile(rf"(?i)的?{part_or_nth}"),
         regex.compile(rf"(?i)\b(?P<n>\d{{1,3}}|{any_of(counts)}) {unit} (?P<d>before|after) \Z"),
         regex.compile(rf"(?i)\b{part} (?:of the|des|del|de l['’]|du) ?{unit}\b|(?P<u>年|月){part}"),
         units,
@@ -302,22 +301,22 @@ def _beside() -> _Beside:
     )
 
 
-def _within(text: str, dated: Dated, asked: bool) -> Dated:
-    """Return a date as the words beside it narrow or shift it."""
+def _within(text: str, dated: Dated, is_question: bool) -> Dated:
+    """Return a date, narrowed or shifted by the words next to it."""
     mention, period, words = dated.mention, dated.period, _beside()
     if period is None:
         return dated
     start, end = mention.start, mention.end
-    reach = max(0, start - _REACH)
-    before = text[reach:start]
-    if asked and (match := words.offset.search(before)):
+    window_start = max(0, start - _REACH)
+    before = text[window_start:start]
+    if is_question and (match := words.offset.search(before)):
         count = int(match["n"]) if match["n"].isdigit() else words.counts[match["n"].lower()]
         unit = words.units[match["u"].lower()]
         sign = -1 if match["d"].lower() == "before" else 1
         day = shift_day(period[0], unit, sign * count)
-        return Dated(replace(mention, start=reach + match.start()), period_of(unit, day))
+        return Dated(replace(mention, start=window_start + match.start()), period_of(unit, day))
     if match := words.before.search(before):
-        start = reach + match.start()
+        start = window_start + match.start()
     elif match := words.after.match(text, end):
         end = match.end()
     if match and (narrow := _narrowed(match, period)):
@@ -326,7 +325,7 @@ def _within(text: str, dated: Dated, asked: bool) -> Dated:
 
 
 def _narrowed(match: regex.Match[str], period: Period) -> Period | None:
-    """Return the end of a month, or its second week; None of a period too short for it."""
+    """Return part of a period, such as a month's end or second week; None if it is too short."""
     words, (first, last) = _beside(), period
     days = (last - first).days + 1
     if match["p"]:
@@ -349,13 +348,13 @@ def _narrowed(match: regex.Match[str], period: Period) -> Period | None:
 
 
 def _parts_of_units(text: str, today: date) -> Iterator[Dated]:
-    """Yield "at the beginning of the year", of the last one that has begun."""
+    """Yield "at the beginning of the year", meaning the last one that has begun."""
     for match in _beside().of_unit.finditer(text):
         unit = _beside().units[match["u"].lower()] if match["u"] not in "月" else "month"
         if unit not in ("week", "month", "year"):
             continue
         for back in (0, -1):
-            part = _narrowed(match, period_of(unit, shift_day(today, unit, back)))
-            if part and part[0] <= today:
-                yield Dated(DateMention(match.start(), match.end(), span=part), part)
+            period = _narrowed(match, period_of(unit, shift_day(today, unit, back)))
+            if period and period[0] <= today:
+                yield Dated(DateMention(match.start(), match.end(), span=period), period)
                 break

@@ -1,9 +1,9 @@
-"""Find the dates that a text names relative to the day of its utterance.  Pure.
+"""Find dates relative to the day of the utterance.  Pure.
 
-One grammar for all languages: a step ("last", "letzte", "上") before or after a unit of time or a
-weekday, a count of units before or after "ago", and fixed words ("yesterday").  A language takes
-part by the classes of words in its data.  A phrase with two common readings ("next Friday" on a
-Wednesday) has both as its readings, and no period: what a memory keeps must not rest on a guess.
+One grammar serves all languages: a step ("last", "letzte", "上") before or after a time unit or a
+weekday, a count of units before or after "ago", and fixed words ("yesterday").  Each language
+supplies the word classes in its data file.  An ambiguous phrase ("next Friday" on a Wednesday) gets
+both readings and no period: stored memories must not rest on a guess.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from memtier_plugin.text.dates.mentions import (
 from memtier_plugin.text.lexicon import Lexicon, lexicons
 
 SEASONS: Final = ("spring", "summer", "autumn", "winter")
-_COUNT_UP_TO: Final = 12  # the most that number words count to in "three days ago"
-_REACH: Final = 24  # characters before a name in which a preposition stands
-_SHORTEST: Final = 4  # of a weekday's names: "sat" and "sun" are words of their own
-# What may stand between the words of one phrase.
+_COUNT_UP_TO: Final = 12  # the highest number word in "three days ago"
+_REACH: Final = 24  # characters before a name searched for a preposition
+_SHORTEST: Final = 4  # characters of a weekday's name: "sat" and "sun" are words of their own
+# Characters allowed between the words of one phrase.
 GAP: Final = (
     r"(?:[\s,'’-]+(?:(?:of|in|the|on|at|s|de|del|la|el|los|las|l|le|les|du|des|der|dem|den|die|das|"
     r"im|am|vom|von)\b[\s'’-]+)*)"
 )
 _ARTICLE: Final = r"(?:\b(?:(?:la|el|le|the|this(?= past)) |l['’]))?"
-# Behind one of these a weekend or a season by itself means a certain one.
+# After one of these, a weekend or a season without further words means a certain one.
 _ON: Final = regex.compile(
     r"(?i)\b(?:(?:on|from|since|until|before|after|by|at|over|during|in|am|vom|seit|bis|im|ab|vor|el|"
     r"del|al|desde|hasta|en|du|ce|depuis|pendant)(?: (?:the|dem|el|le))? |(?:de|pendant|depuis) "
@@ -58,11 +58,11 @@ _Reader = Callable[[_Match, date], DateMention | None]
 
 
 class _Form(NamedTuple):
-    """The pattern of a relative time, and the function that dates a match.
+    """A pattern for relative times, and the function that dates a match.
 
     Attributes:
-        needs: sets of words, of each of which a phrase in ASCII has one, so that the others, most
-            texts, need not be searched.
+        needs: word sets; an ASCII text without a word of each cannot match, which rules out most
+            texts without a search.
     """
 
     pattern: regex.Pattern[str]
@@ -71,7 +71,7 @@ class _Form(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """The classes of the languages that separate words, or of those that do not."""
+    """Word classes of the languages that separate words, or of those that do not."""
 
     steps: Mapping[str, int]
     steps_after: Mapping[str, int]
@@ -81,14 +81,14 @@ class _Words(NamedTuple):
 
 
 def find_relative_dates(
-    text: str, said_on: date, *, weekdays: bool = False, asked: bool = False
+    text: str, said_on: date, *, weekdays: bool = False, is_question: bool = False
 ) -> list[DateMention]:
     """Return the dates that a text names relative to the day of its utterance, in order.
 
     Args:
-        weekdays: also those by themselves; their readings are the last one and the next.
-        asked: also what only a question means as a certain time: "at the weekend", "in spring",
-            "on the 10th", "the last three weeks".
+        weekdays: include bare weekdays; their readings are the last one and the next.
+        is_question: include phrases that are definite only in a question: "at the weekend",
+            "in spring", "on the 10th", "the last three weeks".
     """
     words = _words_in(text)
     if not _may_name_time(text, words):
@@ -96,7 +96,7 @@ def find_relative_dates(
     any_script = not text.isascii()
     mentions = [
         mention
-        for form in _grammar(weekdays, asked)
+        for form in _grammar(weekdays, is_question)
         if any_script or not any(map(words.isdisjoint, form.needs))
         for match in form.pattern.finditer(text)
         if (mention := form.read(match, said_on)) and not text.startswith(" of ", mention.end)
@@ -105,7 +105,7 @@ def find_relative_dates(
 
 
 def may_name_time(text: str) -> bool:
-    """Return whether a text has a digit or a word of time; without one it names no date."""
+    """Return whether a text has a digit or a time word, without which it names no date."""
     return _may_name_time(text, _words_in(text))
 
 
@@ -123,13 +123,13 @@ def _words_in(text: str) -> set[str]:
 
 
 def _longest_words(phrases: Iterable[str]) -> frozenset[str]:
-    """Return one word of each phrase: a text without it cannot hold the phrase."""
+    """Return one word of each phrase; a text without that word cannot contain the phrase."""
     return frozenset(max(_WORD.findall(phrase), key=len) for phrase in phrases)
 
 
 @cache
 def _time_words() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return a word of each name and phrase of time, and those not separated by spaces."""
+    """Return a word of each time name and phrase, and separately those of unspaced scripts."""
     spaced = {*_DIGITS}
     unspaced: dict[str, None] = {"年": None, "月": None, "日": None, "号": None}
     for lex in lexicons():
@@ -153,8 +153,8 @@ def season_words() -> frozenset[str]:
 
 
 @cache
-def _grammar(weekdays: bool, asked: bool) -> Sequence[_Form]:
-    """Return what a phrase looks like, the more precise forms first; most processes need none."""
+def _grammar(weekdays: bool, is_question: bool) -> Sequence[_Form]:
+    """Return the phrase patterns, the most precise first, built on first use."""
     every = lexicons()
     spaced = [lex for lex in every if not lex.unspaced and lex.units]
     unspaced = [lex for lex in every if lex.unspaced and lex.units]
@@ -162,9 +162,9 @@ def _grammar(weekdays: bool, asked: bool) -> Sequence[_Form]:
     for languages, bound, gap in ((spaced, r"\b", GAP), (unspaced, "", r"\s?的?")):
         words = _words(languages)
         forms.append(_counted(languages, words, bound))
-        if asked:
+        if is_question:
             forms += _asked(words, bound, gap)
-        forms.append(_stepped(words, bound, gap, weekdays, asked))
+        forms.append(_stepped(words, bound, gap, weekdays, is_question))
     return forms
 
 
@@ -191,7 +191,7 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
 
 
 def any_of(words: Iterable[str]) -> str:
-    """Return a pattern for any of these words, the longest first; for nothing without any."""
+    """Return a pattern that matches any of these words, the longest first."""
     longest = sorted({*words}, key=lambda word: (-len(word), word))
     return f"(?:{'|'.join(map(regex.escape, longest)) or '(?!)'})"
 
@@ -234,7 +234,7 @@ def _at(unit: str, offset: int) -> _Reader:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, asked: bool) -> _Form:
+def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, is_question: bool) -> _Form:
     """Return the form of "last week", "la semana pasada", "last Friday", and of bare names."""
     step, after = any_of(words.steps), any_of(words.steps_after)
     name = any_of([*words.units, *words.weekdays])
@@ -251,7 +251,7 @@ def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, asked: bool) -
         if weekday is not None and weekdays:
             days = _last_and_next(today, (weekday - today.weekday()) % 7)
             return DateMention(start, match.end("w"), weekday=weekday, readings=days)
-        if not asked or weekday is not None:
+        if not is_question or weekday is not None:
             return None
         certain = match["y"] or not bound or _ON.search(match.string, max(0, start - _REACH), start)
         return _bare(match, words.units[word], today) if certain else None
@@ -262,13 +262,13 @@ def _stepped(words: _Words, bound: str, gap: str, weekdays: bool, asked: bool) -
         rf"(?P<y>(?:19|20)\d\d)))?{bound}"
     )
     needs = [_longest_words([*words.units, *words.weekdays])]
-    if not (weekdays or asked):
+    if not (weekdays or is_question):
         needs.append(_longest_words([*words.steps, *words.steps_after]))
     return _Form(_compiled(pattern), read, needs)
 
 
 def _bare(match: _Match, unit: str, today: date) -> DateMention | None:
-    """Return "at the weekend", "in spring" or "summer 2021"; no other unit is a time by itself."""
+    """Return "at the weekend", "in spring" or "summer 2021"; None for any other unit."""
     if unit == "weekend":
         days: tuple[Period, ...] = _last_and_next(today, (5 - today.weekday()) % 7, 2)
     elif unit in SEASONS:
@@ -281,7 +281,7 @@ def _bare(match: _Match, unit: str, today: date) -> DateMention | None:
 
 
 def _last_and_next(today: date, ahead: int, days: int = 1) -> tuple[Period, Period]:
-    """Return the days of the week before and of those that begin so many days ahead."""
+    """Return the days of the previous week, and of the one starting ``ahead`` days from now."""
     coming, length = today + timedelta(days=ahead), timedelta(days=days - 1)
     last = coming - timedelta(days=7)
     return (last, last + length), (coming, coming + length)
@@ -293,8 +293,8 @@ def _step_unit(match: _Match, unit: str, step: int, today: date) -> DateMention:
         weekend = (saturday, saturday + timedelta(days=1))
         if today.weekday() >= 5:  # on a Sunday, "last weekend" may be this one
             shift = timedelta(days=7)
-            other = (weekend[0] - step * shift, weekend[1] - step * shift)
-            return _mention(match, None, readings=(weekend, other) if step else (weekend,))
+            shifted = (weekend[0] - step * shift, weekend[1] - step * shift)
+            return _mention(match, None, readings=(weekend, shifted) if step else (weekend,))
         return _mention(match, weekend)
     if unit in SEASONS:
         number = SEASONS.index(unit)
@@ -305,10 +305,10 @@ def _step_unit(match: _Match, unit: str, step: int, today: date) -> DateMention:
 def _step_weekday(
     match: _Match, weekday: int, step: int, today: date, *, of_week: bool
 ) -> DateMention:
-    """Return the day of "last Friday", which may be this week's or the other's.
+    """Return the day of "last Friday", which may be this week's or the previous one's.
 
     Args:
-        of_week: it is of the calendar week: "上周二".
+        of_week: the phrase refers to the calendar week: "上周二".
     """
     monday = today - timedelta(days=today.weekday())
     if of_week or not step:

@@ -1,4 +1,4 @@
-"""The spans of time that a question names, and those in which a statement holds.  Pure."""
+"""Time spans: those that a question names, and those in which a statement holds.  Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from memtier_plugin.text.dates.reading import Dated, Tense, find_stated_dates, r
 from memtier_plugin.text.dates.relative import find_relative_dates, may_name_time, season_words
 from memtier_plugin.text.lexicon import lexicon
 
-# -- Find the spans of time that a query names, and score moments against them.  Pure
+# -- Find the time spans that a query names, and score times against them.  Pure
 
-_READ: Final = 1_000  # characters of a long query that are read at either end
-_REACH: Final = 16  # characters before a date in which a word that opens its span stands
+_READ: Final = 1_000  # characters of a long query that are read at each end
+_REACH: Final = 16  # characters before a date searched for the word that opens its span
 _THE: Final = r"(?: (?:the|dem|zum|el|le|la))?\s*(?:l['’])?\Z"
 _SINCE: Final = regex.compile(
     rf"(?i)(?:\b(?:since|after|seit|nach|desde|después de|depuis|après)|自从?){_THE}"
@@ -28,19 +28,19 @@ _SINCE: Final = regex.compile(
 _BEFORE: Final = regex.compile(rf"(?i)\b(?:before|until|till|vor|bis|antes de|hasta|avant){_THE}")
 _SINCE_AFTER: Final = regex.compile(r"(?:以来|之后|以后|起)")
 _BEFORE_AFTER: Final = regex.compile(r"(?:之前|以前)")
-_LAG_DAYS: Final = 7.0  # an event is recounted after it happened, ever less
-_LEAD_DAYS: Final = 2.0  # and announced ahead of it, but less
+_LAG_DAYS: Final = 7.0  # decay of events recounted after they happened
+_LEAD_DAYS: Final = 2.0  # decay of events announced beforehand, which is faster
 _TICK: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A span of time that a query names, both ends included.
+    """A time span that a query names, both ends included.
 
     Attributes:
-        words: those of the query that name it.
-        open: whether it is not over by then.
+        words: the query's words that name it.
+        open: whether it has no end.
     """
 
     start: datetime
@@ -50,11 +50,11 @@ class TimeSpan:
 
     @property
     def may_recur(self) -> bool:
-        """Whether it may be meant of each year: "in winter"."""
+        """Whether it may recur each year: "in winter"."""
         return self.words.casefold() in season_words()
 
     def nearness(self, moment: datetime) -> float:
-        """Return 1 inside the span, falling off exponentially outside of it."""
+        """Return 1 inside the span, decaying exponentially outside."""
         if moment < self.start:
             return math.exp(-(self.start - moment).total_seconds() / 86_400 / _LEAD_DAYS)
         if moment > self.end:
@@ -63,25 +63,25 @@ class TimeSpan:
 
 
 def find_time_spans(query: str, now: datetime) -> tuple[TimeSpan, ...]:
-    """Return the spans of time that a query names, as a person who asks at ``now`` means them.
+    """Return the time spans that a query asked at ``now`` names.
 
-    People ask a memory about the past: a weekday is the last one, and what is to come is no span.
+    People ask a memory about the past, so a weekday is the last one, and future times are ignored.
     """
     if len(query) > 2 * _READ:
         query = f"{query[:_READ]}\n{query[-_READ:]}"
-    if not may_name_time(query):  # as most
+    if not may_name_time(query):  # true of most queries
         return ()
     return tuple(_spans(query, now))
 
 
 def best_nearness(spans: Sequence[TimeSpan], moment: datetime) -> float:
-    """Return how near a moment is to the nearest of the spans; 0 without any."""
+    """Return how near a time is to the nearest of the spans; 0 without any."""
     return max((span.nearness(moment) for span in spans), default=0.0)
 
 
 def _spans(query: str, now: datetime) -> Iterator[TimeSpan]:
     today = now.date()
-    dates = read_dates(query, today, lambda mention: "past", asked=True)
+    dates = read_dates(query, today, lambda mention: "past", is_question=True)
 
     def days(mention: DateMention) -> Period | None:
         return resolve(mention, today, "past")
@@ -104,7 +104,7 @@ def _spans(query: str, now: datetime) -> Iterator[TimeSpan]:
 
 
 def _periods(dated: Dated, today: date) -> list[Period]:
-    """Return the periods that a date may mean: of "last Friday" this week's and the one before."""
+    """Return the possible periods of a date: for "last Friday", this week's and the previous."""
     periods = [dated.period] if dated.period else []
     if dated.mention.weekday is not None and dated.period in dated.mention.readings:
         periods += [r for r in dated.mention.readings if r[1] < min(today, periods[0][0])]
@@ -113,13 +113,13 @@ def _periods(dated: Dated, today: date) -> list[Period]:
 
 
 def _find_opening(query: str, mention: DateMention) -> tuple[int, Literal["since", "before", ""]]:
-    """Return where a date begins with the word that opens its span, and what that word says."""
-    reach = max(0, mention.start - _REACH)
-    before = query[reach : mention.start]
+    """Return the start of a date with the word that opens its span, and that word's meaning."""
+    window_start = max(0, mention.start - _REACH)
+    before = query[window_start : mention.start]
     if match := _SINCE.search(before):
-        return reach + match.start(), "since"
+        return window_start + match.start(), "since"
     if match := _BEFORE.search(before):
-        return reach + match.start(), "before"
+        return window_start + match.start(), "before"
     if _SINCE_AFTER.match(query, mention.end):
         return mention.start, "since"
     return mention.start, "before" if _BEFORE_AFTER.match(query, mention.end) else ""
@@ -131,7 +131,7 @@ def _span(first: date, last: date, words: str = "") -> TimeSpan:
     return TimeSpan(datetime.combine(first, midnight), end, words)
 
 
-# -- Read a time that a person typed: 2026-03-14T09:00, 2d, yesterday, last Friday
+# -- Parse a time typed by a person: 2026-03-14T09:00, 2d, yesterday, last Friday
 
 TIME_FORMS: Final = (
     "a time like 2026-03-14 or 2026-03-14T09:00 (UTC), as long ago as 30m, 3h, 2d or 1w, "
@@ -139,21 +139,21 @@ TIME_FORMS: Final = (
 )
 _AGO: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
 _UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_EARLIEST: Final = datetime(1971, 1, 1, tzinfo=UTC)  # "before 2020" has no beginning
+_EARLIEST: Final = datetime(1971, 1, 1, tzinfo=UTC)  # the start of "before 2020"
 
 
 def read_typed_time(text: str, now: datetime) -> datetime:
-    """Return the moment that a text names; of a day, or longer, its beginning.
+    """Return the time that a text names; for a day or longer, its beginning.
 
     Raises:
-        ValueError: it names none; the message says what does.
+        ValueError: the text names no time; the message lists the accepted forms.
     """
     text = text.strip()
     try:
         if ago := _AGO.fullmatch(text):
             return now - timedelta(**{_UNITS[ago[2].lower()]: int(ago[1])})
     except OverflowError:
-        raise ValueError(f"{text!r} is longer ago than there are years") from None
+        raise ValueError(f"{text!r} is before the year 1") from None
     try:
         return from_iso(text)
     except ValueError:
@@ -163,17 +163,17 @@ def read_typed_time(text: str, now: datetime) -> datetime:
         raise ValueError(f"{text!r} is not {TIME_FORMS}") from None
 
 
-# -- Find from when until when a statement says that it holds.  Pure
+# -- Find the period in which a statement holds.  Pure
 #
-# A statement holds from the day it names as the past or by a word like "since" or "from", until the
-# day after a word like "until"; a range ("from March to June") holds to its last day, and so does a
-# state of a time that is over ("lived there in 2016").  What ended at a day in the past is known
-# for that day.  A plan holds from the moment it is made.  "On Tuesday" is the last one of what is
-# past, and the next one of what is to come; "every Tuesday" is no date.  (Event times: Mem-T, 3.1.)
+# A statement holds from the day that its past tense or a word like "since" or "from" names, until
+# the day after a word like "until"; a range ("from March to June") holds to its last day, and so
+# does a state in a past period ("lived there in 2016").  For an event that ended on a past day,
+# that day is known.  A plan holds from the time it is made.  "On Tuesday" is the last one in the
+# past tense and the next one in the future; "every Tuesday" is no date.  (Event times: Mem-T, 3.1.)
 
-_FRONT: Final = 6  # characters before a date that opens a statement
-_CUE_REACH: Final = 24  # characters before a date in which its preposition stands
-_MAX_CHARS: Final = 600  # of a statement that are looked at
+_FRONT: Final = 6  # characters that may precede a date that opens a statement
+_CUE_REACH: Final = 24  # characters before a date searched for its preposition
+_MAX_CHARS: Final = 600  # characters of a statement that are read
 _AFTER_BEGIN: Final = regex.compile(r"\s?(?:起|开始|以来|之后|以后|onwards?\b|on\b(?! )|an\b(?! ))")
 _AFTER_END: Final = regex.compile(r"\s?(?:为止|止|之前|以前)")
 _EVERY: Final = regex.compile(
@@ -183,13 +183,13 @@ _EVERY: Final = regex.compile(
 _SINCE_CUE: Final = regex.compile(
     r"(?i)(?:\b(?:since|seit|depuis|desde)(?: the| dem| der| el| le| la)?|自从|自)\s*\Z"
 )
-_AHEAD: Final = regex.compile(  # "moved to Friday" is about what is to come
+_AHEAD: Final = regex.compile(  # "moved to Friday" refers to the future
     r"(?i)(?:\b(?:to|for|by|auf|zum|für|al?|para|au|à|pour)(?: the| den| el| le| la)?|[到至])\s*\Z"
 )
 _TO: Final = regex.compile(
     r"(?i)\s*(?:to|bis|al?|au|–|-|until|till|through|到|至)(?: the| zum| el)?\s*\Z"
 )
-_LASTING: Final = regex.compile(  # what lasts, and is over where the time that it names is
+_LASTING: Final = regex.compile(  # states that end with the period that they name
     r"(?i)\b(?:lived|resided|stayed|worked|studied|served|taught|"
     r"(?<=(?:i|we|they|she|he) )used(?! to\b)|(?:was|were) (?:in|at|on|an?|"
     r"the|our|my))\b"
@@ -200,14 +200,14 @@ _PLURAL: Final = regex.compile(
 
 
 class Validity(NamedTuple):
-    """From when until when a statement holds; None where it does not say."""
+    """The period in which a statement holds; an end that it does not state is None."""
 
     since: datetime | None = None
     until: datetime | None = None
 
 
 def find_dates(text: str, said_on: datetime, language: str, tense: Tense | None) -> list[Dated]:
-    """Return the dates of a statement, each with the days it means where they are certain."""
+    """Return the dates of a statement, each with its days if they are certain."""
     text = text[:_MAX_CHARS]
 
     def tense_of(mention: DateMention) -> Tense | None:
@@ -228,11 +228,12 @@ def names_weekdays_only(text: str, said_on: datetime, language: str) -> bool:
 def find_validity(
     text: str, said_on: datetime, language: str, tense: Tense | None, verb: int = 0
 ) -> Validity:
-    """Return from when until when a statement says that it holds.
+    """Return the period in which a statement says that it holds.
 
     Args:
-        tense: whether it tells of the past or of something to come; None: of neither.
-        verb: where its verb stands: a date between its opening and that names a thing, no event.
+        tense: whether it is about the past or the future; None for neither.
+        verb: the position of its verb; a date before it names a thing, not the event's time,
+            unless it opens the statement.
     """
     dates = find_dates(text, said_on, language, tense)
     if window := _range(text, dates, said_on.date(), tense):
@@ -264,7 +265,7 @@ def find_validity(
 
 
 def _range(text: str, dates: Sequence[Dated], today: date, tense: Tense | None) -> Validity | None:
-    """Return the window of a range that a statement names; None where it names none."""
+    """Return the period of the range in a statement; None if it has no range."""
     ahead: Tense = "past" if tense == "past" else "future"
     mentions = [dated.mention for dated in dates]
     days = find_range(text[:_MAX_CHARS], mentions, lambda mention: resolve(mention, today, ahead))
@@ -276,7 +277,7 @@ def _moment(day: date) -> datetime:
 
 
 def _cue(text: str, mention: DateMention, language: str) -> Literal["since", "until", ""]:
-    """Return what the preposition of a date says."""
+    """Return the meaning of a date's preposition."""
     before, after = text[max(0, mention.start - _CUE_REACH) : mention.start].casefold(), mention.end
     first = regex.match(r"\w+", text[mention.start : mention.end].casefold())
     until, since = _prepositions(language)
@@ -292,7 +293,7 @@ def _cue(text: str, mention: DateMention, language: str) -> Literal["since", "un
 
 
 def _direction(text: str, mention: DateMention, language: str, tense: Tense | None) -> Tense | None:
-    """Return where in time a date lies by its preposition: "since May" is the last one."""
+    """Return whether a date is past or future by its preposition: "since May" is the past one."""
     before = text[max(0, mention.start - _CUE_REACH) : mention.start]
     if _SINCE_CUE.search(before):
         return "past"
@@ -321,7 +322,7 @@ def _either(phrases: Iterable[str]) -> str:
 
 
 def _recurs(text: str, mention: DateMention) -> bool:
-    """Return whether a weekday is meant as such: "every Friday", "the deploy day is Friday"."""
+    """Return whether a weekday is meant in general: "every Friday", "the deploy day is Friday"."""
     if mention.weekday is None or mention.span is not None:
         return False
     before = text[max(0, mention.start - _CUE_REACH) : mention.start]
@@ -330,7 +331,7 @@ def _recurs(text: str, mention: DateMention) -> bool:
     )
 
 
-# -- Append the date that is meant to each relative time of a text.  Pure
+# -- Append the actual date to each relative time of a text.  Pure
 
 _UNIT: Final = "day|week|month|year"
 _SEASONS: Final = "spring|summer|fall|autumn|winter"
@@ -346,7 +347,7 @@ _WEEKDAY_NAMES: Final = _ENGLISH.weekday_names
 MONTH: Final = rf"(?:{'|'.join(_names(_ENGLISH.months))})\b"
 WEEKDAY: Final = rf"(?:{'|'.join(_names(_ENGLISH.weekdays))})\b"
 ONE_TO_TEN: Final = "|".join(_ENGLISH.number_words(1, 10))
-# A time relative to the day of the utterance; without regard to case.
+# Times relative to the day of the utterance; case is ignored.
 RELATIVE: Final = (
     rf"\b(?:the day before yesterday|(?:not (?:so|too|that) )?long ago|a while (?:ago|back)|"
     rf"yesterday|today|tonight|tomorrow|last night|this (?:morning|afternoon|evening)|earlier "
@@ -367,17 +368,17 @@ def _relative() -> re.Pattern[str]:
 
 
 def has_date(text: str) -> bool:
-    """Check whether a text gives a time, relative or as a date without a year."""
+    """Return whether a text names a time, relative or as a date without a year."""
     stated = find_stated_dates(text)
     return bool(_relative().search(text)) or any(m.month and m.year is None for m in stated)
 
 
 def annotate_dates(text: str, said_on: datetime, language: str, tense: Tense | None) -> str:
-    """Append to each relative time of a statement the date that it means, where that is certain.
+    """Append to each relative time of a statement its actual date, if that is certain.
 
     Args:
-        said_on: when the text was uttered; it is appended where a time remains open.
-        tense: whether a bare weekday is past or to come (a plan); None: unknown.
+        said_on: when the text was uttered; it is appended if a time remains open.
+        tense: whether a bare weekday is past or future (a plan); None if unknown.
     """
     annotated, open_ended = text, False
     for dated in reversed(find_dates(text, said_on, language, tense)):
@@ -397,9 +398,9 @@ def annotate_dates(text: str, said_on: datetime, language: str, tense: Tense | N
 
 
 def resolve_times(text: str, said_on: date) -> str:
-    """Append to what a line calls "yesterday" or "last week" the date that it means.
+    """Append the actual date to a line's "yesterday" or "last week".
 
-    What the line's own day lies in is clear by that, and what has two readings stays as it is.
+    Times that contain the line's own day need none, and ambiguous ones are left unchanged.
     """
     for mention in reversed(find_relative_dates(text, said_on)):
         period = resolve(mention, said_on, "past" if mention.readings else None)
@@ -410,7 +411,7 @@ def resolve_times(text: str, said_on: date) -> str:
 
 
 def _label(period: Period, mention: DateMention, language: str) -> str:
-    """Return the day, the month, the year, or the first and the last day."""
+    """Return a period as text: a day, a month, a year, or its first and last day."""
     first, last = period
     if mention.approximate_day:
         return f"around {mention.approximate_day}"

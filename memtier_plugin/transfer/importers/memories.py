@@ -91,7 +91,9 @@ def _is_regular_file(file: Path, skip: SkipCallback) -> bool:
 def _read_text(file: Path, skip: SkipCallback) -> str:
     try:
         if file.stat().st_size > _MAX_BYTES:
-            raise ImportFileError(f"{file}: more than {_MAX_BYTES} bytes are no memory file")
+            raise ImportFileError(
+                f"{file}: more than {_MAX_BYTES} bytes, too large for a memory file"
+            )
         data = file.read_bytes()
     except OSError as error:
         raise ImportFileError(f"{file}: cannot be read: {error.strerror}") from error
@@ -249,9 +251,9 @@ def _is_fact(entry: Entry) -> bool:
 
 
 def _draft_fact(entry: Entry) -> FactDraft:
-    heading, _, rest = entry.content.partition("\n")
-    headed = heading.startswith("#") and bool(rest)
-    note = rest if headed else entry.content
+    heading, _, body = entry.content.partition("\n")
+    headed = heading.startswith("#") and bool(body)
+    note = body if headed else entry.content
     text = " ".join(note.split())
     return FactDraft(
         subject=heading.lstrip("# ") if headed else "memory",

@@ -1,4 +1,4 @@
-"""Read exports for the importers: large files and ZIPs item by item, within a time."""
+"""Read exports for the importers: large files and ZIPs item by item, within a time limit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TimeLimit:
         Reading a session is under the same limit; see `in_time`.
 
         Raises:
-            ImportStopped: the time is over.
+            ImportStopped: the time limit was reached.
         """
         token = _at_hand.set(self)
         try:
@@ -57,10 +57,10 @@ class TimeLimit:
             _at_hand.reset(token)
 
     def check_unrecorded(self) -> None:
-        """Stop an import that has recorded nothing yet, if its time is over.
+        """Stop an import that has recorded nothing yet, once its time is up.
 
         Raises:
-            ImportStopped: the time is over.
+            ImportStopped: the time limit was reached.
         """
         if self._clock() > self._end:
             raise ImportStopped(
@@ -69,13 +69,13 @@ class TimeLimit:
             )
 
     def check(self, recorded: int) -> None:
-        """Stop an import between two sessions, if its time is over.
+        """Stop an import between two sessions, once its time is up.
 
         Args:
             recorded: how many new messages it has recorded.
 
         Raises:
-            ImportStopped: the time is over.
+            ImportStopped: the time limit was reached.
         """
         if self._clock() <= self._end:
             return
@@ -93,10 +93,10 @@ _at_hand: Final[ContextVar[TimeLimit | None]] = ContextVar("memtier_import", def
 
 
 def in_time(items: Iterable[T]) -> Iterator[T]:
-    """Yield the lines or messages of a session until the time of the current import is over.
+    """Yield the lines or messages of a session until the current import's time is up.
 
     Raises:
-        ImportStopped: the time is over.
+        ImportStopped: the time limit was reached.
     """
     for number, item in enumerate(items, start=1):
         if number % _EVERY == 0 and (limit := _at_hand.get()):
@@ -195,7 +195,7 @@ def require_plain(path: Path) -> None:
     with _import_errors(path):
         mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise ImportFileError(f"{path}: not a plain file; write what is to be imported into one")
+        raise ImportFileError(f"{path}: not a plain file; save the data to one first")
 
 
 def _check_size(path: Path, files: Sequence[zipfile.ZipInfo]) -> None:

@@ -1,1 +1,1 @@
-"""HMO: the importance of lines, personas and the priorities of cache, buffer and archive."""
+"""HMO: importance of lines, personas, and the priorities of cache, buffer and archive."""

@@ -1,4 +1,4 @@
-"""One pass over the entries of one agent and one sender: rate, compare, rank into tiers."""
+"""One pass over the entries of one agent and sender: rate, compare, rank into tiers."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.store import Actor
 
-MAX_BY_MODEL: Final = 50  # entries of a pass that a model is asked about
+MAX_BY_MODEL: Final = 50  # entries per pass
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older entries are rated by rules
 RULES: Final = "rules"
-_INSTRUCTIONS: Final = 32  # standing instructions that are looked at, the newest
-_DIGITS: Final = 4  # of an alignment
+_INSTRUCTIONS: Final = 32  # newest standing instructions that are read
+_DIGITS: Final = 4  # decimal places of an alignment
 
-Uses = Mapping[str, tuple[int, datetime]]  # by entry: how many new ones, and the last
+Uses = Mapping[str, tuple[int, datetime]]  # per entry, the number of new uses and the last time
 
 
 @dataclass(slots=True)
 class PriorityReport:
-    """The result of a pass, counted up as it goes.
+    """The result of a pass, accumulated as it runs.
 
     Attributes:
-        rated: entries that got their importance, ``by_model`` of them from a model, which
-            answered no number for ``defaulted`` of these.
-        personas: that changed; ``rescored`` counts the alignments computed again for their drift.
+        rated: entries that were rated, ``by_model`` of them by a model, whose answer had no
+            number for ``defaulted`` of these.
+        personas: changed personas; ``rescored`` counts alignments recomputed because of drift.
         moved: headers written.
-        left: whether another pass has something to do.
+        left: whether there is work for another pass.
         problem: why the model rated no more.
     """
 
@@ -69,7 +69,7 @@ class PriorityReport:
 
 @dataclass(slots=True)
 class Pass:
-    """The state of a pass over a project: what it did, and the model that it may ask."""
+    """The state of a pass over a project: its report, and the model that it may ask."""
 
     run: str
     now: datetime
@@ -82,7 +82,7 @@ class Pass:
 
 @dataclass(slots=True)
 class Due:
-    """What is due of one agent and sender: rows to rate, and the uses of the agent's entries."""
+    """One agent's pending work for one sender: rows to rate, and uses of the agent's entries."""
 
     unrated: Sequence[int] = ()
     uses: Uses = field(default_factory=dict)
@@ -90,9 +90,9 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class KnownPersona:
-    """The personas journalled of one sender, by their sources: the last one, and the anchor.
+    """The journalled personas of one sender, by their sources: the last one, and the anchor.
 
-    ``number`` is that of the pass that wrote the last one.
+    ``number`` is the pass that wrote the last one.
     """
 
     last: Sequence[str] = ()
@@ -101,7 +101,7 @@ class KnownPersona:
 
 
 class AudiencePass:
-    """Brings one agent's memory of one sender up to date."""
+    """Updates one agent's memory of one sender."""
 
     def __init__(self, actor: Actor, sender: str, work: Pass, known: KnownPersona) -> None:
         self._actor = actor
@@ -154,7 +154,7 @@ class AudiencePass:
     # -- persona -------------------------------------------------------------------------------
 
     def _persona(self) -> Persona:
-        """Return the persona of what is known today; never of another sender's."""
+        """Return the persona from what is known today, never from another sender's."""
         reader = self._store.reader()
         stored = reader.facts(standing="current", audience=person_audience(self._sender))
         facts = [fact.item for fact in stored if isinstance(fact.item, Fact)]
@@ -168,7 +168,7 @@ class AudiencePass:
         return self._store.reader().scopes(self._actor.agent, self._sender)
 
     def _compare_with_anchor(self, persona: Persona) -> PersonaEvent:
-        """Return the event of a changed persona, which becomes the anchor if it drifted."""
+        """Return the event of a changed persona, which becomes the anchor if it has drifted."""
         vector = self._vector(persona.text)
         drift = 1.0
         if self._known.anchor is not None and vector is not None:
@@ -186,7 +186,7 @@ class AudiencePass:
         )
 
     def _vector(self, text: str) -> bytes | None:
-        """Return the vector of a persona; None where it says nothing or no model is at hand."""
+        """Return the vector of a persona; None if it is empty or no model is available."""
         embedder = self._store.embedder
         if embedder is None or not text:
             return None
@@ -199,7 +199,7 @@ class AudiencePass:
     # -- importance ----------------------------------------------------------------------------
 
     def _rate(self, rows: Sequence[int], persona: Persona) -> list[ImportanceEvent]:
-        """Return the ratings of new entries, an event for each of who rated them."""
+        """Rate new entries; return one event per rater."""
         reader = self._store.reader()
         stored = reader.items_by_row(rows)
         relations = self._reader.relations_of(rows)
@@ -225,7 +225,7 @@ class AudiencePass:
         ]
 
     def _ask_model(self, entry: Entry, persona: str) -> tuple[int | None, str]:
-        """Return a model's rating and its name, or `RULES` where none is asked."""
+        """Return a model's rating and its name, or `RULES` if none is asked."""
         work = self._work
         old = work.now - entry.observed_at > MODEL_MAX_AGE
         if not work.asks or work.report.by_model >= MAX_BY_MODEL or old:
@@ -240,7 +240,7 @@ class AudiencePass:
                 work.rater = ChatRater(model)
             score = work.rater.rate(entry, persona)
         except (CapReached, EndpointError, SettingsError) as error:
-            work.asks, work.report.problem = False, str(error)  # the others must not wait for it
+            work.asks, work.report.problem = False, str(error)  # other agents must not wait for it
             return None, RULES
         work.report.by_model += 1
         return score, work.rater.model.name
@@ -258,7 +258,7 @@ class AudiencePass:
     def _used(
         self, uses: Uses, active: Mapping[str, ScoredEntry], fresh: Mapping[str, ScoredEntry]
     ) -> dict[str, ScoredEntry]:
-        """Return the used entries with their new count and time of use."""
+        """Return the used entries with their new use count and time of last use."""
         missing = [id_ for id_ in uses if id_ not in active and id_ not in fresh]
         scored = self._reader.scored(missing, self._actor.agent, self._sender) if missing else ()
         known = {**active, **fresh, **{entry.id: entry for entry in scored}}
@@ -273,7 +273,7 @@ class AudiencePass:
     def _aligned(
         self, entries: Mapping[str, ScoredEntry], persona: Persona
     ) -> dict[str, ScoredEntry]:
-        """Return entries with their alignment with the persona of today."""
+        """Return entries with their alignment to today's persona."""
         embedder, vector = self._store.embedder, self._vector(persona.text)
         near: Mapping[int, float] = {}
         if vector is not None and embedder is not None and entries:
@@ -287,7 +287,7 @@ class AudiencePass:
     def _changed_headers(
         self, before: Mapping[str, ScoredEntry], entries: Mapping[str, ScoredEntry]
     ) -> tuple[Header, ...]:
-        """Rank entries into tiers; return the headers that are not as before."""
+        """Rank entries into tiers; return the changed headers."""
         settings = self._settings
         rows = self._reader.recent_rows(self._scopes(), settings.sessions, formula.MAX_RECENT)
         recent_rows = set(rows)
@@ -315,6 +315,6 @@ class AudiencePass:
 
 
 def _is_open(stored: Stored) -> bool:
-    """Return whether an item may be part of a persona: neither withdrawn nor a confidence."""
+    """Return whether an item may contribute to a persona: neither withdrawn nor confidential."""
     item, state = stored.item, stored.state
     return not (state.withdrawn or state.private or (isinstance(item, Entry) and item.private))

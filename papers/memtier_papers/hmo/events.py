@@ -10,8 +10,8 @@ from memtier_plugin.core.records import EventPayload, EventRecord
 class ImportanceEvent(EventPayload, frozen=True, kw_only=True):
     """Entries of an agent and a sender were rated, each once (HMO, eq. 3).
 
-    ``scores`` holds the importance, 1 to 10, by entry; ``defaulted`` counts those to which the
-    model answered no number. The first rating of an entry stands.
+    ``scores`` maps entries to their importance, 1 to 10; ``defaulted`` counts those for which the
+    model gave no number. The first rating of an entry is final.
     """
 
     KIND = "importance"
@@ -23,11 +23,11 @@ class ImportanceEvent(EventPayload, frozen=True, kw_only=True):
 
 
 class PersonaEvent(EventPayload, frozen=True, kw_only=True):
-    """The persona of a sender, as an agent knows it, rests on these items now.  It has no text.
+    """The sources of an agent's persona of a sender changed.  It contains no text.
 
-    ``number`` orders the passes of an agent, as a clock may be set back.  ``drift`` is the distance
-    from the anchor, None where there was none; ``anchor`` says that it became the anchor itself
-    (HMO, eq. 6).
+    ``number`` orders an agent's passes, as the clock may be set back.  ``drift`` is the distance
+    from the anchor, None without one; ``anchor`` says that this persona became the anchor (HMO, eq.
+    6).
     """
 
     KIND = "persona"
@@ -40,9 +40,9 @@ class PersonaEvent(EventPayload, frozen=True, kw_only=True):
 
 
 class Header(EventRecord, frozen=True, kw_only=True):
-    """What the priority of an entry rests on besides its importance, and its tier (HMO, eq. 4).
+    """An entry's tier, and the inputs of its priority besides importance (HMO, eq. 4).
 
-    ``used`` is the time of its last use, None before the first.
+    ``used`` is the time of its last use; None if never used.
     """
 
     item: str
@@ -53,10 +53,10 @@ class Header(EventRecord, frozen=True, kw_only=True):
 
 
 class PrioritiseEvent(EventPayload, frozen=True, kw_only=True):
-    """The headers of entries of an agent and a sender changed.
+    """The headers of an agent's and sender's entries changed.
 
-    ``number`` is that of the pass, ``cursors`` up to which line of each journal file the uses were
-    counted, ``rescored`` how many alignments were computed again because the persona had drifted.
+    ``number`` is the pass, ``cursors`` the journal lines up to which uses were counted,
+    ``rescored`` the number of alignments recomputed because the persona had drifted.
     """
 
     KIND = "prioritise"

@@ -16,18 +16,18 @@ BUFFER: Final[Tier] = 2
 ARCHIVE: Final[Tier] = 3
 TIER_NAMES: Final[Mapping[int, str]] = {CACHE: "cache", BUFFER: "buffer", ARCHIVE: "archive"}
 
-LOWEST: Final = 1  # importance
+LOWEST: Final = 1  # of the importance
 HIGHEST: Final = 10
-DEFAULT_IMPORTANCE: Final = 4  # where a model answers no number
-ALPHA: Final = 0.5  # of the importance
-BETA: Final = 0.5  # of the alignment
-TAU_DAYS: Final = 20.0  # the base decay: a half-life of 13.86 days for what was never used
-MAX_RECENT: Final = 1_000  # newest entries of the latest sessions that are in the cache
-MAX_USES: Final = 50  # that count: the gain has no bound of its own
+DEFAULT_IMPORTANCE: Final = 4  # if a model gives no number
+ALPHA: Final = 0.5  # weight of the importance
+BETA: Final = 0.5  # weight of the alignment
+TAU_DAYS: Final = 20.0  # the base decay: a half-life of 13.86 days for unused entries
+MAX_RECENT: Final = 1_000  # newest entries of the latest sessions kept in the cache
+MAX_USES: Final = 50  # maximum that counts, as the gain itself has no bound
 
 
 def persistence(uses: int) -> float:
-    """Return L = 1 + ln(1 + n), the logarithmic gain of recalls (HMO, eq. 5)."""
+    """Return L = 1 + ln(1 + n), the logarithmic gain of uses (HMO, eq. 5)."""
     return 1.0 + math.log1p(min(max(0, uses), MAX_USES))
 
 
@@ -45,14 +45,14 @@ def priority(base: float, uses: int, days: float, *, tau: float = TAU_DAYS) -> f
     Args:
         base: see `base_priority`.
         uses: how often it was used.
-        days: since its last use; a clock that was set back makes it 0, not a gain.
+        days: since its last use; negative values (the clock was set back) count as 0.
     """
     gain = persistence(uses)
     return base * gain * math.exp(-max(0.0, days) / (tau * gain))
 
 
 def drift(current: Sequence[float], anchor: Sequence[float]) -> float:
-    """Return 1 - cos of two personas (HMO, eq. 6); 1 where one of them says nothing."""
+    """Return 1 - cos of two personas (HMO, eq. 6); 1 if either is empty."""
     lengths = math.hypot(*current) * math.hypot(*anchor)
     if not lengths:
         return 1.0
@@ -66,7 +66,7 @@ def assign_tiers(
 
     The first ``cache`` are in tier 1, the next ``buffer`` in tier 2, the rest in tier 3. Records of
     the latest sessions are in tier 1 whatever their priority and take none of its slots; as many of
-    them as both tiers hold keep a pointer, to compete when their session is recent no more.
+    them as both tiers hold also keep a pointer, to compete once their session is no longer recent.
     """
     tiers: dict[str, Tier] = {}
     slots = {CACHE: cache, BUFFER: buffer}

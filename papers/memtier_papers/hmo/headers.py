@@ -1,4 +1,4 @@
-"""The priority of stored entries at a time, and its parts as `explain` shows them."""
+"""The priority of stored entries at a time, and its components as shown by `explain`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def priority_of(entry: ScoredEntry, now: datetime, share: float) -> float:
     """Return the priority of an entry at a time (HMO, eq. 5).
 
     Args:
-        share: of the importance; the rest is the alignment's.
+        share: the weight of the importance; the rest is the alignment's.
     """
     observed = datetime.fromtimestamp(0, UTC) + timedelta(seconds=entry.observed)
     last = from_iso(entry.used) if entry.used else observed
@@ -37,9 +37,9 @@ def describe_priorities(
     now: datetime,
     share: float,
 ) -> dict[str, dict[str, Any]]:
-    """Return the priority and its parts of those entries that were rated, by id.
+    """Return the priority and its components of the rated entries, by id.
 
-    Only an agent's own entries of one sender are read, whatever the ids.
+    Only the agent's own entries of one sender are read, whatever the ids.
     """
     described: dict[str, dict[str, Any]] = {}
     for entry in reader.scored(ids, agent, sender) if ids else ():

@@ -1,7 +1,7 @@
-"""How important an entry is, from 1 to 10, by rules or by a model's answer.  Pure.
+"""Rate the importance of an entry from 1 to 10, by rules or a model's answer.  Pure.
 
 HMO, section 3.1 and table 6: 9 to 10 for identity, hard limits and milestones, 7 to 8 for
-preferences, habits and technical decisions, 4 to 6 for what informs, 1 to 3 for what passes.
+preferences, habits and technical decisions, 4 to 6 for information, 1 to 3 for the ephemeral.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Entry
 from memtier_plugin.text.phrases import is_standing_instruction, only_acknowledges, only_asks
 
-MAX_CHARS: Final = 2_000  # of an entry that are rated
+MAX_CHARS: Final = 2_000  # of an entry
 STANDING, PREFERENCE, FACT, STATEMENT, TALK = 9, 8, 6, DEFAULT_IMPORTANCE, 2
 
 LIMIT_RELATIONS: Final = frozenset({"always", "never", "allergic_to", "remember"})
@@ -28,11 +28,11 @@ def rate_by_rules(entry: Entry, relations: Collection[str] = ()) -> int:
     """Return the importance of an entry.
 
     Args:
-        relations: of the facts that rest on it.
+        relations: the relations of facts that rest on it.
     """
-    own = entry.role == entry.origin == "user"
+    by_user = entry.role == entry.origin == "user"
     text = entry.content[:MAX_CHARS]
-    if not LIMIT_RELATIONS.isdisjoint(relations) or (own and is_standing_instruction(text)):
+    if not LIMIT_RELATIONS.isdisjoint(relations) or (by_user and is_standing_instruction(text)):
         return STANDING
     if not PREFERENCE_RELATIONS.isdisjoint(relations):
         return PREFERENCE
@@ -42,7 +42,7 @@ def rate_by_rules(entry: Entry, relations: Collection[str] = ()) -> int:
 
 
 def parse_importance(answer: str) -> int | None:
-    """Return the first integer of a model's answer within 1 to 10; None where there is none."""
+    """Return the first integer from 1 to 10 in a model's answer; None without one."""
     match = _INTEGER.search(answer)
-    # Digits of any length: only the first few decide on which side of the limits they lie.
+    # For long numbers the first few digits suffice to tell that they are out of range.
     return min(max(int(match[0][:4]), LOWEST), HIGHEST) if match else None

@@ -1,9 +1,9 @@
-"""Rate new entries, keep personas and tiers up to date: the job.
+"""The job that rates new entries and updates personas and tiers.
 
-What is due is read from the index and from a cursor in the journals, so that a pass that was killed
-is made up for by the next one. A pass reads and writes a bounded part. Priorities are computed for
-the entries of the cache and the buffer, for new entries and for those that were used; the archive
-is left alone until something of it is used (HMO, sections 3.2 to 3.4).
+Pending work is read from the index and from cursors into the journals, so that the next pass makes
+up for one that was killed. A pass has bounded reads and writes. Priorities are computed for the
+entries of the cache and the buffer, for new entries and for used ones; the archive is untouched
+until something in it is used (HMO, sections 3.2 to 3.4).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from memtier_plugin.core.formats import new_id
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.store import Actor
 
-_RECALLS: Final = 1_000  # of an agent, whose uses one pass counts
-_PENDING: Final = timedelta(days=1)  # for which the end of a run is awaited
+_RECALLS: Final = 1_000  # recalls of an agent whose uses one pass counts
+_PENDING: Final = timedelta(days=1)  # how long the end of a run is awaited
 
 
 class Prioritiser:
-    """Keeps importance, personas and tiers of a project, each in the journal of its agent."""
+    """Maintains importance, personas and tiers of a project, in each agent's own journal."""
 
     def __init__(self, actor: Actor, own_words: OwnWords) -> None:
         self._actor = actor
@@ -36,13 +36,13 @@ class Prioritiser:
         self._store = actor.store
 
     def run(self, limit: int = 2_000, stop: Callable[[], bool] = lambda: False) -> PriorityReport:
-        """Rate up to ``limit`` new entries, and bring personas and tiers up to date.
+        """Rate up to ``limit`` new entries, and update personas and tiers.
 
         Args:
             stop: polled between agents and senders; what was written by then is complete.
 
         Raises:
-            LedgerError: another process does the same, or nothing could be written.
+            LedgerError: another process is doing the same, or nothing could be written.
             IndexProblem: the index cannot be read.
         """
         if self._store.paused or not self._store.settings.of(Priority).enabled:
@@ -64,7 +64,7 @@ class Prioritiser:
         return work.report
 
     def _prioritise(self, work: Pass, agent: str, senders: Mapping[str, Due]) -> None:
-        """Write what is due of one agent, all together: a kill leaves all of it or nothing."""
+        """Write one agent's pending work at once, so that a kill leaves all of it or nothing."""
         actor = replace(self._actor, agent=agent)
         known = self._known_personas(agent)
         last = max((persona.number for persona in known.values()), default=0)
@@ -93,13 +93,13 @@ class Prioritiser:
     def _count_uses(self, work: Pass, agent: str, senders: Mapping[str, Due]) -> dict[str, int]:
         """Add the uses since the last pass to each sender's work; return the new cursors.
 
-        An entry is used when it, or a fact that rests on it, was injected and the run went on to
-        its end, once a run.
+        An entry is used, once per run, if it or a fact that rests on it was injected and the run
+        finished.
         """
         reader = self._store.reader()
         recalls = self._reader.unread_recalls(agent, _RECALLS)
         cursors: dict[str, int] = {}
-        waiting: set[str] = set()  # files with a run that may still end
+        waiting: set[str] = set()  # files with a run that may still finish
         runs: dict[str, bool] = {}
         counted: set[tuple[str, str]] = set()
         used: dict[str, tuple[int, datetime]] = {}
@@ -125,7 +125,7 @@ class Prioritiser:
         return cursors
 
     def _evidence(self, items: Sequence[str]) -> set[str]:
-        """Return the entries among these items, and those that the facts among them rest on."""
+        """Return the entries among these items, and the sources of the facts among them."""
         reader = self._store.reader()
         evidence = reader.evidence_ids(reader.rows_of(items).values())
         return {entry for entries in evidence.values() for entry in entries}

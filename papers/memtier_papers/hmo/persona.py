@@ -1,7 +1,7 @@
-"""The persona of a person: what they are, what holds for them and what they like.  Pure.
+"""The persona of a person: identity, limits and preferences.  Pure.
 
-HMO, section 3.4. It is made of what the person said, never of what others or tools said, nor of
-what the person pasted, and is never injected into a prompt: entries are compared with it.
+HMO, section 3.4. It is built from what the person said, never from what others or tools said or the
+person pasted, and is never injected into a prompt: entries are compared with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from memtier_papers.hmo.importance import LIMIT_RELATIONS, PREFERENCE_RELATIONS
 from memtier_plugin.core.records import Entry, Fact, count_tokens
 
 MAX_TOKENS: Final = 300
-MAX_LINE_CHARS: Final = 240  # of one source: a text of any length adds one line
+MAX_LINE_CHARS: Final = 240  # of one source, so that even a huge text adds only one line
 IDENTITY_RELATIONS: Final = frozenset(
     {"name", "lives_in", "works_at", "works_as", "birthday", "age", "from", "born", "moved_to"}
 )
@@ -23,25 +23,25 @@ _KINDS: Final = (IDENTITY_RELATIONS, LIMIT_RELATIONS, PREFERENCE_RELATIONS)
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """The sources of a persona, in its order, and their lines."""
+    """The sources of a persona, in its order, with their lines."""
 
     items: tuple[str, ...] = ()
     text: str = ""
 
 
-OwnWords = Callable[[str], str]  # returns a message without what was pasted into it
+OwnWords = Callable[[str], str]  # returns a message without pasted text
 
 
 def build_persona(
     facts: Iterable[Fact], instructions: Iterable[Entry], own_words: OwnWords
 ) -> Persona:
-    """Return the persona of who said these, within `MAX_TOKENS`.
+    """Return a speaker's persona, within `MAX_TOKENS`.
 
     Args:
-        facts: the current ones of one person.
-        instructions: the standing ones of the same person, the newest first.
+        facts: the person's current facts.
+        instructions: the same person's standing instructions, newest first.
 
-    Identity comes first, then limits and standing instructions, then preferences; the newest first.
+    Identity comes first, then limits and standing instructions, then preferences; newest first.
     """
     kinds: list[list[tuple[str, str]]] = [[], [], []]
     newest = sorted(facts, key=lambda fact: (fact.timestamp, fact.id), reverse=True)
@@ -54,7 +54,7 @@ def build_persona(
 
 
 def fit_lines(lines: Iterable[tuple[str, str]]) -> Persona:
-    """Return the persona of these sources and texts, those that fit, without repetitions."""
+    """Return the persona of these sources and texts that fit, without repetitions."""
     items: list[str] = []
     texts: list[str] = []
     for item, text in lines:
@@ -66,7 +66,7 @@ def fit_lines(lines: Iterable[tuple[str, str]]) -> Persona:
 
 
 def persona_of(items: Sequence[Entry | Fact], own_words: OwnWords) -> Persona:
-    """Return the persona of sources that were chosen before, of which some may be gone."""
+    """Return the persona of previously chosen sources, some of which may be gone."""
     return fit_lines(
         (item.id, own_words(item.content) if isinstance(item, Entry) else item.text)
         for item in items

@@ -1,4 +1,4 @@
-"""The plugin of HMO: the job that rates lines and keeps tiers, and the search in these."""
+"""HMO's plugin: the job that rates lines and maintains tiers, and the tiered search."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _log = logging.getLogger("memtier")
 
 @hookimpl
 def memtier_settings() -> Mapping[type[Record], str]:
-    """Return the settings of priorities, and of the search by them."""
+    """Return the settings of priorities and of the tiered search."""
     return {TieredSearch: "retrieval", Priority: "priority"}
 
 
 @hookimpl
 def memtier_jobs() -> Sequence[JobSpec]:
-    """Return the job `priority`, due where `priority.enabled` is on."""
+    """Return the job `priority`, due if `priority.enabled` is on."""
     return [JobSpec("priority", _group_of, _prioritise)]
 
 
@@ -48,7 +48,7 @@ def memtier_ranker(profile: str) -> Ranker | None:
 def memtier_explain(
     recall: JournalEvent, items: Mapping[str, Any], reader: Any, settings: Settings, now: datetime
 ) -> Mapping[str, Any]:
-    """Return the priorities of the items that were rated, by id."""
+    """Return the priorities of the rated items, by id."""
     from memtier_papers.hmo.headers import describe_priorities
     from memtier_papers.hmo.tables import PriorityReader
 
@@ -80,7 +80,7 @@ def memtier_index_tables() -> Sequence[IndexTables]:
 def memtier_status(
     recalls: Sequence[JournalEvent], reader: Any, settings: Settings
 ) -> Mapping[str, Any]:
-    """Return how many entries were rated, and how many are in cache and buffer."""
+    """Return how many entries are rated, and how many are in cache and buffer."""
     if not settings.of(Priority).enabled:
         return {}
     from memtier_papers.hmo.tables import PriorityReader
@@ -91,7 +91,7 @@ def memtier_status(
 
 
 def prioritiser_of(memory: MemTier) -> Prioritiser:
-    """Return what rates the entries of a memory's project, and keeps personas and tiers."""
+    """Return the prioritiser of a memory's project."""
     from memtier_papers.hmo.job import Prioritiser
     from memtier_plugin.retrieval.pasted_text import remove_pasted
 

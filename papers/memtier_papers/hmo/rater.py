@@ -1,4 +1,4 @@
-"""Rate entries by a chat model: one number for one record (HMO, table 6)."""
+"""Rate entries by a chat model: one number per record (HMO, table 6)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from memtier_plugin.providers.prompting import fence_data, load_prompt
 
 PROMPTS: Final = Path(__file__).parent / "prompts"
 PURPOSE: Final = "importance"
-_MAX_ANSWER_TOKENS: Final = 400  # reasoning models need more than the number takes
+_MAX_ANSWER_TOKENS: Final = 400  # reasoning models need more than the number itself
 
 
 class ChatRater:
-    """Asks a chat model how important entries are."""
+    """Asks a chat model for the importance of entries."""
 
     def __init__(self, model: ChatModel) -> None:
         """Bind to a model."""
@@ -27,7 +27,7 @@ class ChatRater:
         """Return the importance of an entry; None for an answer without a number.
 
         Args:
-            persona: the lines that are known of its sender, "" for none.
+            persona: the known lines about its sender, "" for none.
 
         Raises:
             CapReached, EndpointError: the model was not asked, or did not answer.

@@ -9,13 +9,13 @@ from memtier_plugin.core.structs import Record
 
 
 class TieredSearch(Record, frozen=True, kw_only=True):
-    """What `retrieval.search` may be beside MemTier's own."""
+    """The values of `retrieval.search` besides MemTier's own."""
 
     search: Literal["flat", "tiers"] = "flat"
 
 
 class Priority(Record, frozen=True, kw_only=True):
-    """The rating of entries, and the sizes of the tiers that follow from it (HMO)."""
+    """The rating of entries, and the sizes of the resulting tiers (HMO)."""
 
     enabled: bool = False
     model: str = "none"

@@ -1,8 +1,8 @@
-"""The tables of importance and tiers in the index: filled by events, read within one audience.
+"""The index tables of importance and tiers, built from events and read per audience.
 
-Like every fold these do not depend on the order in which lines are read: the first rating of an
-entry stands, and its header of the last pass.  Both go by (timestamp, id) otherwise; passes have
-numbers because a clock may be set back.
+The result does not depend on the order in which lines are read: an entry's first rating and its
+header from the last pass win.  Ties are ordered by (timestamp, id); passes are numbered because the
+clock may be set back.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from memtier_plugin.storage.index.records import (
     to_utf8_all,
 )
 
-USES: Final = "uses"  # the cursor in journals up to which uses were counted
-_SESSIONS: Final = 500  # the newest of an agent, among which the latest are looked for
+USES: Final = "uses"  # the cursors in journals up to which uses were counted
+_SESSIONS: Final = 500  # newest sessions of an agent that are searched for the latest
 
 
 def _create(connection: Any) -> None:
@@ -92,7 +92,7 @@ def _add_headers(connection: Any, event: JournalEvent) -> None:
             for header in change.headers
         ],
     )
-    # Journals only grow, so the furthest line counts, whatever the clock said.
+    # Journals only grow, so the furthest line wins, whatever the clock said.
     connection.executemany(
         """INSERT INTO cursors VALUES(?, ?, ?, 0, ?) ON CONFLICT(extractor, path) DO UPDATE
            SET offset = excluded.offset, stamp = excluded.stamp
@@ -114,7 +114,7 @@ TABLES: Final = IndexTables(
 
 
 class ScoredEntry(NamedTuple):
-    """An entry with what its priority rests on; ``tier`` is 3 where it has no pointer."""
+    """An entry with the inputs of its priority; ``tier`` is 3 if it has no pointer."""
 
     id: str
     row: int
@@ -127,7 +127,7 @@ class ScoredEntry(NamedTuple):
 
 
 class UnreadRecall(NamedTuple):
-    """A journalled recall whose uses were not counted yet, and its line."""
+    """A journalled recall whose uses were not counted yet, with its line number."""
 
     path: str
     line: int
@@ -141,16 +141,16 @@ class PriorityReader:
         self._index = connection
 
     def audiences(self) -> list[tuple[str, str]]:
-        """Return every agent and sender that has entries."""
+        """Return every agent and sender with entries."""
         rows = self._index.execute(
             "SELECT agent, sender FROM scopes WHERE agent <> '' AND shelf = '' ORDER BY 1, 2"
         )
         return [(str(agent), str(sender)) for agent, sender in rows]
 
     def unrated(self, limit: int) -> dict[tuple[str, str], list[int]]:
-        """Return rows of a user's or the assistant's words without an importance, newest first.
+        """Return unrated rows of a user's or the assistant's words, newest first.
 
-        Confidences and what rests on external text are left out.
+        Confidences and text resting on external sources are excluded.
         """
         rows = self._index.execute(
             """SELECT agent, sender, row FROM (
@@ -191,7 +191,7 @@ class PriorityReader:
         return [ScoredEntry(*row) for row in rows]
 
     def scored(self, ids: Collection[str], agent: str, sender: str) -> list[ScoredEntry]:
-        """Return those of these entries of an agent and sender that were rated, by id."""
+        """Return the rated ones among these entries of an agent and sender, by id."""
         rows = self._index.execute(
             """SELECT items.id, row, observed, score, coalesce(headers.tier, 3),
                       coalesce(alignment, 0.0), coalesce(uses, 0), used
@@ -223,7 +223,7 @@ class PriorityReader:
         return [int(row) for (row,) in rows]
 
     def tier_rows(self, scopes: Sequence[int], tier: int) -> list[int]:
-        """Return the rows of these scopes that a pointer puts into a tier."""
+        """Return the rows of these scopes that pointers assign to a tier."""
         rows = self._index.execute(
             """SELECT row FROM headers JOIN items ON items.id = item
                JOIN scopes ON scopes.id = scope
@@ -237,14 +237,14 @@ class PriorityReader:
         return [int(row) for (row,) in rows]
 
     def last_number(self, agent: str) -> int:
-        """Return the number of an agent's last pass that wrote a header; 0 before the first."""
+        """Return the number of an agent's last pass that wrote a header; 0 if none did."""
         [(number,)] = self._index.execute(
             "SELECT coalesce(max(number), 0) FROM headers WHERE agent = ?", (to_utf8(agent),)
         )
         return int(number)
 
     def unread_recalls(self, agent: str, limit: int) -> list[UnreadRecall]:
-        """Return an agent's recalls whose uses were not counted, in the order of their lines."""
+        """Return an agent's recalls whose uses were not counted, in line order."""
         rows = self._index.execute(
             """SELECT files.path, line, data FROM events JOIN files ON files.id = file
                LEFT JOIN cursors ON cursors.path = files.path AND extractor = ?
@@ -259,7 +259,7 @@ class PriorityReader:
         ]
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many entries are rated, and how many each active tier points at."""
+        """Return how many entries are rated, and how many each active tier has."""
         [(rated,)] = self._index.execute(
             "SELECT count(*) FROM importance JOIN items ON items.id = item WHERE indexed"
         )

@@ -1,7 +1,7 @@
 """Search cache, buffer and archive one after the other (HMO, sections 3.2 and 3.3).
 
-Each tier is searched by similarity to the query alone, never by priority, and together with those
-before it. The archive is everything, so that a search that reaches it is the flat one. Facts belong
+Each tier is searched by similarity to the query, never by priority, and together with the tiers
+before it. The archive is everything, so a search that reaches it equals the flat one. Facts belong
 to no tier and take part in each.
 """
 
@@ -29,14 +29,14 @@ from memtier_plugin.storage.sessions import DeadlineExceeded
 
 TierName = Literal["cache", "buffer", "archive"]
 TIERS: Final[tuple[TierName, ...]] = ("cache", "buffer", "archive")
-MIN_PROBABILITY: Final = 0.85  # of a block, by which a tier is enough
+MIN_PROBABILITY: Final = 0.85  # of a block, from which a tier suffices
 MIN_COVERAGE: Final = 0.5  # of a query's words, by rarity, in the best line
 
 
 def tier_rows(
     reader: Reader, scopes: Sequence[int], settings: Settings
 ) -> Iterator[tuple[TierName, Collection[int] | None]]:
-    """Yield each tier with the rows of it and those before it; None stands for all."""
+    """Yield each tier with its rows and those of the tiers before it; None stands for all."""
     priorities = reader.plugin_tables(PriorityReader)
     rows = {
         *priorities.recent_rows(scopes, settings.of(Priority).sessions, MAX_RECENT),
@@ -49,11 +49,11 @@ def tier_rows(
 
 
 def is_sufficient(query: QueryEvidence, evidence: Sequence[Evidence]) -> bool:
-    """Return by rules whether the best hits of a tier, best first, hold what a query needs.
+    """Return by rules whether the best hits of a tier, best first, answer a query.
 
-    The best of them must have half of the query's words, and the block be likely to hold what is
-    needed, by far more than the floor asks for: a tier is a part of the store, and what is missing
-    from it is not seen.
+    The best hit must have half of the query's words, and the block be likely to hold what is
+    needed, by far more than the floor demands: a tier is a part of the store, and what it lacks is
+    not visible.
     """
     if not evidence or evidence[0].coverage < MIN_COVERAGE:
         return False
@@ -61,12 +61,12 @@ def is_sufficient(query: QueryEvidence, evidence: Sequence[Evidence]) -> bool:
 
 
 class TieredRanker(Ranker):
-    """Ranks as `recall_first` does, tier by tier until what is found is enough."""
+    """Ranks like `recall_first`, tier by tier until the hits suffice."""
 
     stages = TIERS
 
     def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
-        """Rank; a result that is late is that of a tier before.
+        """Rank; when time runs out, return the result of the previous tier.
 
         Raises:
             DeadlineExceeded: before anything was ranked.
@@ -95,11 +95,11 @@ class TieredRanker(Ranker):
             evidence = [result.evidence[row] for row, _, _ in result.ranked[:CONSIDERED]]
             if is_sufficient(result.query_evidence, evidence):
                 break
-        assert result is not None  # there is always an archive
+        assert result is not None  # the archive always exists
         return replace(result, postings=postings, vectors=vectors, steps=tuple(steps))
 
     def explain_missing(self, result: SearchResult) -> tuple[str, str] | None:
-        """Return that the search ended before the tier that has the item."""
+        """Return that the search ended before the tier that contains the item."""
         if not result.steps or (tier := result.steps[-1].name) == "archive":
             return None
         return "tier", f"the search had enough with the {tier}, which lacks it"
@@ -112,9 +112,9 @@ class TierBuilder(PoolBuilder):
     """Gathers the candidates of one tier.
 
     Args:
-        within: the only rows of entries that may be candidates; None for all.  Their words and
-            vectors are compared then, and no n-grams.
-        earlier: the search of the tier before; what it read is not read again.
+        within: the only rows of entries that may be candidates; None for all.  Only their words
+            and vectors are compared, not n-grams.
+        earlier: the search of the previous tier; what it read is not read again.
     """
 
     def __init__(
@@ -132,10 +132,8 @@ class TierBuilder(PoolBuilder):
         self._known = {*(earlier.within or ())} if earlier else set[int]()
 
     def match_words(self) -> Match:
-        """Look up the query's words in the entries that were not looked at before."""
-        if (
-            self.within is None
-        ):  # all are read, as the cap must cut the words that it cuts otherwise
+        """Look up the query's words in entries not searched before."""
+        if self.within is None:  # all are read, since otherwise the cap would cut other words
             return super().match_words()
         known = self.reads.words.rows
         rows = {*self.within} - self._known
@@ -145,7 +143,7 @@ class TierBuilder(PoolBuilder):
         return words
 
     def match_entry_ngrams(self) -> Scores:
-        """Look up the query's n-grams in all entries, but not in those of a tier."""
+        """Look up the query's n-grams in all entries, but not in those of a single tier."""
         return super().match_entry_ngrams() if self.within is None else {}
 
     def nearest_entries(self) -> Scores:
@@ -157,5 +155,5 @@ class TierBuilder(PoolBuilder):
         return {row: near[row] for row in best_rows(near, PIECES) if near[row] >= MIN_COSINE}
 
     def in_reach(self, rows: Iterable[int]) -> list[int]:
-        """Return those entries' rows that are in the tier."""
+        """Return the rows of these entries that are in the tier."""
         return [row for row in rows if self.within is None or row in self.within]

@@ -1,4 +1,4 @@
-"""Take a question about several people, things or times apart by rules, without a model.  Pure."""
+"""Split a question about several people, things or times by rules, without a model.  Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memtier_plugin.text.lexicon import lexicon
 
 MAX_PARTS: Final = 4
 _LONGEST_CONJUNCT: Final = 3  # words
-_MAX_CHARS: Final = 2_000  # of a question that are looked at
+_MAX_CHARS: Final = 2_000  # of a question
 _WORD: Final = re.compile(r"[\w'\u2019-]+|[^\w\s]")
 _CONJUNCTIONS: Final = frozenset({"and", "or", "vs", "versus", "than", "&"})
 _BEFORE_CONJUNCT: Final = frozenset(
@@ -19,16 +19,16 @@ _BEFORE_CONJUNCT: Final = frozenset(
 
 
 def take_parts(question: str) -> list[str]:
-    """Return a question once for each of the things that it joins, without the others.
+    """Return the question once for each of the things it joins.
 
-    A thing is up to three words, none of them a function word; a name is joined to a name.
+    A thing is up to three words without function words; names join only with names.
 
     Returns:
-        at most `MAX_PARTS` questions; none where nothing is joined.
+        at most `MAX_PARTS` questions; none if nothing is joined.
     """
     tokens = _WORD.findall(question[:_MAX_CHARS])
     joints = [i for i, token in enumerate(tokens) if token.casefold() in _CONJUNCTIONS]
-    if joints:  # a comma joins only in a list that a word closes
+    if joints:  # a comma joins only in a list closed by a conjunction
         joints += [i for i, token in enumerate(tokens) if token == "," and i < joints[-1]]
     parts: list[str] = []
     for joint in sorted(joints):
@@ -42,7 +42,7 @@ def take_parts(question: str) -> list[str]:
 
 
 def _conjuncts(tokens: Sequence[str], joint: int) -> tuple[int, int, int]:
-    """Return where the thing before a joint starts, and where the one after it starts and ends."""
+    """Return where the thing before a joint starts, and the span of the thing after it."""
     first = joint + 1
     while first < len(tokens) and tokens[first].casefold() in _BEFORE_CONJUNCT:
         first += 1

@@ -1,8 +1,8 @@
-"""Form and evolve memories by tool calls of a chat model (Mem-T, 3.1, phase I).
+"""Form and evolve memories by a chat model's tool calls (Mem-T, 3.1, phase I).
 
-Another way to ask for the same claims: each call has to give the line and the words that prove it,
-and is verified like any claim.  The paper's fourth tool of formation, update_summary, is a request
-of its own (`summaries.working`).
+An alternative way to request the same claims: each call must give the line and the words that prove
+it, and is verified like any claim.  The paper's fourth formation tool, update_summary, is a
+separate request (`summaries.working`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ EVOLUTION_TOOLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "delete_item": object_of(id=INTEGER),
     "ignore_item": {**object_of(id=INTEGER, reason=STRING), "required": ["id"]},
 }
-# What a call does to the known fact that it names, in the order of the paper's rules.
+# The effect of a call on the known fact that it names, in the order of the paper's rules.
 _ACTIONS: Final[Mapping[str, Action]] = {
     "delete_item": "supersede",
     "ignore_item": "ignore",
@@ -70,10 +70,11 @@ class ToolExtractor(ChatExtractor):
     prompt_folder = PROMPTS
 
     def _items(self, text: str) -> ListedAnswer:
-        """Return the claims of an answer's calls as items of the one JSON object.
+        """Return the claims of an answer's calls in the form of the one JSON object.
 
         Raises:
-            BadAnswer: there is no call; "nothing to keep" is a call of no tool, an empty list.
+            BadAnswer: there is no call; to store nothing, the model calls no tool with an empty
+        list.
         """
         called = parse_tool_calls(text, FORMATION_TOOLS)
         return ListedAnswer(tuple(map(_item, called.calls)), called.rejected)
@@ -87,7 +88,7 @@ class ToolExtractor(ChatExtractor):
 
 
 def _item(call: ModelToolCall) -> dict[str, Any]:
-    """Return a call as the item that the JSON form has for it."""
+    """Return a call in the form of the JSON answer's items."""
     arguments = call.arguments
     common = {
         "quote": arguments["quote"],
@@ -111,10 +112,10 @@ def _item(call: ModelToolCall) -> dict[str, Any]:
 
 
 class ToolEvolution(ChatEvolution):
-    """Asks by tool calls, by the rules of the paper, in their order.
+    """Asks by tool calls, following the paper's rules in order.
 
-    Nothing is deleted: what a model deletes is superseded by the new fact, and what it updates
-    gives way to the new fact's own words, which were verified.
+    Nothing is deleted: a fact that the model deletes is superseded by the new fact, and for an
+    update the new fact's own verified words are used.
     """
 
     prompt_name = "evolve_tools"

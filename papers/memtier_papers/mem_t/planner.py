@@ -1,7 +1,7 @@
-"""What plans the searches of `ask` for the model (`ask.planner`): a trained policy, or rules.
+"""Plan the searches of `ask` for the model (`ask.planner`): by a trained policy, or by rules.
 
-The file of a policy is one line of JSON with a checksum.  It names the actions and features that
-its weights stand for, so that a policy of another version is refused and never misread.
+A policy file is one line of JSON with a checksum.  It names the actions and features of its
+weights, so that a policy of another version is rejected and never misread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import parse_json_text
 
 BY_MODEL: Final = "model"  # `ask.planner`: the model plans its searches itself
-BY_RULES: Final = "rules"  # the parts of the question are searched for, one by one
+BY_RULES: Final = "rules"  # search for the parts of the question, one by one
 VERSION: Final = 1
 _MAX_BYTES: Final = 1_000_000
 
@@ -45,10 +45,10 @@ Weights = tuple[tuple[float, ...], ...]
 def write_policy(
     path: Path, weights: Sequence[Sequence[float]], figures: Mapping[str, Any]
 ) -> None:
-    """Write a policy, all of it or none, past a power cut.
+    """Write a policy atomically and durably.
 
     Args:
-        figures: what it was trained on and what it brought; for readers.
+        figures: its training data and gain, for readers.
 
     Raises:
         LedgerWriteError: it cannot be written.
@@ -69,7 +69,7 @@ def read_policy(path: Path) -> Weights:
     """Return the weights of a policy.
 
     Raises:
-        SettingsError: the file is missing, cut, changed, or of another version.
+        SettingsError: the file is missing, truncated, changed, or of another version.
     """
     try:
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def read_policy(path: Path) -> Weights:
         raise SettingsError(f"ask.planner: {path} cannot be read: {error.strerror}") from None
     again = "train it again: memtier learn policy"
     if not formats.is_intact(line):
-        raise SettingsError(f"ask.planner: {path} is cut or was changed; {again}")
+        raise SettingsError(f"ask.planner: {path} is truncated or was changed; {again}")
     try:
         record = parse_json_text(line)
         names = record["version"], record["actions"], record["features"]
@@ -95,10 +95,10 @@ def read_policy(path: Path) -> Weights:
 
 @dataclass(slots=True)
 class TrainedPlanner:
-    """Plans the searches of a question by a policy; the model only answers (`tool_loop.Policy`).
+    """Plans a question's searches by a policy; the model only answers (`tool_loop.Policy`).
 
     Attributes:
-        model: what answers; without one nothing does.
+        model: the answering model; without one there is no answer.
     """
 
     weights: Weights
@@ -131,10 +131,10 @@ class TrainedPlanner:
 
 @dataclass(slots=True)
 class RulesPlanner:
-    """Searches for a question and then for its parts; the model only answers (`tool_loop.Policy`).
+    """Searches for a question, then for its parts; the model only answers (`tool_loop.Policy`).
 
     Attributes:
-        model: what answers; without one nothing does.
+        model: the answering model; without one there is no answer.
     """
 
     model: AnsweringModel | None = None
@@ -158,7 +158,7 @@ class RulesPlanner:
 def choose_planner(
     search: StoreSearch, model: AnsweringModel
 ) -> tuple[Policy, tuple[str, ...], str]:
-    """Return the policy that `ask.planner` names, a note on it, and why it is another one."""
+    """Return the policy that `ask.planner` names, a note on it, and why another is used instead."""
     name = search.store.settings.of(Planner).planner
     if name == BY_MODEL:
         return ModelPolicy(model), (), ""

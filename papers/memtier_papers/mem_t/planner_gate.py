@@ -1,8 +1,8 @@
-"""The gate for a trained planner: do its searches show what this project is known to answer?
+"""The gate for a trained planner: do its searches find the project's known answers?
 
-The questions and the verdict are those of `regression.gate`; what counts is whether the lines that
-the searches of a question show hold an answer.  Nothing is journalled, and no model is asked: where
-one plans the searches, a policy has to show as much as the rules.
+Questions and verdict are those of `regression.gate`; a question scores if the lines that its
+searches show contain an answer.  Nothing is journalled, and no model is asked: if the model plans
+at present, a policy must find as much as the rules.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from memtier_plugin.credit.regression import GateReport, Progress, RegressionGat
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.store import Actor
 
-_PREVIEW: Final = "preview"  # the purpose that is credited to nobody
+_PREVIEW: Final = "preview"  # the purpose that credits nobody
 
 _MakePolicy = Callable[[StoreSearch], Policy]
 
 
 class _QuietSearch(StoreSearch):
-    """The searches of a question, of which the journal hears nothing."""
+    """The searches of a question, without journalling."""
 
     def _recall(self, depth: Depth, query: str) -> Sequence[Hit]:
         viewer = self.viewer
@@ -46,7 +46,7 @@ class _QuietSearch(StoreSearch):
 
 
 def check_planner(actor: Actor, weights: Weights, progress: Progress = no_progress) -> GateReport:
-    """Compare a policy with what plans the searches now.
+    """Compare a policy with the present planner.
 
     Raises:
         IndexProblem: the index cannot be used.
@@ -62,13 +62,13 @@ def check_planner(actor: Actor, weights: Weights, progress: Progress = no_progre
 
 
 def _incumbent(planner: str) -> tuple[str, _MakePolicy]:
-    """Return what plans now, and needs no model: another policy, or else the rules."""
+    """Return the present planner that needs no model: another policy, or else the rules."""
     if planner not in (BY_MODEL, BY_RULES):
         try:
             weights = read_policy(Path(planner).expanduser())
             return planner, lambda search: TrainedPlanner(weights, search)
         except SettingsError:
-            pass  # the model plans in its place
+            pass  # the model plans instead
     return BY_RULES, lambda search: RulesPlanner()
 
 
@@ -77,10 +77,10 @@ def _measure(
     questions: Sequence[Question],
     at: datetime,
     make: _MakePolicy,
-    what: str,
+    label: str,
     progress: Progress,
 ) -> list[float]:
-    """Return 1 for each question of which the searches show an answer, and else 0."""
+    """Return 1 for each question whose searches show an answer, else 0."""
     values = []
     for number, question in enumerate(questions, 1):
         recaller = Recaller(replace(actor, agent=question.agent))
@@ -89,5 +89,5 @@ def _measure(
             search = _QuietSearch(actor.store, recaller, viewer)
             retrieve(make(search), search, question.query, at)
         values.append(float(not question.wanted.isdisjoint(search.shown)))
-        progress(what, number, len(questions))
+        progress(label, number, len(questions))
     return values

@@ -1,8 +1,8 @@
-"""A small policy that plans multi-turn retrieval: which tool, in which words, and when to stop.
+"""A small policy for multi-turn retrieval: which tool, with which words, and when to stop.
 
-Pure.  In place of a model (Mem-T, section 3.1, phase II), a softmax over pairs of a tool and a form
-of the query looks at a few features of the question and of what was shown.  `bench.trees` trains
-it.  The forms are made of the question and of the lines shown; none of them asks a model.
+Pure.  In place of a model (Mem-T, section 3.1, phase II), a softmax over pairs of a tool and a
+query form uses a few features of the question and of the lines shown.  `bench.trees` trains it.
+Query forms are made from the question and the lines shown, without a model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tokenize = Callable[[str], Sequence[str]]
 
 
 class Action(NamedTuple):
-    """A tool and the form of its query; `FINISH` has none."""
+    """A tool and the form of its query; `FINISH` has no form."""
 
     tool: str
     form: Form
@@ -38,9 +38,9 @@ ACTIONS: Final = (
     Action(SUMMARY, "question"),
     Action(FINISH, ""),
 )
-MAX_DEPTH: Final = 4  # searches of a question (Mem-T, section 4.1)
+MAX_DEPTH: Final = 4  # searches per question (Mem-T, section 4.1)
 _FEEDBACK_WORDS: Final = 4
-_LINES: Final = 20  # shown, by which their number becomes a share
+_LINES: Final = 20  # normalises the number of lines shown
 _TOOLS: Final = tuple(dict.fromkeys(action.tool for action in ACTIONS[:-1]))
 FEATURES: Final = (
     "one",
@@ -56,7 +56,7 @@ FEATURES: Final = (
     *(f"used {tool}" for tool in _TOOLS),
 )
 _WORD: Final = re.compile(r"[^\W_][\w'\u2019-]*")
-_ENDS: Final = re.compile(r"[.!?]\s")  # a sentence
+_ENDS: Final = re.compile(r"[.!?]\s")  # of a sentence
 _TIME: Final = re.compile(r"\b(when|what (date|day|year|month|time)|how long|since)\b")
 _SEVERAL: Final = re.compile(
     r"\b(how (many|often)|all|both|and|list|which"
@@ -66,10 +66,10 @@ _SEVERAL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """A question, taken apart once.
+    """A question, parsed once.
 
     Attributes:
-        words: of the question without function words, as written, by their stem.
+        words: its words without function words, as written, by their stem.
     """
 
     text: str
@@ -87,11 +87,11 @@ class ShownLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """What a question's searches did so far.
+    """The state of a question's searches.
 
     Attributes:
         taken: the index in `ACTIONS` and the query of each search so far.
-        lines: all lines shown, in their order.
+        lines: all lines shown, in order.
         new: how many of them the last search showed.
     """
 
@@ -115,7 +115,7 @@ def take_apart(text: str, tokenize: Tokenize) -> AskedQuestion:
 
 
 def _names(text: str) -> Iterator[str]:
-    """Yield the capitalised words of a text that begin no sentence."""
+    """Yield the capitalised words of a text that do not begin a sentence."""
     end = 0
     for match in _WORD.finditer(text):
         _, mark, gap = text[end : match.start()].rpartition("_")
@@ -126,7 +126,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def words_of(text: str, tokenize: Tokenize) -> dict[str, str]:
-    """Return the words of a text by their stem, without those that the tokenizer leaves out."""
+    """Return the words of a text by their stem, without those that the tokenizer drops."""
     words: dict[str, str] = {}
     for word in _WORD.findall(text):
         for stem in tokenize(word):
@@ -135,7 +135,7 @@ def words_of(text: str, tokenize: Tokenize) -> dict[str, str]:
 
 
 def query_for(form: Form, state: PlanState) -> str:
-    """Return the text of a search; empty where the form has none now."""
+    """Return the text of a search; empty if the form has none now."""
     question = state.question
     if form == "question":
         return question.text
@@ -149,7 +149,7 @@ def query_for(form: Form, state: PlanState) -> str:
         shown = _shown_stems(state)
         rest = [word for stem, word in question.words.items() if stem not in shown]
         if not rest or len(rest) == len(question.words):
-            return ""  # nothing is left, or it would be the keywords again
+            return ""  # nothing is left, or it would repeat the keywords
         return " ".join(dict.fromkeys([*filter(None, [question.name]), *rest]))
     others = [word for stem, word in state.lines[0].words.items() if stem not in question.words]
     rare = sorted(dict.fromkeys(others), key=lambda word: (-len(word), word))[:_FEEDBACK_WORDS]
@@ -159,9 +159,9 @@ def query_for(form: Form, state: PlanState) -> str:
 
 
 def legal_queries(state: PlanState) -> list[str | None]:
-    """Return the query of each action that is a new call, None where it is none.
+    """Return the query of each action that is a new call; None if it is not.
 
-    The end is legal (with an empty query) once something was searched for, and alone legal after
+    Finishing is legal (with an empty query) after the first search, and the only legal action after
     `MAX_DEPTH` searches.
     """
     searching = len(state.taken) < MAX_DEPTH
@@ -219,7 +219,7 @@ def probabilities(
 
 
 def best_action(weights: Sequence[Sequence[float]], state: PlanState) -> int:
-    """Return the likeliest action; of equal ones the first."""
+    """Return the likeliest action; the first of equal ones."""
     legal = [query is not None for query in legal_queries(state)]
     chances = probabilities(weights, features(state), legal)
     return max(range(len(chances)), key=lambda index: (chances[index], -index))

@@ -1,4 +1,4 @@
-"""The plugin of Mem-T: a model, or a small policy, that searches and forms facts by tool calls."""
+"""Mem-T's plugin: a model, or a small policy, that searches and forms facts by tool calls."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def memtier_settings() -> Mapping[type[Record], str]:
 
 @hookimpl
 def memtier_ask_modes() -> Mapping[str, AskMode]:
-    """Return what answers with `ask.mode: tools`."""
+    """Return the answering mode for `ask.mode: tools`."""
     return {"tools": _answer_by_tools}
 
 
 @hookimpl
 def memtier_model_pass(settings: Settings) -> ModelPass | None:
-    """Ask by tool calls where `consolidation.tools` is on, and twice by `second_look`."""
+    """Ask by tool calls if `consolidation.tools` is on, and a second time if `second_look` is."""
     chosen = settings.of(Formation)
     if not (chosen.tools or chosen.second_look):
         return None

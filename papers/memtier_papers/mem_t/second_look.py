@@ -1,7 +1,7 @@
-"""Have a chat model look again at claims that wait for their wording alone.
+"""Have a chat model reconsider claims that wait only because of their wording.
 
-The model's word is not enough: the quote that it names must stand in what the claim rests on, and
-nothing that code can see may contradict the claim there.
+The model's word is not enough: the quote that it names must occur in the claim's sources, and
+nothing visible to code may contradict the claim there.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from memtier_plugin.providers.prompting import (
 
 PROMPTS: Final = Path(__file__).parent / "prompts"
 MIN_CONFIDENCE: Final = 0.9
-# Other reasons name what a claim leaves out, mixes up or takes for certain; a person decides on it.
+# Other reasons name what a claim omits, confuses or overstates; those need a person.
 LIFTABLE: Final = frozenset({SAYS_MORE, UNKNOWN_LANGUAGE})
 
 
 class SecondLook(NamedTuple):
-    """What a model found on a claim that follows: its quote, and how sure it is."""
+    """A model's finding that a claim follows: its quote, and its certainty."""
 
     quote: str
     confidence: float
 
 
 def is_liftable(draft: FactDraft) -> bool:
-    """Return whether a draft waits only because code cannot tell that it says the same."""
+    """Return whether a draft waits only because code cannot verify its wording."""
     return draft.status == "proposed" and draft.reason in LIFTABLE
 
 
 def lift(
     draft: FactDraft, entries: Sequence[Entry], look: SecondLook, prompt_hash: str
 ) -> FactDraft:
-    """Return the draft as active, on the quote of the second look; unchanged if that is no proof.
+    """Return the draft as active, by the quote of the second look; unchanged if that is no proof.
 
     Args:
-        entries: what the draft rests on.
+        entries: the draft's sources.
         prompt_hash: of the second look's prompt, which the draft then names.
     """
     if not (MIN_CONFIDENCE <= look.confidence <= 1.0) or not is_evidence(look.quote):
@@ -85,8 +85,8 @@ def lift(
 
 
 PURPOSE: Final = "entailment"
-MAX_CLAIMS: Final = 20  # of one request
-TOKENS_PER_CHECK: Final = 120  # of an answer: a quote, mostly
+MAX_CLAIMS: Final = 20  # per request
+TOKENS_PER_CHECK: Final = 120  # of the answer: mostly a quote
 BASE_TOKENS: Final = 400
 _CHECK: Final = object_of(
     claim=INTEGER,
@@ -107,10 +107,10 @@ class ChatEntailment:
     def check(
         self, pairs: Sequence[tuple[str, str]]
     ) -> tuple[dict[int, SecondLook], ChatReply | None]:
-        """Return what follows from its source, by the index of the pair, and the model's reply.
+        """Return the claims that follow from their sources, by pair index, and the model's reply.
 
         Args:
-            pairs: each claim with its source; more than `MAX_CLAIMS` are left out.
+            pairs: each claim with its source; more than `MAX_CLAIMS` are dropped.
 
         Raises:
             CapReached, EndpointError: the model was not asked, or did not answer.
@@ -145,7 +145,7 @@ def look_again(
     checked: Sequence[FactDraft | Rejection],
     entries: Mapping[str, Entry],
 ) -> tuple[list[FactDraft | Rejection], ChatReply | None]:
-    """Lift the drafts that wait for their wording alone and follow by the model's second look."""
+    """Lift drafts that wait only because of their wording and pass the model's second look."""
     judge = ChatEntailment(model)
     waiting = [
         (index, draft)
@@ -167,7 +167,7 @@ def look_again(
 
 
 def _source_line(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
-    """Return what a draft rests on, with who said it and when."""
+    """Return the sources of a draft, with speaker and time."""
     entry = quoted_entry(draft, entries)
     if entry is None:
         return draft.quote or ""

@@ -8,7 +8,7 @@ from memtier_plugin.core.structs import Record
 
 
 class Formation(Record, frozen=True, kw_only=True):
-    """How the consolidation asks its model: twice, by tool calls."""
+    """How the consolidation asks its model: a second time, or by tool calls."""
 
     second_look: bool = False
     tools: bool = False

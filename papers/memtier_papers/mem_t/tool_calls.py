@@ -1,7 +1,7 @@
-"""The tools of multi-turn retrieval, and how a model's calls of them are read.  Pure.
+"""The tools of multi-turn retrieval, and parsing a model's calls of them.  Pure.
 
-Mem-T, section 3.1 (phase II): one call a step, native or as ``<tool_call>`` text; of several calls
-the first counts.
+Mem-T, section 3.1 (phase II): one call per step, native or as ``<tool_call>`` text; of several
+calls the first counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memtier_plugin.answering.store_search import (
 from memtier_plugin.providers.prompting import MARK, decode, written_calls
 
 FINISH: Final = "finish"
-_MAX_CHARS: Final = 20_000  # of a model's answer that are read
+_MAX_CHARS: Final = 20_000  # of a model's answer
 _TEXT: Final = {"type": "string"}
 _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
     SUMMARY: {"query": _TEXT},
@@ -42,7 +42,7 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     TURNS: ("query",),
     FINISH: ("answer", "cites"),
 }
-TOOLS: Final = [  # as OpenAI-compatible servers expect them
+TOOLS: Final = [  # in the format of OpenAI-compatible servers
     {
         "type": "function",
         "function": {
@@ -60,7 +60,7 @@ TOOLS: Final = [  # as OpenAI-compatible servers expect them
 
 @dataclass(frozen=True, slots=True)
 class FinishCall:
-    """The answer, and the numbers of the lines that it rests on."""
+    """The answer, and the numbers of the lines that it cites."""
 
     answer: str
     cites: tuple[int, ...]
@@ -72,12 +72,12 @@ def render_call(name: str, arguments: Any) -> str:
 
 
 def parse_call(text: str) -> SearchCall | FinishCall | BadCall:
-    """Read the first call in a model's answer."""
+    """Parse the first call in a model's answer."""
     matched = _first_call(text)
     if matched is None:
         return BadCall(f"no tool call was found; answer with {MARK}{{...}}</tool_call> alone")
     name, arguments = matched.get("name"), matched.get("arguments")
-    if isinstance(arguments, str):  # as servers pass them on
+    if isinstance(arguments, str):  # some servers pass them as a string
         arguments = decode(arguments)
     if name not in _PARAMETERS:
         return BadCall(f"there is no tool {str(name)[:40]!r}; one of: {', '.join(_PARAMETERS)}")
@@ -99,6 +99,6 @@ def _finish(arguments: Mapping[str, Any]) -> FinishCall | BadCall:
 
 
 def _first_call(text: str) -> Mapping[str, Any] | None:
-    """Return the object after the first mark that has one; its end mark may be missing."""
+    """Return the first object that follows a call mark; its closing mark may be missing."""
     calls = written_calls(text[:_MAX_CHARS])
     return next((call for call in calls if isinstance(call, dict)), None)

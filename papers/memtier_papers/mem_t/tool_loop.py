@@ -1,7 +1,7 @@
-"""Multi-turn retrieval: a model searches step by step, and answers from what it was shown.
+"""Multi-turn retrieval: a model searches step by step, and answers from the lines shown.
 
-Mem-T, section 3.1 (phase II), with one difference: a search without results says so, as a model at
-temperature 0 that is told nothing repeats itself until the limit.
+Mem-T, section 3.1 (phase II), with one difference: a search without results says so, since a model
+at temperature 0 that gets no reply repeats itself until the limit.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _MAX_CALL_TOKENS: Final = 400
 
 
 class Policy(Protocol):
-    """What chooses the next call: a model, or the script of a measurement."""
+    """Chooses the next call: a model, or a scripted sequence for measurements."""
 
     def next_call(self, question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
         """Return one call.
 
         Args:
-            transcript: what earlier steps asked and showed.
-            left: how many steps are left, this one included.
+            transcript: the earlier calls and their results.
+            left: how many steps are left, including this one.
         """
 
     def answer(
         self, question: str, at: datetime, findings: Sequence[AnswerFinding]
     ) -> ModelAnswer | None:
-        """Return an answer from findings; None where there is none."""
+        """Return an answer from findings; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ModelPolicy:
 
 
 def call_request(question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
-    """Return what a model is asked for its next call of a tool; the prompt is ``retrieve``."""
+    """Return the request to a model for its next call of a tool; the prompt is ``retrieve``."""
     return (
         f"Question: {question}\nAsked on: {at:%Y-%m-%d}\nSteps left: {left}\n\n"
         f"{fence_data([*transcript] or ['nothing was searched yet'])}"
@@ -65,13 +65,13 @@ def call_request(question: str, at: datetime, transcript: Sequence[str], left: i
 def retrieve(
     policy: Policy, search: StoreSearch, question: str, at: datetime, steps: int = MAX_STEPS
 ) -> ModelAnswer | None:
-    """Return the answer of a policy that searched in at most so many steps.
+    """Return the answer of a policy that searches in at most ``steps`` steps.
 
-    A wrong call uses its step.  An answer that cites no line shown, and the end of the steps, lead
-    to one call that answers from all lines shown.
+    An invalid call uses up its step.  If an answer cites no line shown, or the steps run out, one
+    more call answers from all lines shown.
 
     Returns:
-        None where nothing was found, or no answer was given.
+        None if nothing was found, or no answer was given.
     """
     transcript: list[str] = []
     for step in range(steps):
@@ -90,7 +90,7 @@ def retrieve(
 
 
 def _finished(call: FinishCall, findings: Sequence[AnswerFinding]) -> ModelAnswer | None:
-    """Return the answer of a call, if it cites a line that was shown."""
+    """Return the answer in a call, if it cites a line that was shown."""
     cites = tuple(findings[n - 1] for n in call.cites if 1 <= n <= len(findings))
     invented = len(call.cites) - len(cites)
     return ModelAnswer(True, call.answer, cites, invented) if cites else None

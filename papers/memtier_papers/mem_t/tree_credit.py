@@ -1,8 +1,8 @@
-"""Credit for the calls of a retrieval tree, and for the operations that wrote its memory.  Pure.
+"""Credit the calls of a retrieval tree, and the operations that wrote its memory.  Pure.
 
 MoT-GRPO (Mem-T, sections 3.2 and 3.3): every node of a tree of searches gets a reward, which is
-compared inside its tree and with all trees of the question; what wrote the memory gets the
-advantages of the leaves in hindsight.  ``ALPHA`` and ``EPSILON`` are not in the paper.
+compared within its tree and with all trees of the question; the operations that wrote the memory
+get the advantages of the leaves in hindsight.  ``ALPHA`` and ``EPSILON`` are not in the paper.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-ALPHA: Final = 0.5  # of the evidence, in a reward
+ALPHA: Final = 0.5  # weight of the evidence in a reward
 EPSILON: Final = 1e-6
 TRACE: Final = 0.1  # lambda of Mem-T, eq. 17
 KEPT_SHARE: Final = 0.5
@@ -25,10 +25,10 @@ class TreeNode:
     """One call of a tree.
 
     Attributes:
-        parent: the index of the node before it in the tree's list; None for the first call.
+        parent: the index of the previous node in the tree's list; None for the first call.
         evidence: the share of the gold turns shown so far.
-        answer: how good the answer of a leaf is, 0 to 1; of other nodes it is not read.
-        valid: whether the call could be read.
+        answer: the quality of a leaf's answer, 0 to 1; ignored for other nodes.
+        valid: whether the call could be parsed.
     """
 
     parent: int | None
@@ -40,7 +40,7 @@ class TreeNode:
 def expected_answers(tree: Sequence[TreeNode]) -> list[float]:
     """Return Perform(v): a leaf's answer, else the mean over the children (Mem-T, section 3.2).
 
-    A child that is no valid call counts 0.
+    An invalid child counts 0.
 
     Args:
         tree: each node after its parent.
@@ -70,7 +70,7 @@ def tree_rewards(tree: Sequence[TreeNode], alpha: float = ALPHA) -> list[float]:
 
 
 def standardise(values: Sequence[float], among: Sequence[float]) -> list[float]:
-    """Return how many standard deviations (population) each value lies above the mean of others.
+    """Return how many standard deviations (population) each value is above the others' mean.
 
     Equal rewards give 0.
     """
@@ -86,7 +86,7 @@ def dual_advantages(
 
     Args:
         rewards: of the nodes of each tree of one question.
-        intra, inter: leave one out, for an ablation.
+        intra, inter: turn one off for an ablation.
     """
     everything = [value for tree in rewards for value in tree]
     advantages = []
@@ -106,7 +106,7 @@ def leaves(tree: Sequence[TreeNode]) -> list[int]:
 def hindsight_score(
     advantages: Mapping[str, float], *, aligned: bool, traced: Collection[str]
 ) -> float:
-    """Return S(a) of an operation that wrote an item of memory (Mem-T, eq. 16 and 17).
+    """Return S(a) of an operation that wrote a memory item (Mem-T, eq. 16 and 17).
 
     Args:
         advantages: of each leaf of the question's trees.
@@ -122,21 +122,21 @@ def hindsight_score(
 def select_operations(
     scored: Iterable[tuple[str, float, Operation]], *, positive: bool = True
 ) -> dict[str, list[tuple[float, Operation]]]:
-    """Return the better half of the operations of each kind, the best first.
+    """Return the better half of the operations of each kind, best first.
 
-    Mem-T, section 3.3; of an odd number the half is rounded up.
+    Mem-T, section 3.3; half of an odd number is rounded up.
 
     Args:
         scored: the kind, score and operation.
-        positive: leave out those without a positive score, which the rank alone keeps in a kind
-            of which nothing helped.
+        positive: drop operations without a positive score, which rank alone would keep if nothing
+            of their kind helped.
     """
     kinds: dict[str, list[tuple[float, Operation]]] = {}
     for kind, score, operation in scored:
         kinds.setdefault(kind, []).append((score, operation))
-    kept = {}
+    selected = {}
     for kind, rows in kinds.items():
         rows.sort(key=lambda row: -row[0])
         half = rows[: math.ceil(KEPT_SHARE * len(rows))]
-        kept[kind] = [row for row in half if row[0] > 0 or not positive]
-    return kept
+        selected[kind] = [row for row in half if row[0] > 0 or not positive]
+    return selected

@@ -1,4 +1,4 @@
-"""What lines change, measured by withholding them: the report, and weights that follow it."""
+"""The causal effect of lines, measured by withholding them: the report, and derived weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIGITS: Final = 4
 
 @check_methods
 class Causes:
-    """The causes of one project, for the person at the machine."""
+    """The causal effects in one project, for the person at the machine."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
@@ -24,14 +24,14 @@ class Causes:
 
     @property
     def withhold(self) -> float:
-        """The share of runs that go without a line (`causes.withhold`)."""
+        """The share of runs from which a line is withheld (`causes.withhold`)."""
         return self._store.settings.of(CauseSettings).withhold
 
     def uplift(self, agent: str | None = None) -> UpliftReport:
-        """Return what showing a line changes in the reward of runs, by line and by kind.
+        """Return the effect of showing a line on the reward of runs, by line and by kind.
 
         Args:
-            agent: from this agent's runs alone.
+            agent: count only this agent's runs.
 
         Raises:
             IndexProblem, LedgerError: the journal cannot be read.
@@ -43,15 +43,15 @@ class Causes:
     def bound_weights(self) -> int:
         """Bound the weights of lines by their uplift, as `causes.weigh` says; return how many.
 
-        A bound that no longer holds, or that the setting does not allow, is taken back; one whose
-        runs the journal has no longer stays.
+        A bound that no longer holds, or that the setting forbids, is withdrawn; a bound stays if
+        the journal no longer has its runs.
 
         Raises:
             LedgerError, IndexProblem: it was not written.
         """
-        wanted: dict[str, Uplift] = {}
+        uplifts: dict[str, Uplift] = {}
         if self._store.settings.of(CauseSettings).weigh:
-            wanted = {line.id: line.uplift for line in self.uplift().lines}
+            uplifts = {line.id: line.uplift for line in self.uplift().lines}
         else:
             self._store.catch_up_all()
         with self._store.session() as reader:
@@ -60,10 +60,12 @@ class Causes:
                 payload = UpliftEvent.of(event)
                 bounds |= dict.fromkeys(payload.items, payload)
         events = []
-        for item in wanted.keys() | bounds.keys():
-            bound = _bound(item, wanted.get(item))
+        for item in uplifts.keys() | bounds.keys():
+            bound = _bound(item, uplifts.get(item))
             before = bounds.get(item, UpliftEvent(items=(item,)))
-            expired = self._store.settings.of(CauseSettings).weigh and _is_unknown(wanted.get(item))
+            expired = self._store.settings.of(CauseSettings).weigh and _is_unknown(
+                uplifts.get(item)
+            )
             if not expired and (bound.low, bound.high) != (before.low, before.high):
                 events.append(bound)
         if events:
@@ -77,7 +79,7 @@ def _is_unknown(uplift: Uplift | None) -> bool:
 
 
 def _bound(item: str, uplift: Uplift | None) -> UpliftEvent:
-    """Return the bound that an uplift sets; none where its interval includes zero."""
+    """Return the bound that an uplift implies; none if its interval includes zero."""
     if uplift is None or uplift.verdict not in ("helps", "harms"):
         return UpliftEvent(items=(item,))
     assert uplift.mean is not None and uplift.low is not None and uplift.high is not None

@@ -1,4 +1,4 @@
-"""The journal's lines of what was withheld, and of the bounds that follow from it."""
+"""Journal events of withheld lines, and of the resulting bounds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from memtier_plugin.core.records import EventRecord, StateEvent
 
 
 class Withholding(EventRecord, frozen=True, kw_only=True):
-    """The lottery of a recall: each of its lines might have been withheld with probability ``p``.
+    """The lottery of a recall, which withholds one of its lines with probability ``p``.
 
-    ``item`` is the line that was, None where none was; ``exempt`` are injected items that took no
-    part in it.
+    ``item`` is the withheld line, None if none was; ``exempt`` are injected items that took no
+    part.
     """
 
     p: float
@@ -28,7 +28,7 @@ class Withholding(EventRecord, frozen=True, kw_only=True):
 class UpliftEvent(StateEvent, frozen=True, kw_only=True, tag="uplift"):
     """The weight of an item is bounded by its measured uplift from now on.
 
-    Not by an interval (``low``, ``high``) that includes zero, which takes back an earlier bound.
+    An interval (``low``, ``high``) that includes zero sets no bound and withdraws an earlier one.
     """
 
     mean: float = 0.0
@@ -39,5 +39,5 @@ class UpliftEvent(StateEvent, frozen=True, kw_only=True, tag="uplift"):
 
     @property
     def weight_bounds(self) -> tuple[float, float]:
-        """The uplift, by 95 %: a line that helps weighs it at least, one that harms at most."""
+        """The 95 % bounds: a lower one for a line that helps, an upper one for a harmful line."""
         return self.low, self.high

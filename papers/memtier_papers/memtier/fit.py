@@ -1,12 +1,12 @@
-"""Fit ranking weights jointly on signals in [0, 1] that were asked for.
+"""Fit ranking weights jointly on the signals in [0, 1] of real questions.
 
 The weights w >= 0 minimise, over the questions of all sets (each set counting the same),
 
     - sum over gold hits of 1/|gold| * log softmax(w . signals)     (ListNet, Cao et al. 2007)
 
-Of one gold hit that is log(1 + the sum over the others of exp(their score - its own)): each pair of
-a hit that answers and one that does not costs by how far it is in the wrong order.  The loss is
-convex, so that neither a start nor a search order matters.
+For one gold hit this is log(1 + the sum over the others of exp(their score - its own)): each pair
+of a gold hit and another costs by how far it is in the wrong order.  The loss is convex, so neither
+the starting point nor the search order matters.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 STEPS: Final = 300
 RATE: Final = 0.1
 PENALTY: Final = 1e-3
-TEMPERATURE: Final = 1.5  # about what the softmax ends at, times the weights it starts from
+TEMPERATURE: Final = 1.5  # roughly where the softmax converges, times the initial weights
 
 
-class Ranked(Protocol):
-    """One question: its hits' signals (n, s), and the share of what answers in each (n)."""
+class RankedQuestion(Protocol):
+    """One question: its hits' signals (n, s), and each hit's share of the answers (n)."""
 
     @property
     def signals(self) -> np.ndarray:
@@ -32,17 +32,17 @@ class Ranked(Protocol):
 
     @property
     def target(self) -> np.ndarray:
-        """What part of the answers each hit is, (n), summing up to 1 or, without any, to 0."""
+        """Each hit's share of the answers, (n), summing to 1, or to 0 without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question that was asked, and which of its hits bring what answers it.
+    """A question, and which of its hits contain its answers.
 
     Attributes:
-        group: what is left out together: a conversation, a session or a set.
+        group: the unit that is held out together: a conversation, a session or a set.
         signals: of each hit, (n, s), in [0, 1].
-        gold: by hit, the numbers of the answers that it brings; () for none.
+        gold: by hit, the numbers of the answers it contains; () for none.
         answers: how many answers there are, found or not.
     """
 
@@ -53,7 +53,7 @@ class Example:
 
     @property
     def target(self) -> np.ndarray:
-        """The share of the hits that answer, in [0, 1]."""
+        """Each hit's share of the answers, in [0, 1]."""
         brings = np.array([float(bool(numbers)) for numbers in self.gold])
         return np.asarray(brings / max(1.0, brings.sum()))
 
@@ -68,14 +68,14 @@ class Example:
 
 
 def fit(
-    sets: Sequence[Sequence[Ranked]], start: np.ndarray, free: np.ndarray, pull: float = 0.0
+    sets: Sequence[Sequence[RankedQuestion]], start: np.ndarray, free: np.ndarray, pull: float = 0.0
 ) -> np.ndarray:
-    """Return the weights that minimise the loss; only the free ones move.
+    """Return the weights that minimise the loss; only free ones move.
 
     Args:
         pull: the penalty on the distance from the start.
     """
-    packed = [_pack(asked) for asked in sets if asked]
+    packed = [_pack(questions) for questions in sets if questions]
     weights = start.copy() * TEMPERATURE
     first, second = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(1, STEPS + 1):
@@ -94,12 +94,12 @@ def fit(
     return weights
 
 
-def _pack(asked: Sequence[Ranked]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    longest = max(len(question.signals) for question in asked)
-    width = asked[0].signals.shape[1]
-    signals = np.zeros((len(asked), longest, width), np.float32)
-    target, there = np.zeros((len(asked), longest)), np.zeros((len(asked), longest), bool)
-    for row, question in enumerate(asked):
+def _pack(questions: Sequence[RankedQuestion]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    longest = max(len(question.signals) for question in questions)
+    width = questions[0].signals.shape[1]
+    signals = np.zeros((len(questions), longest, width), np.float32)
+    target, there = np.zeros((len(questions), longest)), np.zeros((len(questions), longest), bool)
+    for row, question in enumerate(questions):
         n = len(question.signals)
         signals[row, :n], target[row, :n], there[row, :n] = question.signals, question.target, True
     return signals, target, there

@@ -1,9 +1,9 @@
-"""Credit the lines of ended runs by a model's log-probabilities: the job.
+"""The job that credits the lines of finished runs by a model's log-probabilities.
 
-The end of a run credits by words in common, as nobody waits for a model there. This job scores the
-answer again and journals the credits as a new attempt of the run, which replaces the earlier one.
-What is due is read from the journal: runs with a reward that no `attribute` event has scored since.
-Where the model is away, the earlier credits stand.
+At the end of a run, credit is assigned by shared words, as a host cannot wait for a model. This job
+scores the answer again and journals the credits as a new attempt of the run, replacing the earlier
+one. Pending runs are found in the journal: those with a reward and no later `attribute` event. If
+the model is unavailable, the earlier credits stand.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from memtier_plugin.text.phrases import TOOL_CALL_MARK
 from memtier_plugin.trust.external_text import missing_statement
 
 PROXY: Final = "logprob"
-PURPOSE: Final = "attribution"  # of the calls, as the journal names it
-_LINE_CHARS: Final = 1_000  # of a line that a model reads
+PURPOSE: Final = "attribution"  # the calls' purpose in the journal
+_LINE_CHARS: Final = 1_000  # of a line as the model sees it
 _DIGITS: Final = 6
 
 
 class AttributeEvent(EventPayload, frozen=True, kw_only=True):
     """A model scored the answer of a run with and without each line of its block.
 
-    ``affinities`` holds by item how much likelier the line made each token of the answer, in nats,
-    at least 0; ``problem`` says why the run was not scored.
+    ``affinities`` maps items to how much likelier the line made each token of the answer, in nats,
+    at least 0; ``problem`` is why the run was not scored.
     """
 
     KIND = "attribute"
@@ -53,7 +53,7 @@ class AttributeEvent(EventPayload, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class AttributionReport:
-    """The result of a pass: runs scored, runs that could not be, and whether more are due."""
+    """The result of a pass: scored runs, unscorable runs, and whether more are pending."""
 
     scored: int = 0
     skipped: int = 0
@@ -61,18 +61,18 @@ class AttributionReport:
 
 
 class _Unscorable(Exception):
-    """A run has nothing to score; says why."""
+    """A run has nothing to score; the message says why."""
 
 
 class LogprobCreditor:
-    """Credits the ended runs of a project by log-probabilities."""
+    """Credits the finished runs of a project by log-probabilities."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
 
     def run(self, limit: int = 50, stop: Callable[[], bool] = lambda: False) -> AttributionReport:
-        """Score up to ``limit`` runs, the newest first.
+        """Score up to ``limit`` runs, newest first.
 
         Args:
             stop: polled between runs; what was written by then is complete.
@@ -80,7 +80,7 @@ class LogprobCreditor:
         Raises:
             SettingsError: no model is configured for it.
             CapReached: the day's calls, tokens or money are used up.
-            EndpointError: the model is away, or gives no log-probabilities.
+            EndpointError: the model is unavailable, or returns no log-probabilities.
             LedgerError, IndexProblem: the credits were not written.
         """
         if self._store.paused or self._store.settings.of(ModelAttribution).proxy != PROXY:
@@ -107,10 +107,10 @@ class LogprobCreditor:
         return model
 
     def _score(self, model: ChatModel, event: JournalEvent, *, tolerant: bool) -> bool:
-        """Write the credits of a run, all of them with the event that says so; False if none.
+        """Write a run's credits together with the event that records them; False if none.
 
         Args:
-            tolerant: the model scored another run, so that a refusal is this one's fault.
+            tolerant: the model has scored another run, so a refusal is due to this one.
         """
         actor, outcome = replace(self._actor, agent=event.agent_id), OutcomeEvent.of(event)
         with self._store.session() as reader:
@@ -142,7 +142,7 @@ class LogprobCreditor:
 
 
 def _due_runs(reader: Reader) -> list[JournalEvent]:
-    """Return the outcomes of runs that are to be scored, the newest first."""
+    """Return the outcomes of runs to score, newest first."""
     hidden, uncredited = undone_runs(reader.events(kinds=[*UNDO_KINDS]))
     last: dict[tuple[str, str | None], JournalEvent] = {}
     done: dict[tuple[str, str | None], JournalEvent] = {}
@@ -167,16 +167,16 @@ def _at(event: JournalEvent) -> tuple[float, str]:
 def _affinities(
     reader: Reader, event: JournalEvent, recalls: Sequence[JournalEvent], model: ChatModel
 ) -> dict[str, float]:
-    """Return the affinity of each item of a run's blocks to its answer.
+    """Return each item's affinity to the run's answer.
 
     Raises:
-        _Unscorable: there is no answer, no line, or one of them is a confidence.
+        _Unscorable: there is no answer or no line, or one of them is a confidence.
         EndpointError, CapReached: see `ChatModel.score`.
     """
     payloads = [RecallEvent.of(recall) for recall in recalls]
     injected = dict.fromkeys(ranked.item for recall in payloads for ranked in recall.injected)
     rows = reader.items(injected)
-    # What states nothing, or is forgotten, has no part.
+    # Lines that state nothing, or are forgotten, are skipped.
     stored = {
         item: rows[item]
         for item in injected
@@ -205,7 +205,7 @@ def _affinities(
 
 
 def _line(row: Stored) -> str:
-    """Return the line of an item as a block has it."""
+    """Return the line of an item in a block."""
     hit = Hit(item=row.item, score=0.0, signals={}, sources=())
     return format_line(hit, row.item.text[:_LINE_CHARS])
 

@@ -1,4 +1,4 @@
-"""The plugin of MemTier's paper: the profile `paper`, a lottery, and other ways to credit lines."""
+"""MemTier's plugin for its own paper: the profile `paper`, a lottery, and other credit proxies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memtier_plugin.retrieval.search import Ranker
 
 _log = logging.getLogger("memtier")
-_SHOWN_LINES: Final = 100  # on the page of the web view
+_SHOWN_LINES: Final = 100  # on the page of `memtier web`
 
 
 @hookimpl
@@ -56,7 +56,7 @@ def memtier_ranker(profile: str) -> Ranker | None:
 @hookimpl
 @off_while(CauseSettings, withhold=0)
 def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | None:
-    """Fill a block without a line where the lottery says so."""
+    """Fill a block without the line drawn by the lottery."""
     from memtier_papers.memtier.withholding import pack_without_a_line
 
     return pack_without_a_line(plan, recall_id, actor, journal)
@@ -76,7 +76,7 @@ def memtier_explain(
 def memtier_status(
     recalls: Sequence[JournalEvent], reader: Any, settings: Settings
 ) -> Mapping[str, Any]:
-    """Return how many of the newest recalls might have withheld a line, and how many did."""
+    """Return how many of the newest recalls joined the lottery, and how many withheld a line."""
     from memtier_papers.memtier.events import Withholding
 
     lotteries = [*filter(None, map(Withholding.of, map(RecallEvent.of, recalls)))]
@@ -125,7 +125,7 @@ def memtier_jobs() -> Sequence[JobSpec]:
 
 @hookimpl
 def memtier_event_kinds() -> Sequence[type[EventPayload]]:
-    """Return the lines of runs that were scored, of bounded weights, and of what was learned."""
+    """Return the events of scored runs, bounded weights, and learned settings."""
     from memtier_papers.learn_log import LearnEvent
     from memtier_papers.memtier.events import UpliftEvent
     from memtier_papers.memtier.logprob_credit import AttributeEvent
@@ -135,7 +135,7 @@ def memtier_event_kinds() -> Sequence[type[EventPayload]]:
 
 @hookimpl
 def memtier_web_pages() -> Sequence[WebPage]:
-    """Return what lines change, by the runs that went without them."""
+    """Return the page on the effects of lines, measured by runs without them."""
     return [
         WebPage(
             "/uplift",
@@ -149,7 +149,7 @@ def memtier_web_pages() -> Sequence[WebPage]:
 
 @hookimpl
 def memtier_services() -> Mapping[str, Callable[[MemTier], Any]]:
-    """Return what a memory has by these names."""
+    """Return the services that this plugin adds to a memory, by name."""
     return {
         "causes": causes_of,
         "retirement": retirement_of,
@@ -170,35 +170,35 @@ def _show_uplift(memory: MemTier) -> Mapping[str, Any]:
 
 
 def causes_of(memory: MemTier) -> Causes:
-    """Return what lines change in the reward of runs, for the person at the machine."""
+    """Return the service for the effects of lines, for the person at the machine."""
     from memtier_papers.memtier.causes import Causes
 
     return Causes(memory.actor)
 
 
 def retirement_of(memory: MemTier) -> Retirement:
-    """Return the proposals to forget what never helped."""
+    """Return the service that proposes to forget lines that never helped."""
     from memtier_papers.memtier.retirement import Retirement
 
     return Retirement(memory.actor)
 
 
 def learned_of(memory: MemTier) -> LearnLog:
-    """Return the log of what was learned and put into the project's settings."""
+    """Return the log of learned settings."""
     from memtier_papers.learn_log import LearnLog
 
     return LearnLog(memory.actor)
 
 
 def logprob_creditor_of(memory: MemTier) -> LogprobCreditor:
-    """Return what credits ended runs by a model's log-probabilities."""
+    """Return the service that credits finished runs by a model's log-probabilities."""
     from memtier_papers.memtier.logprob_credit import LogprobCreditor
 
     return LogprobCreditor(memory.actor)
 
 
 def follow_causes(memory: MemTier) -> None:
-    """Bound weights by measured uplift, and propose to forget what never helped, as configured."""
+    """Bound weights by measured uplift, and propose forgetting unhelpful lines, as configured."""
     if memory.paused:
         return
     if bounded := causes_of(memory).bound_weights():

@@ -26,7 +26,7 @@ class Episode:
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:
-    """Return A_t = r_t - mean(r) (MemTier, eq. 4); equal rewards teach nothing."""
+    """Return A_t = r_t - mean(r) (MemTier, eq. 4); equal rewards give zeros."""
     mean = sum(rewards) / len(rewards)
     return [reward - mean for reward in rewards]
 
@@ -56,7 +56,7 @@ def policy_gradient(
     """Return the gradient of the batch's mean objective with respect to the policy's mean.
 
     Args:
-        old: the mean with which the actions were drawn.
+        old: the mean from which the actions were drawn.
     """
     total = [0.0] * len(mean)
     gains = advantages([episode.reward for episode in batch])
@@ -82,7 +82,7 @@ def learn_weights(
     """Return the policy's mean after some epochs of Adam over batches of episodes.
 
     Raises:
-        ValueError: every episode has the same reward, so there is nothing to learn.
+        ValueError: all episodes have the same reward, so there is nothing to learn.
     """
     if len({episode.reward for episode in episodes}) < 2:
         raise ValueError(

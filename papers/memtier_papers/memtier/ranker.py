@@ -1,4 +1,4 @@
-"""The profile `paper` as a ranker: what it does otherwise than `recall_first`."""
+"""The profile `paper` as a ranker: its differences from `recall_first`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from memtier_plugin.retrieval.search import Ranker, Search, SearchResult
 
 
 class PaperRanker(Ranker):
-    """Ranks as MemTier was published: facts choose sessions, eq. 2 scores their entries."""
+    """Ranks as published in MemTier: facts choose sessions, eq. 2 scores their entries."""
 
     merges = False
     refines = False
-    limits_credit = False  # eq. 1 has none
+    limits_credit = False  # eq. 1 sets no limit
     limits = "its session is not among those that the profile looks into"
 
     def size(self, settings: Settings) -> Paper:
@@ -30,7 +30,7 @@ class PaperRanker(Ranker):
         return asdict(settings.of(Paper).weights)
 
     def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
-        """Rank facts and the entries of the sessions that they choose."""
+        """Rank facts and the entries of the sessions that they select."""
         published = PaperSearch(
             search.reader,
             search.settings,
@@ -49,7 +49,7 @@ class PaperRanker(Ranker):
         )
 
     def find_problems(self, settings: Settings, *, embeds: bool) -> Iterator[str]:
-        """Yield what needs an embedding model, where there is none."""
+        """Yield the settings that need an embedding model, if there is none."""
         if embeds:
             return
         if settings.of(Paper).stage_one != "bm25":

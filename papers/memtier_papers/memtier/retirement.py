@@ -1,9 +1,8 @@
-"""Propose to forget what never helped, by how the runs fared that were given it.
+"""Propose forgetting what never helped, judged by the runs in which it was shown.
 
-Two kinds of evidence count: a fact or a line of the log was shown in many runs and used in none (no
-run credited or blamed it), or runs that withheld it fared better, by an interval that excludes
-zero. A proposal waits in the review queue until a person decides; a forget that was accepted can be
-undone.
+Two kinds of evidence count: a fact or a log line was shown in many runs and used in none (no run
+credited or blamed it), or runs that withheld it earned more, by an interval that excludes zero. A
+proposal waits in the review queue until a person decides; an accepted one can be undone.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _WHY: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RetirementCandidate:
     """A fact or entry that did not help, and in how many runs it was shown."""
 
     item: str
@@ -44,16 +43,16 @@ class Candidate:
 
 @check_methods
 class Retirement:
-    """Proposes what to forget, in the name of one agent, to the person at the machine."""
+    """Proposes, on behalf of one agent, what the person at the machine might forget."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
 
-    def candidates(self) -> list[Candidate]:
-        """Return the facts and entries that did not help, the harmful ones first.
+    def candidates(self) -> list[RetirementCandidate]:
+        """Return the facts and entries that did not help, harmful ones first.
 
-        Standing instructions are never among them.
+        Standing instructions are excluded.
 
         Raises:
             IndexProblem, LedgerError: the journal cannot be read.
@@ -61,13 +60,13 @@ class Retirement:
         self._store.catch_up_all()
         with self._store.session() as reader:
             harmful = {
-                line.id: Candidate(line.id, "harmful", line.uplift.shown)
+                line.id: RetirementCandidate(line.id, "harmful", line.uplift.shown)
                 for line in report_uplift(reader).lines
                 if line.uplift.verdict == "harms"
             }
             least = self._store.settings.of(CauseSettings).retire_after
             unused = {
-                item: Candidate(item, "unused", runs)
+                item: RetirementCandidate(item, "unused", runs)
                 for item, runs in _never_used(reader).items()
                 if runs >= least and item not in harmful
             }
@@ -82,7 +81,7 @@ class Retirement:
         return [candidate for candidate in candidates if candidate.item in items]
 
     def propose(self) -> tuple[str, ...]:
-        """Ask a person to forget them; return what waits, or waited already.
+        """Propose the candidates for review; return all pending proposals.
 
         Raises:
             LedgerError, IndexProblem: not all was proposed.
@@ -96,10 +95,10 @@ class Retirement:
 
 
 def _may_go(reader: Reader, row: Stored) -> bool:
-    """Tell whether an item is found now, and would go alone.
+    """Return whether an item is visible now, and can be forgotten on its own.
 
-    A summary or timeline would be written again from what it rests on, and a line that a fact rests
-    on would take the fact along, which has evidence of its own.
+    A summary or timeline would be rewritten from its sources, and forgetting a fact's source would
+    also remove the fact, which has evidence of its own.
     """
     if isinstance(row.item, Fact):
         return row.state.is_retrievable(row.item.status == "active") and not row.item.shelf
@@ -109,9 +108,9 @@ def _may_go(reader: Reader, row: Stored) -> bool:
 
 
 def _never_used(reader: Reader) -> dict[str, int]:
-    """Return the items that no run used, with the number of runs that were given them.
+    """Return the items that no run used, with the number of runs that were shown them.
 
-    Only a run in which some line was credited or blamed tells which lines it used.
+    Only a run that credited or blamed some line reveals which lines it used.
     """
     hidden, uncredited = undone_runs(reader.events(kinds=[*UNDO_KINDS]))
     runs: set[tuple[str, str | None]] = set()

@@ -1,8 +1,8 @@
-"""The scorer as MemTier published it (MemTier, section 3.2, eq. 2 and 3), for the `paper` profile.
+"""The scorer as published in MemTier (section 3.2, eq. 2 and 3), for the `paper` profile.
 
-Pure.  Raw Okapi BM25 over the pool it is given (rank-bm25), decay with its bypass, cognitive
-weight, tier bonus.  Where the paper is ambiguous: facts and entries are ranked together, a raw
-score above the threshold bypasses decay literally, and the pool of Stage 2 is the scoped one.
+Pure.  Raw Okapi BM25 over a given pool (rank-bm25), decay with its bypass, cognitive weight, tier
+bonus.  Where the paper is ambiguous: facts and entries are ranked together, a raw score above the
+threshold bypasses decay literally, and the pool of Stage 2 is the scoped one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RRF_CONSTANT: Final = 60  # of reciprocal rank fusion (MemTier, appendix B; Corm
 
 
 def decay(age_days: float, rate: float, *, bypass: bool = False) -> float:
-    """Return the decay of an age (MemTier, section 3.2, eq. 3); the future counts as now.
+    """Return the decay at an age (MemTier, section 3.2, eq. 3); future times count as now.
 
     Args:
         bypass: a strong match does not decay.
@@ -35,7 +35,7 @@ def weight_signal(weight: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A fact or entry as the scorer sees it: its words, age in days, weight and tier."""
+    """A fact or entry as scored: its words, age in days, weight and tier."""
 
     id: str
     words: Sequence[str]
@@ -70,12 +70,12 @@ def select_sessions(
     visible: set[str],
     limit: int | None = None,
 ) -> tuple[str, ...]:
-    """Return the sessions of Stage 1 (S_sem in MemTier, section 3.2): those of the best facts.
+    """Return the sessions of the best facts: Stage 1 (S_sem in MemTier, section 3.2).
 
     Args:
-        scores: a fact that scores 0 chooses nothing.
-        visible: sessions that hold an entry the viewer may see; others are passed over.
-        limit: how many, k1 in the paper; all when None, as `fuse_ranks` takes them.
+        scores: a fact that scores 0 selects nothing.
+        visible: sessions with an entry that the viewer may see; others are skipped.
+        limit: their number, k1 in the paper; None for all, as `fuse_ranks` expects.
     """
     order = sorted(
         (i for i, score in enumerate(scores) if score > 0),
@@ -96,10 +96,10 @@ def fuse_ranks(
 ) -> dict[str, float]:
     """Fuse rankings of names by reciprocal rank (Cormack et al. 2009), best first.
 
-    A name earns w / (constant + rank) in each ranking that has it; equal ones go by name.
+    A name earns w / (constant + rank) in each ranking that contains it; ties go by name.
 
     Args:
-        weights: w of each ranking (True Memory, eq. 3); 1 for all when None.
+        weights: w of each ranking (True Memory, eq. 3); None for 1.
     """
     scores: dict[str, float] = {}
     for names, weight in zip(lists, weights or [1.0] * len(lists), strict=True):
@@ -123,7 +123,7 @@ def score_document(
 
     Args:
         bm25: the raw score, which decides whether decay is bypassed (eq. 3).
-        scaled: what counts in its place where BM25 is normalised.
+        scaled: the score used instead if BM25 is normalised.
         scope: S_sem; an entry of one of its sessions bypasses decay (eq. 3).
         weights: for ``semantic``, ``bm25``, ``decay``, ``cw`` and ``tier``.
         semantic: the cosine to the query; the paper reserves the signal and leaves it at 0.
@@ -146,7 +146,7 @@ def order_scored(scored: Sequence[Scored]) -> list[Scored]:
 
 
 def ablate(weights: Mapping[str, float], dropped: str) -> dict[str, float]:
-    """Return the weights of an ablation: one signal 0, the rest summing to 1 (MemTier, table 2)."""
+    """Return an ablation's weights: one signal 0, the rest summing to 1 (MemTier, table 2)."""
     return normalise_weights({name: 0.0 if name == dropped else w for name, w in weights.items()})
 
 
@@ -160,7 +160,7 @@ def normalise_weights(weights: Mapping[str, float]) -> dict[str, float]:
 def normalise_scores(scores: Sequence[float], how: str) -> list[float]:
     """Normalise BM25 scores: ``raw``, ``log1p``, ``minmax`` or ``zscore`` (MemTier, appendix E).
 
-    ``log1p`` takes the scores that rank-bm25 makes negative (in pools of a few documents) as 0.
+    ``log1p`` treats rank-bm25's negative scores (in pools of a few documents) as 0.
     """
     if how == "raw" or not scores:
         return list(scores)

@@ -1,4 +1,4 @@
-"""Ask an endpoint for the log-probabilities that its model gives the tokens of a text."""
+"""Request the log-probabilities of a text's tokens from an endpoint's model."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from memtier_plugin.providers.pricing import TOKEN_MARGIN, Meter
 if TYPE_CHECKING:
     from openai import OpenAI
 
-_MAX_START: Final = 16  # characters of a mark that a server puts before the text
+_MAX_START: Final = 16  # characters of a mark that a server prepends to the text
 
 
 class NoLogprobs(AnswerLost):
-    """An endpoint answers without the log-probabilities of what it was sent."""
+    """An endpoint does not return the log-probabilities of its input."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """The tokens of a text, each with its log-probability; ``read`` counts those that are charged.
+    """The tokens of a text, each with its log-probability; ``read`` counts the charged ones.
 
-    A token may be a part of a character, which servers give as a mark of their own. So positions
-    are counted in ASCII characters: ``starts`` has that of each token.
+    A token may be part of a character, which servers return as a special mark. So positions are
+    counted in ASCII characters: ``starts`` has each token's.
     """
 
     starts: Sequence[int]
@@ -40,22 +40,22 @@ class ScoredText:
     def of(
         cls, text: str, tokens: Sequence[str], logprobs: Sequence[float | None], read: int | None
     ) -> Self | None:
-        """Return the tokens of a text as a server echoed them; None where these are not of it.
+        """Return the tokens that a server echoed; None if they do not match the text.
 
         Raises:
-            ValueError: a token has no log-probability, or one that is no number.
+            ValueError: a token has no log-probability, or an invalid one.
         """
-        wanted, echoed = _ascii(text), _ascii("".join(tokens))
-        before = echoed.find(wanted)
+        original, echoed = _ascii(text), _ascii("".join(tokens))
+        before = echoed.find(original)
         if not tokens or not 0 <= before <= _MAX_START:
             return None
         if len(tokens) != len(logprobs):
             raise ValueError(f"{len(logprobs)} log-probabilities for {len(tokens)} tokens")
         if not all(value is None or math.isfinite(value) for value in logprobs):
-            raise ValueError("a log-probability that is no number")
+            raise ValueError("a log-probability that is not a number")
         lengths = [len(_ascii(token)) for token in tokens]
         starts = [start - before for start in [0, *accumulate(lengths)][: len(tokens)]]
-        inside = sum(start < len(wanted) for start in starts)  # else what it went on to write
+        inside = sum(start < len(original) for start in starts)  # the rest is what it generated
         return cls(starts[:inside], logprobs[:inside], read or inside)
 
     def after(self, beginning: str, most: int) -> list[float]:
@@ -71,7 +71,7 @@ def _ascii(text: str) -> str:
 
 
 def score_text(client: EndpointClient, model: str, text: str) -> ScoredText:
-    """Return the log-probability of each token of a text, by one attempt at ``/completions``.
+    """Return the log-probability of each token of a text, in one attempt at ``/completions``.
 
     Raises:
         NoLogprobs: the endpoint does not echo the text's tokens with their probabilities.
@@ -104,13 +104,13 @@ def score_text(client: EndpointClient, model: str, text: str) -> ScoredText:
 
 
 def score_within_budget(model: ChatModel, text: str, purpose: str) -> ScoredText:
-    """Return the log-probability of each token of a text; each attempt is in the budget.
+    """Return the log-probability of each token of a text, every attempt within the budget.
 
     Raises:
-        CapReached: one more request would exceed the budget.
+        CapReached: another request would exceed the budget.
         EndpointRefused: the model has no endpoint.
-        NoLogprobs: its endpoint does not echo what it was sent.
-        EndpointError: there was no usable answer in any attempt.
+        NoLogprobs: its endpoint does not echo its input.
+        EndpointError: no attempt got a usable answer.
     """
     client = model.client
     if not isinstance(client, EndpointClient):

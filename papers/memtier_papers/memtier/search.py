@@ -1,6 +1,6 @@
-"""One query ranked as MemTier was published: facts choose sessions, eq. 2 ranks their entries.
+"""Rank one query as published in MemTier: facts choose sessions, eq. 2 ranks their entries.
 
-`scorer` has the arithmetic (MemTier, section 3.2); here it meets the index.  The variants of
+`scorer` has the arithmetic (MemTier, section 3.2); this applies it to the index.  The variants in
 the paper's appendices are settings: Stage 1 by BM25, vectors or both (appendix B), scoping
 (appendix C), normalised BM25 (appendix E).
 """
@@ -23,14 +23,14 @@ from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import plain_words
 
-_BATCH: Final = 2_000  # documents that are read between two looks at the deadline
+_BATCH: Final = 2_000  # documents read between two checks of the deadline
 
 Similarity = Callable[[Sequence[int]], Mapping[int, float]]  # of rows to the query
 
 
 @dataclass(frozen=True, slots=True)
 class PaperRanking:
-    """Rows with their score and signals, best first, and what was read for them."""
+    """Rows with score and signals, best first, and the counts of what was read."""
 
     ranked: list[tuple[int, float, Mapping[str, float]]]
     postings: int
@@ -54,8 +54,8 @@ class PaperSearch:
         Args:
             scopes: of the entries that the viewer may see.
             shared: of the facts that it may see.
-            at: what "now" is.
-            check: called between the steps; raises when the deadline has passed.
+            at: the time that counts as "now".
+            check: called between the steps; raises once the deadline has passed.
         """
         self._reader = reader
         self._settings = settings
@@ -69,7 +69,7 @@ class PaperSearch:
         """Rank facts and entries together.
 
         Args:
-            similarity: without it Stage 1 goes by words alone.
+            similarity: None makes Stage 1 use words only.
         """
         words, reader = plain_words(query), self._reader
         facts = self._documents(reader.visible_rows(self._shared))
@@ -132,7 +132,7 @@ class PaperSearch:
         visible: set[str],
         similarity: Similarity | None,
     ) -> tuple[str, ...]:
-        """Return the sessions that the facts choose: by words, by vectors, or by both ranks."""
+        """Return the sessions that the facts select: by words, by vectors, or by both ranks."""
         how, limit = self._settings.of(Paper).stage_one, self._settings.retrieval.sessions
         if how == "bm25" or similarity is None:
             return scorer.select_sessions(facts, scores, visible, limit)

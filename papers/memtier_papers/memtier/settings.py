@@ -9,7 +9,7 @@ from memtier_plugin.core.structs import Record
 
 
 class PublishedProfile(Record, frozen=True, kw_only=True):
-    """What `retrieval.profile` may be beside MemTier's own."""
+    """The values of `retrieval.profile` besides MemTier's own."""
 
     profile: Literal["recall_first", "paper"] = "recall_first"
 
@@ -25,7 +25,7 @@ class PaperWeights(Record, frozen=True, kw_only=True):
 
 
 class Paper(Record, frozen=True, kw_only=True):
-    """The `paper` profile's own size, variants and weights."""
+    """The `paper` profile's size, variants and weights."""
 
     k: Annotated[int, Within(1, 1000)] = 4
     token_budget: Annotated[int, Within(16, 100_000)] = 300
@@ -36,7 +36,7 @@ class Paper(Record, frozen=True, kw_only=True):
 
 
 class CauseSettings(Record, frozen=True, kw_only=True):
-    """Lines that are left out by chance, to measure what they do, and what follows from it."""
+    """Random withholding of lines, to measure their effect, and what follows from it."""
 
     withhold: Annotated[float, Within(0, 0.5)] = 0.0
     weigh: bool = False

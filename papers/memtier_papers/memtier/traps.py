@@ -1,4 +1,4 @@
-"""Why training weights by rewards may move nothing (MemTier, section 4.4), found before it runs."""
+"""Detect in advance why training weights by rewards would fail (MemTier, section 4.4)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from memtier_papers.memtier.fit import Example
 
-DOMINANCE: Final = 5.0  # of the largest weighted spread over the second (MemTier: 5 to 10)
+DOMINANCE: Final = 5.0  # ratio of the largest weighted spread to the second (MemTier: 5 to 10)
 TrapName = Literal["circular reward", "constant reward", "constant signal", "dominance"]
 
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """Why training moves nothing, or nothing that shows; with ``stops`` it is not tried."""
+    """Why training changes nothing, or nothing visible; with ``stops`` it is not attempted."""
 
     name: TrapName
     stops: bool
@@ -32,13 +32,13 @@ def spreads(examples: Sequence[Example], weights: np.ndarray) -> np.ndarray:
 
 
 def find_constant(examples: Sequence[Example]) -> np.ndarray:
-    """Tell of each signal whether it is the same for all hits of every question, (s)."""
+    """Return for each signal whether it is the same for all hits of every question, (s)."""
     units = np.ones(examples[0].signals.shape[1]) if examples else np.zeros(0)
     return np.asarray(spreads(examples, units) <= 0)
 
 
 def circular_reward(credited: int) -> Trap:
-    """Return the trap of a reward that comes from credits alone."""
+    """Return the trap of a reward that comes only from credits."""
     return Trap(
         "circular reward",
         True,
@@ -48,7 +48,7 @@ def circular_reward(credited: int) -> Trap:
 
 
 def constant_reward(rewards: Sequence[float]) -> Trap | None:
-    """Return the trap of rewards that are all equal."""
+    """Return the trap of identical rewards."""
     if len(set(rewards)) > 1:
         return None
     return Trap(
@@ -62,7 +62,7 @@ def constant_reward(rewards: Sequence[float]) -> Trap | None:
 def signal_traps(
     examples: Sequence[Example], weights: np.ndarray, names: Sequence[str]
 ) -> list[Trap]:
-    """Return the traps of signals that say nothing, or of one that drowns the others."""
+    """Return the traps of uninformative signals, or of one that dominates the others."""
     traps = []
     constant = find_constant(examples)
     if constant.any():

@@ -1,4 +1,4 @@
-"""Read the runs that withheld a line, or might have, and how they ended, from the journal."""
+"""Read from the journal the runs that took part in the lottery, and their outcomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ORDER: Final = ("helps", "harms", "unclear", "too few runs")
 
 @dataclass(frozen=True, slots=True)
 class LineUplift:
-    """A line, what it says, and what showing it changes."""
+    """A line, its text, and the effect of showing it."""
 
     id: str
     kind: str
@@ -30,15 +30,15 @@ class LineUplift:
 
 @dataclass(frozen=True, slots=True)
 class UpliftReport:
-    """What the journal's runs tell of causes.
+    """What the journal's runs reveal about the effects of lines.
 
     Attributes:
-        runs: that ended, and might have withheld a line.
-        withheld: of these, that did.
-        unfinished: that might have, and of whose end nothing is known; ``unfinished_withheld`` of
-            these did. Where their shares differ much, withholding changed which runs end.
+        runs: finished runs that took part in the lottery.
+        withheld: those among them that withheld a line.
+        unfinished: participating runs with unknown outcome; ``unfinished_withheld`` of them
+            withheld a line. If their shares differ much, withholding changed which runs finish.
         kinds: the uplift of all lines of a kind together.
-        lines: what is known best first.
+        lines: those with the most certain result first.
     """
 
     runs: int = 0
@@ -57,7 +57,7 @@ def kind_of(item: Entry | Fact) -> str:
 
 
 def outcomes(reader: Reader, agent: str | None = None) -> dict[RunKey, OutcomeEvent]:
-    """Return how runs ended, by the last attempt; those that were undone are left out."""
+    """Return the outcomes of runs by their last attempt, without undone runs."""
     ended: dict[RunKey, OutcomeEvent] = {}
     for event in reader.events(kinds=[OutcomeEvent.KIND], agent=agent):
         outcome, run = OutcomeEvent.of(event), (event.agent_id, event.run_id)
@@ -68,10 +68,10 @@ def outcomes(reader: Reader, agent: str | None = None) -> dict[RunKey, OutcomeEv
 
 
 def report_uplift(reader: Reader, agent: str | None = None) -> UpliftReport:
-    """Return the uplift of every line that might have been withheld, and of every kind of line.
+    """Return the uplift of every line in the lottery, and of every kind of line.
 
     Args:
-        agent: from this agent's runs alone; from every agent's when None.
+        agent: count only this agent's runs; None for every agent's.
     """
     lotteries = _first_lotteries(reader.events(kinds=[RecallEvent.KIND], agent=agent))
     by_recall = {i: key for key, (_, _, ids) in lotteries.items() for i in ids}
@@ -102,7 +102,7 @@ def report_uplift(reader: Reader, agent: str | None = None) -> UpliftReport:
 def _by_line_and_kind(
     reader: Reader, observed: Mapping[str, list[Observation]]
 ) -> tuple[list[LineUplift], dict[str, Uplift]]:
-    """Return the uplift of each line that is still shown, and of the kinds of these lines."""
+    """Return the uplift of each line that still exists, and of the kinds of these lines."""
     lines: list[LineUplift] = []
     by_kind: dict[str, list[Observation]] = {}
     for stored in reader.items(observed).values():
@@ -125,7 +125,7 @@ def _first_lotteries(
 ) -> dict[RunKey, tuple[Withholding, tuple[str, ...], list[str]]]:
     """Return the first lottery of each run, the lines in it, and the run's recalls.
 
-    Later ones of a run have no chance of their own: a run withholds one line at most.
+    A run withholds at most one line, so its later lotteries are not independent.
     """
     first: dict[RunKey, tuple[Withholding, tuple[str, ...], list[str]]] = {}
     for event in events:

@@ -1,17 +1,16 @@
-"""Estimate what showing a line changes in the reward of a run, from runs that withheld it. Pure.
+"""Estimate the effect of showing a line on a run's reward, from runs that withheld it.  Pure.
 
-A run may withhold one of its lines, drawn with a known probability, so that what tells the runs
-with a line from those without it is chance alone. The estimate is Hajek's: the mean reward of the
-runs with the line minus that of those that withheld it, each run weighted by the inverse of the
+A run may withhold one of its lines, drawn with a known probability, so that only chance separates
+the runs with a line from those without it. The estimate is Hajek's: the mean reward of the runs
+with the line minus that of those that withheld it, each run weighted by the inverse of the
 probability of what happened in it (Hajek 1971; Horvitz and Thompson 1952). Without the weights a
-line of large blocks, of which each line is withheld more rarely, would be compared with others.
-Runs that withheld another line of the block are on neither side: they are worse off, or better,
-by that line.
+line of large blocks, each line of which is withheld less often, would be compared with others. Runs
+that withheld another line of the block are on neither side, as that line affects their reward.
 
 The interval is Welch's, with one run of each extreme reward added to either side, as Agresti and
-Caffo (2000) do it for two proportions, and with a variance that few runs share with the other side
-where that is larger. The bootstrap over runs, in its place, has no width where all runs of a side
-earned the same, which is usual with some 20 of them.
+Caffo (2000) do for two proportions, and with a variance that a side with few runs shares with the
+other if that is larger. A bootstrap over runs would have no width if all runs of a side earned the
+same, which is common with some 20 of them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final, Literal
 
-LEAST_RUNS: Final = 20  # that showed a line, and that withheld it, before anything is said of it
+LEAST_RUNS: Final = 20  # on each side, before a result is reported
 REWARD_RANGE: Final = (-0.5, 1.0)  # of a run (`attribution.compute_reward`)
 _Z: Final = NormalDist().inv_cdf(0.975)
 
@@ -34,7 +33,7 @@ class Observation:
     """A line in one run.
 
     Attributes:
-        shown: whether the prompt had all of its lines; else it went without this one.
+        shown: whether the prompt had all of its lines; otherwise this one was withheld.
         probability: of what happened, within (0, 1): p / m for each of m lines of which one is
             withheld with probability p, and 1 - p that none is.
         reward: of the run.
@@ -55,8 +54,8 @@ class Observation:
 class Uplift:
     """How much more reward runs earn with a line, or with lines of a kind, than without.
 
-    ``shown`` and ``withheld`` count runs. ``mean``, ``low`` and ``high`` (95 %) are None where
-    either is below `LEAST_RUNS`.
+    ``shown`` and ``withheld`` count runs. ``mean``, ``low`` and ``high`` (95 %) are None if either
+    is below `LEAST_RUNS`.
     """
 
     shown: int
@@ -67,7 +66,7 @@ class Uplift:
 
     @property
     def verdict(self) -> Verdict:
-        """What is known: an interval that excludes zero says that it helps or harms."""
+        """Whether the line helps or harms, if the interval excludes zero."""
         if self.low is None or self.high is None:
             return "too few runs"
         return "helps" if self.low > 0 else "harms" if self.high < 0 else "unclear"
@@ -76,7 +75,7 @@ class Uplift:
 def estimate_uplift(observations: Iterable[Observation], least: int = LEAST_RUNS) -> Uplift:
     """Return the uplift of a line, or of several lines together, with its 95 % interval.
 
-    Several lines of one run have one reward, and count as one run.
+    Several lines of one run share its reward, and count as one run.
 
     Raises:
         ValueError: a probability is not within (0, 1), so that one side could never happen.
@@ -110,7 +109,7 @@ class _Side:
         mean: of the rewards, weighted.
         spread: the variance of the rewards.
         variance: of the mean, with HC3's correction (MacKinnon and White 1985).
-        freedom: its degrees of freedom; runs of unequal weight tell less than as many of equal
+        freedom: its degrees of freedom; runs of unequal weight count for less than as many of equal
             weight (Kish 1965).
     """
 
@@ -125,9 +124,9 @@ class _Side:
         self.freedom = 1 / math.fsum(share**2 for share, _ in shares) - 1
 
     def variance_beside(self, other: _Side) -> float:
-        """Return the variance of the mean, not to be taken in by a side that lacks rare failures.
+        """Return the variance of the mean, corrected for a side too small to show rare failures.
 
-        Few runs may: they vary as the other side does, by its weight of `LEAST_RUNS` runs.
+        A small side borrows the other's variance, with the weight of `LEAST_RUNS` runs.
         """
         runs = self.freedom + 1
         shared = (runs * self.spread + LEAST_RUNS * other.spread) / (runs + LEAST_RUNS)

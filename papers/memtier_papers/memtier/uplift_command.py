@@ -1,4 +1,4 @@
-"""`memtier uplift`: what showing a line changes, by the runs that went without it."""
+"""`memtier uplift`: the effect of showing a line, by runs without it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _FIGURES: Final = ("shown", "withheld", "uplift", "95 %")
 def uplift(scope: Scope, ids: tuple[str, ...], kind: str | None, limit: int, propose: bool) -> None:
     """Show which lines help or harm, by runs that went without them."""
     with scope.open() as memory:
-        wanted = {memory.knowledge.person.full_id(each) for each in ids}
+        chosen_ids = {memory.knowledge.person.full_id(each) for each in ids}
         report = Causes(memory.actor).uplift()
         proposed = Retirement(memory.actor).propose() if propose else ()
         withhold = memory.settings.of(CauseSettings).withhold
     lines = [
         line
         for line in report.lines
-        if kind in (None, line.kind) and (not wanted or line.id in wanted)
+        if kind in (None, line.kind) and (not chosen_ids or line.id in chosen_ids)
     ]
     document = {
         "withhold": withhold,

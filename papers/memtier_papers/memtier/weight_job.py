@@ -1,7 +1,7 @@
-"""Learn the ranking weights of one project, from its own history or from data sets.
+"""Learn a project's ranking weights, from its own history or from data sets.
 
-What is learned is applied only where the lower bound of its gain on conversations it did not see is
-above 0, and the gate finds that the project's own questions are answered no worse.
+Learned weights are applied only if the lower bound of their gain on held-out conversations is above
+0, and the gate finds that the project's own questions are answered no worse.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from memtier_plugin.retrieval.search import signal_weights
 from memtier_plugin.storage.store import Actor
 
 # Signals that data sets and histories cannot teach: none of their lines is credited, asked for or
-# made up, and most are asked on one day.  A learned weight of credits would feed on itself.
+# made up, and most are asked on one day.  A learned weight for credits would reinforce itself.
 KEPT: Final = ("decay", "weight", "overview", "hypothetical")
-CANDIDATES: Final = 200  # hits of a question that are ranked again
-MOST_QUESTIONS: Final = 1_000  # of a history, the newest
-_FOLDS: Final = 10  # parts of a history's sessions, left out in turn
-_SHOWN: Final = {"recall_first": 10, "paper": 4}  # hits that a prompt shows, about
+CANDIDATES: Final = 200  # hits of a question that are reranked
+MOST_QUESTIONS: Final = 1_000  # newest of a history
+_FOLDS: Final = 10  # parts of a history's sessions, held out in turn
+_SHOWN: Final = {"recall_first": 10, "paper": 4}  # approximate number of hits in a prompt
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LearnReport:
-    """What each learner made of the questions, and what came of it.
+    """Each learner's result on the questions, and what was done with it.
 
     Attributes:
-        credited: questions that only credits answer, of which the published learner takes none.
+        credited: questions answered only by credits, none of which the published learner uses.
         left_out: why other credits gave no questions.
         chosen: the learner whose weights were to be applied, if one gained.
-        applied: the id of the line of `memtier learn log`.
+        applied: the id of the entry in `memtier learn log`.
         why: why nothing was applied, or what was.
     """
 
@@ -79,10 +79,10 @@ class LearnReport:
 
 
 def weights_of(profile: str, settings: Settings, model: str | None = None) -> dict[str, float]:
-    """Return the weights of a profile that are learned, by signal.
+    """Return a profile's learnable weights, by signal.
 
     Args:
-        model: the embedder whose vectors are compared, None where none are.
+        model: the embedder whose vectors are compared; None for none.
     """
     if profile == "paper":
         weights = asdict(settings.of(Paper).weights)
@@ -91,7 +91,7 @@ def weights_of(profile: str, settings: Settings, model: str | None = None) -> di
 
 
 def with_weights(settings: Settings, weights: Mapping[str, float]) -> Settings:
-    """Return the settings with other weights of `retrieval.weights`, all of them."""
+    """Return the settings with all of `retrieval.weights` replaced."""
     ours = Weights(**{f.name: weights[f.name] for f in fields(Weights)})
     added = SignalWeights(**{f.name: weights[f.name] for f in fields(SignalWeights)})
     return replace(settings, retrieval=replace(settings.retrieval, weights=ours)).having(added)
@@ -103,7 +103,7 @@ def problem_of(
     sets: Sequence[Sequence[Example]],
     model: str | None = None,
 ) -> Problem:
-    """Return what is to be learned for a profile from sets of questions; see `weights_of`."""
+    """Return the learning problem of a profile on sets of questions; see `weights_of`."""
     start = weights_of(profile, settings, model)
     kept = KEPT if profile == "recall_first" else ()
     return Problem(
@@ -133,7 +133,7 @@ class WeightLearner:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The settings under which data sets are asked."""
+        """The settings under which questions of data sets are run."""
         settings = self._settings
         return {
             "retrieval.profile": self.profile,
@@ -143,7 +143,7 @@ class WeightLearner:
         }
 
     def problem(self, sets: Sequence[Sequence[Example]]) -> Problem:
-        """Return what is to be learned from sets of questions."""
+        """Return the learning problem on sets of questions."""
         return problem_of(self.profile, self._settings, sets, self._model)
 
     @property
@@ -198,10 +198,10 @@ class WeightLearner:
         )
 
     def apply(self, report: LearnReport, log: LearnLog, progress: Progress) -> LearnReport:
-        """Put the better learner's weights into the project's settings, if they gain.
+        """Write the better learner's weights to the project's settings, if they gain.
 
         Raises:
-            LedgerError: another process learns now, or it was not applied.
+            LedgerError: another process is learning, or they were not applied.
             SettingsError: project.yaml cannot be edited safely.
             IndexProblem: the index cannot be used.
         """
@@ -236,7 +236,7 @@ class WeightLearner:
         return with_weights(self._settings, weights)
 
     def _ask(self, questions: Sequence[Question], progress: Progress) -> list[Example]:
-        """Ask every question as its agent and sender do; a question's group is of its session."""
+        """Run every question as its agent and sender; a question's group is its session's."""
         at, names = self._actor.clock(), [*self.start]
         retrieval = replace(self._settings.retrieval, candidates=CANDIDATES)
         settings = replace(self._settings, retrieval=retrieval)
@@ -280,5 +280,5 @@ def _answers(hit: Hit, question: Question) -> tuple[int, ...]:
 
 
 def _fold(session: str) -> str:
-    """Return the part of a history that a session belongs to; the same for every question of it."""
+    """Return the fold of a session, which all of its questions share."""
     return f"part {int.from_bytes(blake2b(session.encode(), digest_size=4).digest()) % _FOLDS}"

@@ -1,7 +1,7 @@
-"""Train ranking weights by two learners, and test them on conversations that they did not see.
+"""Train ranking weights with two learners, and test them on held-out conversations.
 
 ``ppo`` is as published (MemTier, section 4.4): a Gaussian around the weights, which sum to 1, draws
-one set of weights a question; the reward is +1 where what answers is among the first k, else -1.
+one set of weights per question; the reward is +1 if an answer is among the first k, else -1.
 ``fit`` minimises the pairwise loss over the same signals (`fit`).
 """
 
@@ -24,8 +24,8 @@ LEARNERS: Final[tuple[Learner, ...]] = ("ppo", "fit")
 PUBLISHED_QUESTIONS: Final = 100  # drawn for an epoch of PPO (MemTier, section 4.4)
 FEWEST_QUESTIONS: Final = 40
 FEWEST_GROUPS: Final = 2
-DEPTH: Final = 10  # hits among which what answers must be
-_PULL: Final = 0.02  # of the fit towards the weights that it starts from
+DEPTH: Final = 10  # hits that must contain an answer
+_PULL: Final = 0.02  # of the fit towards the initial weights
 _PLACES: Final = 3  # decimal places of a learned weight
 _SEED: Final = 42
 
@@ -34,10 +34,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is to be learned: the questions, and the weights that there are.
+    """A learning problem: the questions and the present weights.
 
     Attributes:
-        free: by signal, whether its weight may move.
+        free: by signal, whether its weight may change.
         sets: the questions of each data set, each set counting the same.
         k: hits that a prompt would show.
     """
@@ -51,27 +51,27 @@ class Problem:
     @property
     def examples(self) -> list[Example]:
         """All questions."""
-        return [example for asked in self.sets for example in asked]
+        return [example for questions in self.sets for example in questions]
 
     @property
     def groups(self) -> list[str]:
-        """What is left out in turn."""
+        """The groups to hold out in turn."""
         return [*dict.fromkeys(example.group for example in self.examples)]
 
     def without(self, group: str) -> tuple[tuple[Example, ...], ...]:
         """Return the sets without a group's questions."""
-        return tuple(tuple(e for e in asked if e.group != group) for asked in self.sets)
+        return tuple(tuple(e for e in questions if e.group != group) for questions in self.sets)
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a learner made of a problem, and its gain on what it did not see.
+    """A learner's result, and its gain on held-out questions.
 
     Attributes:
-        traps: why nothing was learned, or why what was learned shows nowhere.
+        traps: why nothing was learned, or why the result has no visible effect.
         gain: held out, of the share of answers among the first hits; None without training.
-        changes: of each held-out question its group, and by how much it is answered better.
-        changed: share of held-out questions whose first hits are others, or in another order.
+        changes: each held-out question's group and improvement.
+        changed: share of held-out questions whose first hits, or their order, differ.
     """
 
     learner: Learner
@@ -85,7 +85,7 @@ class Trained:
 
     @property
     def gains(self) -> bool:
-        """True where the lower bound of the gain is above 0."""
+        """Whether the lower bound of the gain is above 0."""
         return self.gain is not None and self.gain.low > 0
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Trained:
 
 
 def why_too_little(questions: int, groups: int) -> str | None:
-    """Return why nothing can be learned from so few questions, or None."""
+    """Return why these are too few questions to learn from, or None."""
     if questions < FEWEST_QUESTIONS:
         return (
             f"{questions} questions whose answers are known, and {FEWEST_QUESTIONS} are needed: use"
@@ -142,7 +142,7 @@ def train(problem: Problem, learner: Learner, progress: Progress) -> Trained:
                 changed.append(own != other)
         progress(f"{learner}: held out", number + 1, len(groups))
     weights = _learn(problem, problem.sets, learner, traps)
-    traps = [*{trap.name: trap for trap in traps}.values()]  # each once, of all questions
+    traps = [*{trap.name: trap for trap in traps}.values()]  # each once for all questions
     stopped = any(trap.stops for trap in traps)
     return Trained(
         learner,
@@ -157,11 +157,11 @@ def train(problem: Problem, learner: Learner, progress: Progress) -> Trained:
 
 
 def held_out(trained: Trained) -> dict[str, list[float]]:
-    """Return the gain on each group that was left out, with the bounds of its interval."""
+    """Return the gain on each held-out group, with the bounds of its interval."""
     gains = {}
     for group in dict.fromkeys(group for group, _ in trained.changes):
-        own = [change for name, change in trained.changes if name == group]
-        gain = paired_difference(own, [0.0] * len(own))
+        changes = [change for name, change in trained.changes if name == group]
+        gain = paired_difference(changes, [0.0] * len(changes))
         gains[group] = [round(value, 4) for value in (gain.mean, gain.low, gain.high)]
     return gains
 
@@ -172,15 +172,17 @@ def _learn(
     learner: Learner,
     traps: list[Trap],
 ) -> np.ndarray:
-    """Return the weights that a learner makes of some questions; those there are where it cannot.
+    """Return the weights learned from some questions; the present ones if learning fails.
 
     Args:
-        traps: to which is added why it cannot.
+        traps: receives the reasons for a failure.
     """
-    examples = [example for asked in sets for example in asked]
+    examples = [example for questions in sets for example in questions]
     free = problem.free & ~find_constant(examples)
     if learner == "fit":
-        answered = [[example for example in asked if example.target.any()] for asked in sets]
+        answered = [
+            [example for example in questions if example.target.any()] for questions in sets
+        ]
         weights = fit(answered, problem.start, free, _PULL)
         return np.asarray(weights / TEMPERATURE)
     rewards, actions, total = [], [], problem.start.sum()
@@ -199,4 +201,4 @@ def _learn(
     learned = np.maximum(0.0, np.where(free, learned, mean))
     if free.all():
         return np.asarray(learned / learned.sum() * total)
-    return np.asarray(learned * total)  # the scale at which frozen weights are what they were
+    return np.asarray(learned * total)  # the scale that leaves frozen weights unchanged

@@ -1,11 +1,12 @@
-"""Leave one line out of a run's prompt now and then, to learn what the line changes.
+"""Occasionally leave one line out of a run's prompt, to learn the line's effect.
 
-What the lines of a run do cannot be told from how it ended: a line that is always there when things
-go well may have nothing to do with it. So a lottery leaves one of them out, and `memtier uplift`
-compares the runs. It goes by the run's id: asked again, a run has the same line left out.
+A run's outcome does not reveal the effect of its lines: a line that is always present in successful
+runs may have nothing to do with their success. So a lottery leaves one of them out, and `memtier
+uplift` compares the runs. The draw depends on the run's id, so that a repeated prompt omits the
+same line.
 
-A line that takes no part is always shown: a standing instruction, a line that says what is current
-or no longer is, and the lines of the prompt's own session.
+Exempt lines are always shown: standing instructions, lines that say what is current or no longer
+is, and the lines of the prompt's own session.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def pack_without_a_line(
 ) -> tuple[tuple[Hit, ...], str, Withholding | None] | None:
     """Return the injected hits, the packed block, and the draw that withheld a line, if any.
 
-    Only a recall for the prompt of a named run takes part; for others the answer is None.
+    Only recalls for the prompt of a named run take part; for others it returns None.
     """
     share, request = actor.store.settings.of(CauseSettings).withhold, plan.query.request
     if not share or not request.run_id or request.purpose not in INJECTING:
@@ -60,9 +61,9 @@ def pack_without_a_line(
 def draw(
     seed: str, lines: Sequence[str], share: float, exempt: tuple[str, ...] = ()
 ) -> Withholding | None:
-    """Draw which of some lines a run goes without; None where no line takes part.
+    """Draw which line a run goes without; None if no line takes part.
 
-    Each is as likely as any other: with one of m withheld in a share p of the runs, p / m.
+    All lines are equally likely: with one of m withheld in a share p of the runs, p / m.
     """
     if not lines:
         return None
@@ -79,7 +80,7 @@ def may_be_withheld(hit: Hit, plan: RecallPlan) -> bool:
 
 
 def explain_withheld(recall: JournalEvent, reader: Reader) -> dict[str, Any] | None:
-    """Return what a recall withheld, with its text; None where it might have withheld nothing."""
+    """Return what a recall withheld, with its text; None if it took no part in the lottery."""
     lottery = Withholding.of(RecallEvent.of(recall))
     if lottery is None:
         return None
@@ -96,6 +97,6 @@ def describe_withheld(lottery: Withholding) -> str:
 
 
 def _number(text: str) -> float:
-    """Return a number in [0, 1) that is a function of a text."""
+    """Return a number in [0, 1) derived from a text."""
     digest = sha256(text.encode("utf-8", "surrogatepass")).digest()[:_HASHED]
     return int.from_bytes(digest, "big") / float(1 << 8 * _HASHED)

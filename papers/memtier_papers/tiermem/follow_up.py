@@ -1,14 +1,14 @@
-"""Follow-up search: read on in the log for what the first lines leave open, within bounds.
+"""Follow-up search: search the log for what the first lines leave open, within bounds.
 
-No model is asked.  There are three rounds at most: where the lines leave half of the question
-unsaid, the pages that they and the facts stand on, then a search by the words that no line says
-yet; for what has several answers, or is still open, one by the meaning of the question and the
-best line.  What a round finds must say what was unsaid, or be one of several answers.  Measured
-on LoCoMo, rounds for less than that cost tokens and find nothing.
+No model is asked.  There are at most three rounds: if the lines leave half of the question
+uncovered, the pages that they and the facts belong to, then a search for the uncovered words; for
+questions that have several answers, or are still open, one by the meaning of the question and the
+best line.  A round's finds must cover something new, or be one of several answers.  Measured on
+LoCoMo, more rounds cost tokens and find nothing.
 
 The bounds are those of TierMem's research loop (TierMem, section 2.3) without its defects: what a
-round finds is read before it ends, pages that were too many for one round come first in the next,
-and no search is made twice.
+round finds is read before it ends, pages that exceed one round come first in the next, and no
+search is made twice.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from memtier_plugin.retrieval.visibility import PageReader
 
 PAGES_PER_ROUND: Final = 5
 LINES_PER_ROUND: Final = 2  # that a round may add
-MIN_COVERED: Final = 0.5  # of the question; lines that say less of it are not enough
-BEST_LINE_CHARS: Final = 400  # of the best line, searched for what is like it
+MIN_COVERED: Final = 0.5  # of the question; lines that cover less do not suffice
+BEST_LINE_CHARS: Final = 400  # of the best line, used to search for similar ones
 
 FollowUpSearch = Callable[[FollowUp], Sequence[Hit]]
 
@@ -40,7 +40,7 @@ FollowUpSearch = Callable[[FollowUp], Sequence[Hit]]
 def follow_up(
     question: RoutingInput, lines: Sequence[Hit], pages: PageReader, search: FollowUpSearch
 ) -> tuple[list[Hit], list[Step]]:
-    """Return the lines with what bounded rounds add, and what each round took.
+    """Return the lines plus those added by bounded rounds, and the cost of each round.
 
     Args:
         search: makes one search and returns ranked hits.
@@ -83,7 +83,7 @@ class _Rounds:
     def _round(
         self, name: str, look: Callable[[], tuple[list[Hit], int]], *, any_new: bool = False
     ) -> None:
-        """Make one round: add lines that say what is open, or (``any_new``) anything new."""
+        """Run one round: add lines that cover what is open, or (``any_new``) anything new."""
         started = time.monotonic()
         hits, read = look()
         new = bringing_new_sources(self._lines, hits)
@@ -102,17 +102,17 @@ class _Rounds:
         return hits, len(hits)
 
     def _is_open(self) -> bool:
-        """Return whether the lines leave so much of the question unsaid that more is looked for."""
+        """Return whether the lines leave enough of the question uncovered to search further."""
         return covered_share(self._question, *self._lines) < MIN_COVERED
 
     def _open_words(self) -> list[str]:
-        """Return the question's own words that stand for terms which no line says."""
+        """Return the question's own words for the uncovered terms."""
         terms = set(uncovered_terms(self._question, self._lines))
         tokenize = self._question.tokenize
         return [w for w in self._question.query.split() if terms.intersection(tokenize(w))]
 
     def _covering(self, new: Sequence[Hit]) -> list[Hit]:
-        """Return the few new lines that say most of what no line says yet."""
+        """Return the few new lines that cover most of what is still open."""
         question = self._question
         terms = {word: question.terms[word] for word in uncovered_terms(question, self._lines)}
         open_part = RoutingInput(question.query, (), terms, question.tokenize, {})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def memtier_settings() -> Mapping[type[Record], str]:
-    """Return what the router doubts the facts for."""
+    """Return the settings of the router's doubts."""
     return {RouterDoubts: "retrieval.router"}
 
 
@@ -31,7 +31,7 @@ def memtier_settings() -> Mapping[type[Record], str]:
 def memtier_route(
     recaller: Recaller, query: Query, candidates: Candidates, selection: ChosenHits
 ) -> Routed:
-    """Choose between the facts and the log, and search on where the log leaves much unsaid."""
+    """Choose between the facts and the log, and search further if the log leaves much open."""
     from memtier_papers.tiermem.routing import RoutingInput, route_hits
 
     started, store = time.monotonic(), recaller.store
@@ -49,7 +49,7 @@ def memtier_route(
     ms = (time.monotonic() - started) * 1000
     step = Step(name="route", ms=ms, read=len(selection.hits))
     routed = Routed(lines.hits, lines.left_out, route, (step,))
-    # What further searches find has no evidence for this question, so that it answers none.
+    # Later finds have no evidence for this question, so they answer nothing.
     searches = recaller.ranker.merges and not (candidates.by_time or query.is_ask)
     if route.action == "R" and searches:
         return _search_on(recaller, query, candidates, question, routed)
@@ -63,7 +63,7 @@ def _search_on(
     question: RoutingInput,
     routed: Routed,
 ) -> Routed:
-    """Add what further searches find; nothing where it is late."""
+    """Add the results of further searches; nothing if time runs out."""
     from memtier_papers.tiermem.follow_up import follow_up
 
     degradations: list[str] = []

@@ -1,4 +1,4 @@
-"""What routing a question earns, by what both ways would have brought.  Pure.
+"""The reward for routing a question, given what each route would have achieved.  Pure.
 
 The rewards are those of TierMem (Table 11), with its printed cost of the log.
 """
@@ -14,8 +14,8 @@ from memtier_plugin.providers.prompting import choice_of, object_of, parse_json
 CORRECT: Final = 1.0
 WRONG: Final = -1.5
 COST_R: Final = 0.1  # of reading the log
-WASTE_R: Final = 0.4  # of reading it where the facts are enough
-FORMAT: Final = -1.0  # of a reply that is no decision
+WASTE_R: Final = 0.4  # of reading it although the facts suffice
+FORMAT: Final = -1.0  # of a reply that is not a decision
 _DECISION: Final = object_of(action=choice_of("S", "R"))
 
 
@@ -33,7 +33,7 @@ def route_reward(action: str, s_right: bool, r_right: bool) -> float:
 
 
 def route_label(s_right: bool, r_right: bool) -> Literal["S", "R"] | None:
-    """Return the right decision; None where neither way is right (TierMem, appendix B)."""
+    """Return the right decision; None if neither route is right (TierMem, appendix B)."""
     if s_right:
         return "S"
     return "R" if r_right else None
@@ -43,8 +43,8 @@ def repair_and_regress(counts: Mapping[str, int]) -> tuple[float, float]:
     """Return how much escalation repairs, and how much it spoils (TierMem, eq. 2 and 3).
 
     Args:
-        counts: of the escalated questions, by "SR", "Sr", "sR" and "sr": a capital where the facts
-            (S), and the log (R), are right.
+        counts: of the escalated questions, by "SR", "Sr", "sR" and "sr": a capital means that the
+            facts (S), or the log (R), are right.
     """
     wrong, right = counts["sR"] + counts["sr"], counts["Sr"] + counts["SR"]
     return counts["sR"] / wrong if wrong else 0.0, counts["Sr"] / right if right else 0.0
@@ -53,7 +53,7 @@ def repair_and_regress(counts: Mapping[str, int]) -> tuple[float, float]:
 def reward_completions(
     completions: Sequence[Any], s_right: Sequence[bool], r_right: Sequence[bool], **_: Any
 ) -> list[float]:
-    """Return the reward of each completion of a model, as trl's `GRPOTrainer` asks for it.
+    """Return the reward of each of a model's completions, in the form of trl's `GRPOTrainer`.
 
     Args:
         completions: texts, or lists of messages whose last is the reply.

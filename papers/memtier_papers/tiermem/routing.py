@@ -1,14 +1,13 @@
-"""Route a question to the facts alone, or to the raw log, without asking a model.  Pure.
+"""Route a question to the facts alone, or to the raw log, without a model.  Pure.
 
-The router of TierMem (TierMem, section 2.2) as features: how much of the question the facts say,
-whether they say what was found in the log, what kind of question it is, and whether the facts can
-be trusted.  Each is a doubt; weighted by
-`retrieval.router`, and when they add up to more than its limit, or anything goes wrong, the raw log
-is asked.
+The router of TierMem (TierMem, section 2.2) as features: how much of the question the facts cover,
+whether they cover what was found in the log, what kind of question it is, and whether the facts can
+be trusted.  Each is a doubt, weighted by `retrieval.router`; if their sum exceeds its limit, or
+anything fails, the raw log is used.
 
-The lines of a routed recall are chosen here too.  A line must bring a source that no line before it
-brought, and stand in the upper part of the scores; a fact stands for the entry it rests on where it
-is the shorter of the two.  The constants are the same for all data.
+The lines of a routed recall are chosen here too.  A line must bring a new source, and be in the
+upper part of the scores; a fact replaces the entry it rests on if it is the shorter of the two.
+The constants are the same for all data.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from memtier_plugin.retrieval.duplicates import StatedValue
 from memtier_plugin.retrieval.query import SEVERAL_ANSWERS
 from memtier_plugin.text.lexicon import lexicon
 
-SCORE_RANGE: Final = 0.475  # part of the range of scores, from the best down, that is worth a line
-FACT_SCORE_RANGE: Final = 0.4  # ... where the facts alone answer
-SUBSTITUTE_SHARE: Final = 0.8  # a fact's own score, as a share of the entry's that it stands for
-MIN_HITS: Final = 20  # hits below which the lowest score says nothing about what is far off
+SCORE_RANGE: Final = 0.475  # part of the range of scores, from the top down, that earns a line
+FACT_SCORE_RANGE: Final = 0.4  # ... if the facts alone answer
+SUBSTITUTE_SHARE: Final = 0.8  # a fact's own score, relative to that of the entry it replaces
+MIN_HITS: Final = 20  # with fewer hits, the lowest score is not representative
 _HAND_SET: Final = RouterDoubts()
 _WINDOW: Final = 60  # hits from which lines are chosen
 
@@ -50,11 +49,11 @@ class RoutingInput:
     """A question and the hits found for it, best first.
 
     Attributes:
-        terms: how much each word of the question counts (its idf).
+        terms: the weight (idf) of each word of the question.
         tokenize: the tokenizer that made the terms.
-        values: by id, what facts of single-valued relations state.
+        values: by id, the values of facts with single-valued relations.
         english: whether the question can be classified.
-        doubts: how much each doubt counts.
+        doubts: the weight of each doubt.
     """
 
     query: str
@@ -68,14 +67,14 @@ class RoutingInput:
 
 @dataclass(frozen=True, slots=True)
 class RoutedHits:
-    """The hits that a routed recall offers to the block; by id, why it leaves out the others."""
+    """The hits that a routed recall offers to the block; by id, why the others are omitted."""
 
     hits: tuple[Hit, ...]
     left_out: Mapping[str, str]
 
 
 def route_hits(question: RoutingInput) -> tuple[Route, RoutedHits]:
-    """Return the decision, and the lines that go with it; where it fails, the log is asked."""
+    """Return the decision and its lines; if deciding fails, the log is used."""
     try:
         lines = select_from_log(question)
         route = decide_route(question, lines)
@@ -86,10 +85,10 @@ def route_hits(question: RoutingInput) -> tuple[Route, RoutedHits]:
 
 
 def decide_route(question: RoutingInput, lines: RoutedHits | None = None) -> Route:
-    """Decide whether the facts among the hits answer, or the raw log has to be asked.
+    """Decide whether the facts among the hits answer, or the raw log is needed.
 
     Args:
-        lines: those that the log would give, if they are known.
+        lines: those that the log would give, if known.
     """
     facts = [hit for hit in question.hits if isinstance(hit.item, Fact)]
     if not facts:
@@ -119,7 +118,7 @@ def decide_route(question: RoutingInput, lines: RoutedHits | None = None) -> Rou
 
 
 def question_kinds(question: RoutingInput, best: Hit) -> list[str]:
-    """Return the kinds of answer that a question asks for and facts may not give in full."""
+    """Return the kinds of answer that a question asks for and facts may lack."""
     if not question.english:
         return ["the question's kind is told in English only"]
     query = question.query.casefold()
@@ -129,11 +128,11 @@ def question_kinds(question: RoutingInput, best: Hit) -> list[str]:
     )
     if _WHEN.search(query) and not dated:
         kinds.append("a time is asked for, and the best fact has none")
-    return kinds[:1]  # one doubt, however many words give it away
+    return kinds[:1]  # one doubt, however many words indicate it
 
 
 def covered_share(question: RoutingInput, *hits: Hit) -> float:
-    """Return the share of the question's words, by their weights, that these hits say."""
+    """Return the share of the question's words, by weight, that these hits cover."""
     total = sum(question.terms.values())
     if not total:
         return 0.0
@@ -142,7 +141,7 @@ def covered_share(question: RoutingInput, *hits: Hit) -> float:
 
 
 def uncovered_terms(question: RoutingInput, hits: Sequence[Hit]) -> list[str]:
-    """Return the question's words that none of these hits says, the rarest first."""
+    """Return the question's words that none of these hits covers, rarest first."""
     words, terms = _words_of(question, hits), question.terms
     uncovered = [word for word, weight in terms.items() if weight > 0 and word not in words]
     return sorted(uncovered, key=lambda word: (-terms[word], word))
@@ -153,13 +152,13 @@ def _words_of(question: RoutingInput, hits: Sequence[Hit]) -> set[str]:
 
 
 def bringing_new_sources(lines: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that stand for an entry which no line stands for."""
+    """Return the hits with an entry that no line covers."""
     brought = {entry for line in lines for entry in _entries_of(line)}
     return [hit for hit in hits if not _entries_of(hit) <= brought]
 
 
 def _distrust(question: RoutingInput, facts: Sequence[Hit]) -> dict[str, str]:
-    """Return, by doubt, why facts that are about to be shown may be wrong."""
+    """Return, by doubt, why the facts about to be shown may be wrong."""
     doubts: dict[str, str] = {}
     values = [question.values[hit.id] for hit in facts if hit.id in question.values]
     if any(value.contradicts(other) for value in values for other in values):
@@ -176,16 +175,16 @@ def _distrust(question: RoutingInput, facts: Sequence[Hit]) -> dict[str, str]:
 
 
 def select_facts(question: RoutingInput) -> RoutedHits:
-    """Return the facts that are worth a line, each with something new."""
+    """Return the facts that earn a line, each with something new."""
     facts = [hit for hit in question.hits if isinstance(hit.item, Fact)]
     left_out = {hit.id: "entry" for hit in question.hits if isinstance(hit.item, Entry)}
     return _select_lines(facts, question.hits, FACT_SCORE_RANGE, left_out)
 
 
 def select_from_log(question: RoutingInput) -> RoutedHits:
-    """Return the entries and facts that are worth a line, in their order.
+    """Return the entries and facts that earn a line, in order.
 
-    A fact takes the place of the entry it rests on where it is the shorter and ranks as well.
+    A fact replaces the entry it rests on if it is shorter and ranks as well.
     """
     by_entry: dict[str, list[Hit]] = {}
     for hit in question.hits[:_WINDOW]:
@@ -200,7 +199,7 @@ def select_from_log(question: RoutingInput) -> RoutedHits:
             if fact.score >= SUBSTITUTE_SHARE * hit.score and len(fact.text) < len(hit.text)
         )
         if fact := next(shorter, None):
-            # The entry's own line comes after it, and brings nothing new then.
+            # The entry's own line comes after it, and then brings nothing new.
             ordered.append(replace(fact, score=hit.score))
         ordered.append(hit)
     return _select_lines(ordered, question.hits, SCORE_RANGE, {})
@@ -228,7 +227,7 @@ def _select_lines(
 
 
 def _score_floor(scores: Sequence[float], score_range: float) -> float:
-    """Return the score below which a hit is nearer to the last one than to the best."""
+    """Return the score below which a hit is closer to the last one than to the best."""
     if len(scores) < MIN_HITS:
         return float("-inf")
     best, last = max(scores), min(scores)
@@ -236,7 +235,7 @@ def _score_floor(scores: Sequence[float], score_range: float) -> float:
 
 
 def _entries_of(hit: Hit) -> set[str]:
-    """Return the entries that a line stands for; a summary of many stands for itself."""
+    """Return the entries that a line represents; a summary of many represents itself."""
     if isinstance(hit.item, Fact) and hit.item.shelf:
         return {hit.id}
     return {source.entry for source in hit.sources} or {hit.id}

@@ -9,7 +9,7 @@ from memtier_plugin.core.structs import Record
 
 
 class RouterDoubts(Record, frozen=True, kw_only=True):
-    """How much each doubt in the facts counts, and the sum up to which the facts alone answer."""
+    """The weight of each doubt in the facts, and the sum up to which the facts alone answer."""
 
     unsaid: Annotated[float, Within(-100, 100)] = 0.5
     uncarried: Annotated[float, Within(-100, 100)] = 0.5

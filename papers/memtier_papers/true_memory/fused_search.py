@@ -1,9 +1,9 @@
-"""One query ranked by weighted reciprocal ranks, as True Memory was published (sections 4, 6-9).
+"""Rank one query by weighted reciprocal ranks, as published in True Memory (sections 4, 6-9).
 
-Words and vectors each rank up to 200 items, the ranks are fused (eq. 3), what was said in a time
-that the query names gains 30 % (eq. 4), and the salience guard drops what only acknowledges.
-Vectors here hold the speaker beside the words, as those of the paper's separation list do.  There
-is no second set without it, so that with more than five speakers their ranking counts twice: as the
+Words and vectors each rank up to 200 items, the ranks are fused (eq. 3), statements from a time
+that the query names gain 30 % (eq. 4), and the salience guard drops mere acknowledgements. Vectors
+here include the speaker beside the words, like those of the paper's separation list.  There is no
+second set without the speaker, so with more than five speakers their ranking counts twice: as the
 dense list and, with its lower weight, as the separation list.
 """
 
@@ -31,15 +31,15 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "hypothetical": 1.0,
 }
 LISTED: Final = 200  # candidates of each source
-WINDOW_FACTOR: Final = 1.3  # for what was said in the time that the query names
-_SEPARATED: Final = 5  # speakers up to which who said it separates nothing
-_OPENING: Final = 200  # characters; items that begin with the same ones are one
-_FIRST: Final = RRF_CONSTANT + 1  # what the reciprocal rank of a first one is scaled by
+WINDOW_FACTOR: Final = 1.3  # for statements from the time that the query names
+_SEPARATED: Final = 5  # maximum number of speakers for which the separation list is pointless
+_OPENING: Final = 200  # characters; items with the same opening are duplicates
+_FIRST: Final = RRF_CONSTANT + 1  # scales the reciprocal rank of a first place
 
 
 @dataclass(frozen=True, slots=True)
 class FusedRanking:
-    """Rows with their score and signals, best first, and what was read for them.
+    """Rows with score and signals, best first, and the counts of what was read.
 
     A score is that of eq. 3 times 61, so that a first rank in a list of weight 1 counts 1.
     """
@@ -64,7 +64,7 @@ class FusedSearch:
 
         Args:
             scopes: of the entries and facts that the viewer may see.
-            check: called between the steps; raises when the deadline has passed.
+            check: called between the steps; raises once the deadline has passed.
         """
         self._reader = reader
         self._settings = settings
@@ -80,8 +80,8 @@ class FusedSearch:
         """Rank facts and entries together.
 
         Args:
-            vector: without it words alone rank.
-            hypothetical: of a made-up answer, whose nearest are one more list.
+            vector: None to rank by words only.
+            hypothetical: the vector of a made-up answer, whose neighbours form one more list.
         """
         retrieval = self._settings.retrieval
         match = self._reader.match_words(self._scopes, query.terms, retrieval.postings_cap)
@@ -112,9 +112,9 @@ class FusedSearch:
     ) -> Iterator[tuple[int, float, Mapping[str, float]]]:
         """Yield the best rows, each text once, without those of too little salience.
 
-        The paper's guard drops what scores below .05, and below .02 where the query asks for an
-        overview; only a mere acknowledgement (.02) does.  What somebody says whom the query names
-        is exempt.
+        The paper's guard drops items that score below .05, and below .02 if the query asks for an
+        overview; only a mere acknowledgement (.02) does.  Statements of a person whom the query
+        names are exempt.
         """
         guards = self._settings.of(Rrf).guard and not asks_overview(query.text)
         limit, openings = self._settings.retrieval.candidates, set[str]()
@@ -142,7 +142,7 @@ def score_lists(
     """Return rows with score and signals, best first (True Memory, eq. 3 and 4).
 
     Args:
-        lists: by source, rows, the best first.
+        lists: the rows of each source, best first.
     """
     ranks = {name: {row: n for n, row in enumerate(rows, 1)} for name, rows in lists.items()}
     fused = fuse_ranks(
@@ -165,12 +165,12 @@ def score_lists(
 
 
 def _best(scores: Mapping[int, float]) -> list[int]:
-    """Return the best rows of one source, with those that equal the last of them."""
+    """Return the best rows of one source, including ties with the last."""
     least = nlargest(LISTED, scores.values())[-1:]
     return [row for row, score in scores.items() if score >= least[0]]
 
 
 def _listed(scores: Mapping[int, float], by_row: Mapping[int, Candidate]) -> list[int]:
-    """Return the best rows of one source, the best first; between equals by id."""
+    """Return the best rows of one source, best first; ties go by id."""
     rows = [row for row in scores if row in by_row]
     return sorted(rows, key=lambda row: (-scores[row], by_row[row].id))[:LISTED]

@@ -1,9 +1,9 @@
-"""The encoding gate: is a line worth more than its place in the log?  Pure.
+"""The encoding gate: does a line deserve more than its place in the log?  Pure.
 
-After True Memory (section 4.1, eq. 1): novelty by how much a line adds to the compressed lines next
-to it, salience by what kind of speech it is, and prediction error by how far it turns its nearest
-line's vector.  The ledger keeps every line whatever the gate says, so a missing vector does not
-open it: its weight is shared among the others.
+After True Memory (section 4.1, eq. 1): novelty by how much a line adds to its compressed
+neighbours, salience by its kind of speech, and prediction error by how far it turns its nearest
+line's vector.  The ledger keeps every line whatever the gate decides, so a missing vector does not
+open it: its weight is shared among the other signals.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from memtier_plugin.text.phrases import Words as Reading
 from memtier_plugin.text.phrases import only_acknowledges, only_asks
 from memtier_plugin.text.tokenizer import plain_words
 
-NEIGHBOURS: Final = 10  # earlier lines that are compared
+NEIGHBOURS: Final = 10  # earlier lines to compare with
 SEPARATOR: Final = " [SEP] "
 THRESHOLD: Final = 0.30
 FLOOR: Final = 0.10  # of the threshold, and of salience
 _WEIGHTS: Final = (0.25, 0.20, 0.30)  # novelty, salience, prediction error
 _LEAST_NOVELTY: Final = 0.05
 _LEAST_BYTES: Final = 10
-_SAME_TOPIC: Final = 0.2  # cosine from which a line can surprise by its nearest
-PAIR_CHARS: Final = 1_000  # of each of two lines that are embedded together
+_SAME_TOPIC: Final = 0.2  # cosine from which a line can be surprising given its nearest
+PAIR_CHARS: Final = 1_000  # of each of two lines embedded together
 _MAX_CHARS: Final = 4_000
 _OFFSETS: Final[Mapping[str, float]] = {
     "correction": -0.06,
@@ -43,8 +43,8 @@ Reason = Literal["threshold", "salience-floor", "contradiction-bypass"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What the gate says of a line."""
+class GateDecision:
+    """The gate's decision on a line."""
 
     score: float
     threshold: float
@@ -53,7 +53,7 @@ class Decision:
 
 
 def novelty(memory: Sequence[str], text: str) -> float:
-    """Return how much a line adds to the earlier lines nearest to it, `_LEAST_NOVELTY` to 1.
+    """Return how much a line adds to its nearest earlier lines, `_LEAST_NOVELTY` to 1.
 
     Args:
         memory: those lines; they are joined by a space.
@@ -71,8 +71,8 @@ def novelty(memory: Sequence[str], text: str) -> float:
 def salience(text: str) -> float:
     """Return how much a line commits its speaker, by its kind of speech, 0 to 1.
 
-    Acknowledgements .02, questions .2, words that change something .6, what happened to the speaker
-    .8; other statements .25, and .5 from five words on, in whatever length.
+    Acknowledgements .02, questions .2, words that change something .6, events in the speaker's life
+    .8; other statements .25, and .5 from five words on, whatever the length.
     """
     if only_acknowledges(text):
         return 0.02
@@ -86,30 +86,30 @@ def salience(text: str) -> float:
     return 0.5 if len(words) >= 5 else 0.25
 
 
-def prediction_error(cross: Sequence[float], own: Sequence[float], cosine: float) -> float:
-    """Return how far a line turns the vector of the line nearest to it, 0 to 1.
+def prediction_error(cross: Sequence[float], paired: Sequence[float], cosine: float) -> float:
+    """Return how far a line turns the vector of its nearest line, 0 to 1.
 
     Args:
-        cross: the unit vector of "line [SEP] nearest", in the shape of ``own``.
-        own: that of "nearest [SEP] nearest".
+        cross: the unit vector of "line [SEP] nearest", in the shape of ``paired``.
+        paired: that of "nearest [SEP] nearest".
         cosine: of the line to its nearest one; an unrelated line predicts nothing, so 0.
     """
     if cosine < _SAME_TOPIC:
         return 0.0
-    lengths = math.sqrt(math.fsum(a * a for a in cross) * math.fsum(b * b for b in own))
+    lengths = math.sqrt(math.fsum(a * a for a in cross) * math.fsum(b * b for b in paired))
     if not lengths:
         return 0.0
-    dot = math.fsum(a * b for a, b in zip(cross, own, strict=True))
+    dot = math.fsum(a * b for a, b in zip(cross, paired, strict=True))
     return max(0.0, min(1.0, 1.0 - dot / lengths))
 
 
 def decide(
     novelty: float, salience: float, prediction_error: float | None, category: str = ""
-) -> Decision:
+) -> GateDecision:
     """Decide on a line by its three signals.
 
     Args:
-        prediction_error: None where there are no vectors.
+        prediction_error: None without vectors.
         category: "correction" is admitted whatever its signals; some lower the threshold.
     """
     signals = (novelty, salience, prediction_error)
@@ -117,10 +117,10 @@ def decide(
     score = sum(w * s for w, s in counted) / sum(w for w, _ in counted)
     threshold = max(FLOOR, THRESHOLD + _OFFSETS.get(category, 0.0))
     if category == "correction":
-        return Decision(score, threshold, True, "contradiction-bypass")
+        return GateDecision(score, threshold, True, "contradiction-bypass")
     if salience < FLOOR:
-        return Decision(score, threshold, False, "salience-floor")
-    return Decision(score, threshold, score >= threshold, "threshold")
+        return GateDecision(score, threshold, False, "salience-floor")
+    return GateDecision(score, threshold, score >= threshold, "threshold")
 
 
 def category(text: str) -> str:
@@ -137,7 +137,7 @@ def category(text: str) -> str:
 
 
 def corrects(text: str) -> bool:
-    """Return whether a line says that something is otherwise than before."""
+    """Return whether a line says that something has changed."""
     reading = _reading(text)
     return reading.has("change_cues") or reading.has("ending_cues")
 

@@ -1,9 +1,8 @@
-"""Judge lines by the encoding gate (`gate`): the background job.
+"""The background job that judges lines by the encoding gate (`gate`).
 
-What is due is read from the index, so there is no cursor to lose: an entry without a verdict gets
-one.  A verdict is a journal event, and it alone decides what the index leaves out, so that a new
-index is the same.  Only lines before a line are compared with it, in its own agent's and sender's
-scope.
+Pending entries are those without a verdict in the index, so there is no cursor to lose.  A verdict
+is a journal event, and it alone decides what the index omits, so that a rebuilt index is the same.
+A line is compared only with earlier lines in its own agent's and sender's scope.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.store import Actor
 
 BATCH: Final = 100  # entries whose verdicts are written together
-_NEAREST: Final = 60  # of these the earlier ones are taken
-_VECTORS_CAP: Final = 10_000  # pieces that are compared for one line
-# Which verdicts, or none (""), are brought up to date, by mode.
+_NEAREST: Final = 60  # of which the earlier lines are used
+_VECTORS_CAP: Final = 10_000  # pieces compared for one line
+# Which verdicts, or none (""), are updated, by mode.
 _DUE: Final[Mapping[GateMode, tuple[str, ...]]] = {
     "tag": ("", "left_out"),
     "index": ("", "rejected"),
@@ -34,8 +33,8 @@ Signals = tuple[float, float, float | None]  # novelty, salience, prediction err
 
 
 @dataclass(frozen=True, slots=True)
-class GateReport:
-    """The result of a pass: entries judged, those rejected, and whether more are due."""
+class GatekeeperReport:
+    """The result of a pass: judged entries, rejected ones, and whether more are pending."""
 
     judged: int = 0
     rejected: int = 0
@@ -43,26 +42,26 @@ class GateReport:
 
 
 class Gatekeeper:
-    """Judges the entries of a project, in one agent's name."""
+    """Judges a project's entries on behalf of one agent."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
 
-    def run(self, limit: int = 1000, stop: Callable[[], bool] = lambda: False) -> GateReport:
-        """Judge up to ``limit`` entries, oldest first, or bring earlier verdicts to the mode.
+    def run(self, limit: int = 1000, stop: Callable[[], bool] = lambda: False) -> GatekeeperReport:
+        """Judge up to ``limit`` entries, oldest first, or convert earlier verdicts to the mode.
 
         Args:
             stop: polled between batches; what was written by then is complete.
 
         Raises:
-            LedgerError: another process judges, or nothing could be written.
+            LedgerError: another process is judging, or nothing could be written.
             IndexProblem: the index cannot be read.
         """
         judged = rejected = 0
         mode = self._store.settings.of(Gate).mode
         if self._store.paused or mode == "off":
-            return GateReport()
+            return GatekeeperReport()
         with self._store.exclusive("gate", 0.0):
             while judged < limit and not stop():
                 self._store.catch_up_all()
@@ -70,12 +69,12 @@ class Gatekeeper:
                     waiting = reader.plugin_tables(VerdictReader)
                     due = waiting.backlog(_DUE[mode], min(BATCH, limit - judged))
                     if not due:
-                        return GateReport(judged, rejected)
+                        return GatekeeperReport(judged, rejected)
                     verdicts = [self._judge(mode, identity, verdict) for identity, verdict in due]
                 rejected += sum(verdict != "admitted" for _, verdict, _ in verdicts)
                 judged += len(verdicts)
                 self._write(verdicts)
-        return GateReport(judged, rejected, left=True)
+        return GatekeeperReport(judged, rejected, left=True)
 
     def _write(self, verdicts: Sequence[tuple[str, Verdict, Signals | None]]) -> None:
         by_verdict: dict[Verdict, list[tuple[str, Signals | None]]] = {}
@@ -94,7 +93,7 @@ class Gatekeeper:
     def _judge(
         self, mode: GateMode, identity: str, before: str
     ) -> tuple[str, Verdict, Signals | None]:
-        """Return the verdict on an entry; an earlier one is only brought to the mode."""
+        """Return the verdict on an entry; an earlier verdict is only converted to the mode."""
         refused: Verdict = "left_out" if mode == "index" else "rejected"
         if before:
             return identity, refused, None
@@ -106,7 +105,7 @@ class Gatekeeper:
         return identity, "admitted" if decision.admit else refused, signals
 
     def signals(self, entry: Entry) -> Signals:
-        """Return the three signals of an entry against what was said before it."""
+        """Return the three signals of an entry, compared with earlier lines."""
         near = self._nearest(entry)
         novelty = gate.novelty([line.content for line, _ in near], entry.content)
         salience = gate.salience(entry.content)
@@ -118,17 +117,17 @@ class Gatekeeper:
         line, cosine = near[0]
         first, text = line.content[: gate.PAIR_CHARS], entry.content[: gate.PAIR_CHARS]
         pairs = [f"{text}{gate.SEPARATOR}{first}", f"{first}{gate.SEPARATOR}{first}"]
-        cross, own = ([*map(float, vector)] for vector in embedder.encode(pairs))
-        return novelty, salience, gate.prediction_error(cross, own, cosine)
+        cross, paired = ([*map(float, vector)] for vector in embedder.encode(pairs))
+        return novelty, salience, gate.prediction_error(cross, paired, cosine)
 
     @property
     def _embedder(self) -> Embedder | None:
-        """The model that is at work here; one of an endpoint may cost money."""
+        """The embedding model, unless it is an endpoint's, which may cost money."""
         embedder = self._store.embedder
         return None if isinstance(embedder, RemoteEmbedder) else embedder
 
     def _nearest(self, entry: Entry) -> list[tuple[Entry, float]]:
-        """Return the earlier lines of the same scope nearest to an entry, with their cosines."""
+        """Return the nearest earlier lines in an entry's scope, with their cosines."""
         reader, embedder = self._store.reader(), self._embedder
         scopes = reader.scopes(entry.agent_id, entry.sender)
         if embedder is not None:

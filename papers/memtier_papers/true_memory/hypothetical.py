@@ -1,8 +1,8 @@
-"""A made-up answer to a question, whose vector finds lines that are alike (`ask.hypothetical`).
+"""A made-up answer to a question, whose vector finds similar lines (`ask.hypothetical`).
 
-Hypothetical document embeddings (True Memory, section 5; Gao et al. 2023): an answer resembles what
-was said more than the question does.  One call of `ask.model` a question, for `ask` and searches;
-never on the way to a prompt.  The made-up line is embedded, and neither kept nor shown.
+Hypothetical document embeddings (True Memory, section 5; Gao et al. 2023): stored lines resemble an
+answer more than the question.  One call of `ask.model` per question, for `ask` and searches, never
+while a prompt waits.  The made-up line is embedded, but neither stored nor shown.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from memtier_plugin.storage.store import Actor, Store
 
 PROMPTS: Final = Path(__file__).parent / "prompts"
 _LINE: Final[Mapping[str, Any]] = object_of("hypothetical", line=STRING)
-SIGNAL: Final = "hypothetical"  # of the likeness to the made-up answer
+SIGNAL: Final = "hypothetical"  # the similarity to the made-up answer
 _MAX_TOKENS: Final = 150
 _SHARE: Final = 0.5  # of the time left; the search needs the rest
-_CACHED: Final = 16  # questions, as `ask` recalls for one several times
+_CACHED: Final = 16  # questions, as `ask` recalls several times for one
 
 _lines: WeakKeyDictionary[Store, dict[str, str]] = WeakKeyDictionary()
 
 
 class HypothesisWriter:
-    """Writes made-up answers for one agent; a project's last ones are remembered."""
+    """Writes made-up answers for one agent; the project's latest are cached."""
 
     def __init__(self, actor: Actor) -> None:
         self.actor = actor
         self._cached = _lines.setdefault(actor.store, {})
 
     def applies(self, request: RecallRequest) -> bool:
-        """Return whether a recall gets one: it is configured, and no prompt waits for it."""
+        """Return whether a recall gets one: it is configured, and no prompt waits."""
         settings, embedder = self.actor.store.settings, self.actor.store.embedder
         is_on = settings.of(MadeUpAnswers).hypothetical and settings.ask.model != "none"
         return is_on and embedder is not None and request.purpose not in FOR_PROMPTS
@@ -59,7 +59,7 @@ class HypothesisWriter:
         """Return the vector of a made-up answer to a question.
 
         Args:
-            until: the recall's deadline, on the clock of ``time.monotonic()``.
+            until: the recall's deadline, by ``time.monotonic()``.
         """
         started, problems, tokens = time.monotonic(), list[str](), 0
         vector: QueryVector | None = None
@@ -77,7 +77,7 @@ class HypothesisWriter:
             return self._cached[text], 0
         budget = ChatBudget(self.actor.store, self.actor.agent, self.actor.clock)
         chat = budget.chat_model(self.actor.store.settings.ask.model, key="ask.model")
-        assert chat is not None  # `applies`
+        assert chat is not None  # checked by `applies`
         seconds = None if until is None else _SHARE * (until - time.monotonic())
         if seconds is not None and seconds <= 0:
             raise EndpointError("no time was left")

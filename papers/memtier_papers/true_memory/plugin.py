@@ -1,4 +1,4 @@
-"""The plugin of True Memory: the gate's job, the profile `rrf`, surprise, made-up answers."""
+"""True Memory's plugin: the gate's job, the profile `rrf`, surprise, made-up answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def memtier_settings() -> Mapping[type[Record], str]:
-    """Return the settings of what this paper has."""
+    """Return this paper's settings."""
     return {
         FusedProfile: "retrieval",
         SignalWeights: "retrieval.weights",
@@ -41,7 +41,7 @@ def memtier_settings() -> Mapping[type[Record], str]:
 
 @hookimpl
 def memtier_jobs() -> Sequence[JobSpec]:
-    """Return the job `gate`, due where `gate.mode` is on."""
+    """Return the job `gate`, due if `gate.mode` is on."""
     return [JobSpec("gate", _group_of, _judge)]
 
 
@@ -74,7 +74,7 @@ def memtier_ranker(profile: str) -> Ranker | None:
 @hookimpl
 @off_while(SignalWeights, surprise=0)
 def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any, Any], Any]]:
-    """Return the signal of surprise, where it has a weight."""
+    """Return the surprise signal, if it has a weight."""
     from memtier_papers.true_memory.ranker import score_surprise
 
     return {"surprise": score_surprise}
@@ -85,14 +85,14 @@ def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any,
 def memtier_expand(
     actor: Any, text: str, request: RecallRequest, viewer: Any, until: float | None
 ) -> Expansion | None:
-    """Return a made-up answer, where `ask.hypothetical` is on."""
+    """Return a made-up answer, if `ask.hypothetical` is on."""
     from memtier_papers.true_memory.hypothetical import HypothesisWriter
 
     writer = HypothesisWriter(actor)
     return writer.write(text, viewer, until) if writer.applies(request) else None
 
 
-@hookimpl(trylast=True)  # where no other plugin reranks
+@hookimpl(trylast=True)  # after any other plugin's reranker
 @off_while(Rerank, model="none")
 def memtier_rerank(
     query: str,
@@ -101,7 +101,7 @@ def memtier_rerank(
     settings: Settings,
     redact: Callable[[str], str],
 ) -> Sequence[Hit] | None:
-    """Order hits by the model of `rerank.model`, where there is one."""
+    """Order hits by the model of `rerank.model`, if there is one."""
     from memtier_papers.true_memory.reranking import rerank
 
     return rerank(query, hits, deadline, settings, redact)
@@ -116,7 +116,7 @@ def memtier_order_pages(
     settings: Settings,
     redact: Callable[[str], str],
 ) -> Sequence[Any] | None:
-    """Order the pages that `ask` reads by the model of `rerank.model`, where there is one."""
+    """Order the pages that `ask` reads by the model of `rerank.model`, if there is one."""
     from memtier_papers.true_memory.reranking import PAGE_SECONDS, order_pages
 
     return order_pages(redact(question), pages, reader, settings, PAGE_SECONDS)
@@ -134,7 +134,7 @@ def memtier_warm_up(settings: Settings) -> None:
 @hookimpl
 @off_while(PeopleSettings, profiles=False)
 def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
-    """Return the profiles of people, where `people.profiles` is on."""
+    """Return the profiles of people, if `people.profiles` is on."""
     from memtier_papers.true_memory.profiles import RELATION, PeopleReader
 
     return [OverviewKind(RELATION, lambda store: PeopleReader(store).overviews())]
@@ -143,7 +143,7 @@ def memtier_overviews(settings: Settings) -> Sequence[OverviewKind]:
 @hookimpl
 @off_while(PeopleSettings, profiles=False)
 def memtier_find_overviews(query: Any, search: Any) -> Mapping[int, str]:
-    """Return the profiles of the people that a question names, where `people.profiles` is on."""
+    """Return the profiles of the people that a question names, if `people.profiles` is on."""
     from memtier_papers.true_memory.profile_search import find_profiles
 
     return find_profiles(query, search)
@@ -152,7 +152,7 @@ def memtier_find_overviews(query: Any, search: Any) -> Mapping[int, str]:
 @hookimpl
 @off_while(PeopleSettings, profiles=False)
 def memtier_annotate(hits: Sequence[Hit]) -> Sequence[Hit] | None:
-    """Add a note to profiles of people who share a name."""
+    """Add a note to the profiles of people who share a name."""
     if sum(getattr(hit.item, "shelf", "") == "profile" for hit in hits) < 2:
         return None
     from memtier_papers.true_memory.profile_search import note_namesakes
@@ -162,7 +162,7 @@ def memtier_annotate(hits: Sequence[Hit]) -> Sequence[Hit] | None:
 
 @hookimpl
 def memtier_profiles(store: Any, name: str | None) -> Sequence[Any]:
-    """Return what is known of the people of a project."""
+    """Return the profiles of a project's people."""
     from memtier_papers.true_memory.profiles import PeopleReader
 
     return PeopleReader(store).profiles(name)

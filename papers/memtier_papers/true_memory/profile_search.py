@@ -1,4 +1,4 @@
-"""Find the profile of somebody whom a question names, and tell people of one name apart."""
+"""Find the profile of a person whom a question names, and distinguish people by the same name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from memtier_plugin.text.lexicon import LANGUAGES
 from memtier_plugin.text.phrases import Words
 from memtier_plugin.text.tokenizer import normalise
 
-_PROFILES: Final = 200  # the newest, among which names are looked for
-_NAMED: Final = 4  # profiles that one question opens
+_PROFILES: Final = 200  # newest profiles that are searched for names
+_NAMED: Final = 4  # profiles that one question may use
 
 
 def find_profiles(query: ParsedQuery, search: SearchView) -> Mapping[int, str]:
-    """Return the profiles of the people whom a question about somebody names."""
+    """Return the profiles of the people named in a question about somebody."""
     if not asks_character(query.text):
         return {}
     viewer, reader = search.viewer, search.reader
@@ -33,13 +33,13 @@ def find_profiles(query: ParsedQuery, search: SearchView) -> Mapping[int, str]:
 
 
 def asks_character(query: str) -> bool:
-    """Return whether a query asks what somebody is like: their traits, tastes or interests."""
+    """Return whether a query asks about somebody's character: traits, tastes or interests."""
     return any(Words.of(query[:2000], name).has("character_cues") for name in LANGUAGES)
 
 
 def note_namesakes(hits: Sequence[Hit]) -> list[Hit]:
-    """Return hits with a note on profiles of people who share a name, saying whose each is."""
-    people: dict[str, tuple[str, str]] = {}  # by hit, the name and the sender
+    """Return hits, with a note saying whose each profile is if people share a name."""
+    people: dict[str, tuple[str, str]] = {}  # the name and sender of each hit
     for hit in hits:
         if isinstance(hit.item, Fact) and hit.item.shelf == "profile":
             _, sender = hit.item.private_to or ("", "")
@@ -54,7 +54,7 @@ def note_namesakes(hits: Sequence[Hit]) -> list[Hit]:
         name, sender = people.get(hit.id, ("", ""))
         count = max((words[word] for word in name.split()), default=0)
         if count > 1:
-            whose = f": of {sender or 'the user'}" if names[name] > 1 else ""
-            hit = hit.with_note(f"one of {count} of that name{whose}")
+            owner = f": of {sender or 'the user'}" if names[name] > 1 else ""
+            hit = hit.with_note(f"one of {count} of that name{owner}")
         marked.append(hit)
     return marked

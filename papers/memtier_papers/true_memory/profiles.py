@@ -1,9 +1,9 @@
-"""Build the profile of a person: what is known of them, counted, with sources and times.  Pure.
+"""Build the profile of a person: what is known about them, with counts, sources and times.  Pure.
 
 After True Memory (entity profiles): attributes of each speaker with counts.  Relations, preferences
-and other attributes come from current facts about them, topics from the words that return in their
-lines.  What a recall shows of it (`format_profile`) rests on facts and quoted lines alone, so that
-it goes when one of them does.
+and other attributes come from current facts about them, topics from recurring words in their lines.
+What a recall shows of it (`format_profile`) rests only on facts and quoted lines, so that it
+disappears with them.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from memtier_plugin.text.tokenizer import normalise, plain_words
 
 RELATION: Final = "profile"
 MAX_TOKENS: Final = 150  # of the text that a recall shows
-_TOPICS: Final = 12  # of a profile, the most telling
-_MIN_MENTIONS: Final = 3  # lines that make a topic
+_TOPICS: Final = 12  # most characteristic topics of a profile
+_MIN_MENTIONS: Final = 3  # lines that mention a topic
 _MIN_LETTERS: Final = 4  # of a topic
-_KEPT_SOURCES: Final = 5  # of an attribute, the newest
+_KEPT_SOURCES: Final = 5  # newest sources of an attribute
 _PREFERENCES: Final = frozenset({"likes", "dislikes", "prefers", "favorite", "wants"})
 
 Kind = Literal["attribute", "preference", "relation", "topic"]
 
 
 class Attribute(Record, frozen=True):
-    """Something of a person: what, how often it was said, by which lines, and from when to when."""
+    """An attribute of a person: its value, count, source lines and time span."""
 
     kind: Kind
     name: str
@@ -66,7 +66,7 @@ def fact_attributes(
     """Return the attributes that facts about a person state, preferences first.
 
     Args:
-        sources: the lines that each fact rests on and that are not forgotten, by its id.
+        sources: the unforgotten source lines of each fact, by its id.
     """
     attributes = []
     for fact in facts:
@@ -92,10 +92,10 @@ def fact_attributes(
 def topic_attributes(
     lines: Sequence[Entry], words: Callable[[str], Sequence[str]], rarity: Mapping[str, float]
 ) -> list[Attribute]:
-    """Return the words that a person returns to, those worth most first.
+    """Return the words that recur in a person's lines, most valuable first.
 
     Args:
-        lines: the person's, in the order in which they were said.
+        lines: the person's, in chronological order.
         words: the tokenizer.
         rarity: the idf of each of its words.
     """
@@ -136,7 +136,7 @@ def topic_attributes(
 
 
 def own_sentences(sentences: Iterable[SourceSentence]) -> list[SourceSentence]:
-    """Return the sentences in which somebody speaks of themself, questions left out."""
+    """Return the sentences in which a person speaks about themselves, without questions."""
     pronouns = words_of("first_person") | words_of("first_possessive")
     return [
         sentence
@@ -161,9 +161,9 @@ def format_profile(
 
 
 def profile_value(lines: int, facts: Iterable[Fact]) -> str:
-    """Return what a profile was made of, as part of its key: another value makes a new one.
+    """Return the basis of a profile, as part of its key: another value triggers a rewrite.
 
-    The number of lines counts in steps, or each line would make a new text.
+    The number of lines is rounded, or each new line would trigger one.
     """
     stated = "\n".join(sorted(fact.id for fact in facts))
     return f"{selection.step_of(lines)} lines, facts {crc32(stated.encode()):08x}"
@@ -176,15 +176,15 @@ def _kind(fact: Fact) -> Kind:
     return "relation" if related else "attribute"
 
 
-# -- Read what there is of a person in one scope: their lines, and the facts about them
+# -- Read a person's data in one scope: their lines, and the facts about them
 
-_FACTS: Final = 12  # in the text of a profile, the preferences first
+_FACTS: Final = 12  # in the text of a profile, preferences first
 _WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """All that is known of a person to one agent and sender."""
+    """Everything known about a person to one agent and sender."""
 
     person: str
     agent: str
@@ -210,14 +210,14 @@ class Profile:
 
 
 class PeopleReader:
-    """Reads people out of the index of a project."""
+    """Reads people from a project's index."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._reader = store.reader()
 
     def profiles(self, name: str | None = None) -> list[Profile]:
-        """Return the profiles of the people of every scope, or of those with a name."""
+        """Return the profiles of the people in every scope, or of those with a name."""
         wanted = None if name is None else normalise(name)[0]
         return [
             self._profile(group)
@@ -226,7 +226,7 @@ class PeopleReader:
         ]
 
     def facts_about(self, group: LineGroup) -> list[Fact]:
-        """Return the current facts about the person of a group that its scope may see."""
+        """Return the current facts about a group's person that its scope may see."""
         name, sender, user = normalise(group.name, group.sender, USER)
         facts = [
             fact
@@ -246,18 +246,18 @@ class PeopleReader:
         ]
 
     def text_of(self, group: LineGroup, facts: Sequence[Fact]) -> OverviewText | None:
-        """Return the text of a profile; None where there is nothing to say."""
+        """Return the text of a profile; None if there is nothing to say."""
         sources = self._reader.overviews.remaining_sources(fact.id for fact in facts)
         attributes = fact_attributes(facts, sources)[:_FACTS]
         lines = self._lines(group)
-        own = own_sentences(selection.find_sentences(lines))
+        sentences = own_sentences(selection.find_sentences(lines))
         tokenize = self._store.tokenizer.words
-        words = {word for sentence in own for word in tokenize(sentence.quote)}
+        words = {word for sentence in sentences for word in tokenize(sentence.quote)}
         rarity = self._reader.overviews.word_rarity(group.agent, group.sender, words)
         room = MAX_TOKENS - selection.HEADING_TOKENS
         stated = format_profile(group.name or USER, attributes, ())
         room -= count_tokens(stated)
-        quoted = selection.select_sentences(own, tokenize, rarity, room)
+        quoted = selection.select_sentences(sentences, tokenize, rarity, room)
         if not attributes and not quoted:
             return None
         shown = {attribute.value for attribute in attributes}
@@ -275,7 +275,7 @@ class PeopleReader:
         )
 
     def overviews(self) -> Iterator[Overview]:
-        """Yield the profile of everybody who spoke often enough."""
+        """Yield the profile of everybody who has spoken often enough."""
         for group in self._reader.overviews.line_groups("speaker", selection.MIN_PERSON_LINES):
             facts = self.facts_about(group)
             yield Overview(

@@ -19,11 +19,11 @@ from memtier_plugin.retrieval.signals import Pool
 from memtier_plugin.storage.index.records import to_utf8_all
 from memtier_plugin.storage.readers import Reader
 
-_SURPRISING: Final = 50  # the best of the first ranking, whose surprise is looked at
+_SURPRISING: Final = 50  # top hits of the first ranking whose surprise is computed
 
 
 class FusedRanker(Ranker):
-    """Ranks as True Memory was published: the ranks by words and by vectors are fused."""
+    """Ranks as published in True Memory, by fusing the ranks by words and by vectors."""
 
     merges = False
 
@@ -32,7 +32,7 @@ class FusedRanker(Ranker):
         return settings.of(Rrf)
 
     def weights(self, settings: Settings, model: str | None) -> dict[str, float]:
-        """Return what each ranking counts (True Memory, eq. 3)."""
+        """Return the weight of each ranking (True Memory, eq. 3)."""
         return dict(fused_search.WEIGHTS)
 
     def rank(self, search: Search, query: str, stage: str | None) -> SearchResult:
@@ -56,9 +56,9 @@ RRF: Final = FusedRanker()
 
 
 def score_surprise(pool: Pool, reader: Reader, scopes: Sequence[int]) -> list[float]:
-    """Score how much an entry said that no earlier line of the scopes did (predictive layer).
+    """Score how much of an entry no earlier line of the scopes said (predictive layer).
 
-    A fingerprint is new where one of its words is.
+    A fingerprint is new if one of its words is.
     """
     words = pool.query.tokenizer.words
     texts = {
@@ -75,12 +75,12 @@ def score_surprise(pool: Pool, reader: Reader, scopes: Sequence[int]) -> list[fl
     first = reader.plugin_tables(partial(_first_rows, scopes, words_of_all))
     since = {mark: {first.get(word) for word in words} for mark, words in parts.items()}
     return pool.values(
-        {row: line_surprise(text, partial(_begins, since, row)) for row, text in texts.items()}
+        {row: line_surprise(text, partial(_is_first_in, since, row)) for row, text in texts.items()}
     )
 
 
 def _first_rows(scopes: Sequence[int], words: Collection[str], index: Any) -> dict[str, int]:
-    """Return the first row, in the order of writing, that has each of these index words."""
+    """Return the first row, in order of writing, with each of these index words."""
     rows = index.execute(
         """SELECT term, min(item) FROM (
              SELECT words.value AS term,
@@ -93,6 +93,6 @@ def _first_rows(scopes: Sequence[int], words: Collection[str], index: Any) -> di
     return {str(term): int(row) for term, row in rows}
 
 
-def _begins(since: Mapping[str, Collection[int | None]], row: int, mark: str) -> bool:
-    """Return whether a fingerprint is first found in a row."""
+def _is_first_in(since: Mapping[str, Collection[int | None]], row: int, mark: str) -> bool:
+    """Return whether a fingerprint occurs first in a row."""
     return row in since[mark]

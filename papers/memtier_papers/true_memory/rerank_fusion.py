@@ -1,8 +1,8 @@
-"""How a reranker's scores and the first ranking make one order.  Pure.
+"""Combine a reranker's scores with the first ranking.  Pure.
 
-True Memory, stage 10: both are scaled by minimum and maximum, and count .6 and .4.  Summaries count
-less where a question asks for a detail and more where it asks for the whole.  The factor is applied
-to a relevance in [0, 1], as a negative logit times .7 would rise.
+True Memory, stage 10: both are min-max scaled, and weighted .6 and .4.  Summaries count less if a
+question asks for a detail and more if it asks for the whole.  The factor is applied to a relevance
+in [0, 1], since .7 times a negative logit would increase it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from memtier_plugin.core import lazy_regex as regex
 
 RERANKED: Final = 0.6
 FIRST: Final = 0.4
-DETAIL_FACTOR: Final = 0.7  # of a summary, where a detail is asked for
-SYNTHESIS_FACTOR: Final = 1.2  # of a summary, where the whole is
+DETAIL_FACTOR: Final = 0.7  # of a summary, if a detail is asked for
+SYNTHESIS_FACTOR: Final = 1.2  # of a summary, if the whole is
 _DETAIL: Final = regex.compile(
     r"(?i)\b(?:when|where|who|whom|whose|which|how\s+(?:many|much|long|often|old|far|big|tall)"
     r"|(?:what|at\s+what)\s+(?:is\s+the\s+)?"
@@ -32,7 +32,7 @@ def fuse_scores(relevances: Sequence[float], first: Sequence[float]) -> list[flo
 
 
 def modality_factor(query: str, *, is_summary: bool) -> float:
-    """Return what the relevance of an item is multiplied by, by what a query asks for."""
+    """Return the factor for an item's relevance, by what a query asks for."""
     if not is_summary:
         return 1.0
     from memtier_plugin.retrieval.query import asks_overview
@@ -43,7 +43,7 @@ def modality_factor(query: str, *, is_summary: bool) -> float:
 
 
 def _scaled(values: Sequence[float]) -> list[float]:
-    """Scale by minimum and maximum; equal values are .5 each."""
+    """Min-max scale; equal values become .5."""
     low, high = min(values), max(values)
     if low == high:
         return [0.5] * len(values)

@@ -1,7 +1,7 @@
 """Score texts against a query by a model that reads both together: an endpoint's, or a local one.
 
-A recall asks within a share of its deadline.  A model that failed or was late rests for a while, so
-that not every prompt waits for it.
+A recall asks within a share of its deadline.  A model that failed or was late is skipped for a
+while, so that not every prompt waits for it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 # -- Score pairs of query and text by a cross-encoder with ONNX Runtime (the extra `encoder`)
 #
-# It reads query and text together, which takes milliseconds a pair: some tens of pairs fit into the
-# deadline of a prompt with a small model such as ms-marco-MiniLM-L-6-v2.
+# It reads query and text together, which takes milliseconds per pair: some tens of pairs fit into a
+# prompt's deadline with a small model such as ms-marco-MiniLM-L-6-v2.
 
 _MAX_TOKENS: Final = 256  # of a query and a text together
 
 
 class CrossEncoder:
-    """The cross-encoder in a folder, loaded at the first pair."""
+    """The cross-encoder in a folder, loaded for the first pair."""
 
     def __init__(self, folder: Path) -> None:
         """Find the model.
@@ -62,8 +62,8 @@ class CrossEncoder:
         """Return the logit of each text, pair by pair on one thread.
 
         Raises:
-            RerankUnavailable: not all pairs were scored within so many seconds, or the model
-                cannot be read.
+            RerankUnavailable: not all pairs were scored within ``seconds``, or the model cannot be
+                loaded.
         """
         until = time.monotonic() + seconds
         self.warm_up()
@@ -78,7 +78,7 @@ class CrossEncoder:
 
     def warm_up(self) -> None:
         """Load the model (raises RerankUnavailable)."""
-        if self._loaded is None:  # at worst two threads read the same model
+        if self._loaded is None:  # at worst two threads load the same model
             try:
                 self._loaded = open_onnx(self._model, self._tokenizer_path, _MAX_TOKENS)
             except EmbeddingUnavailable as error:
@@ -91,19 +91,19 @@ class CrossEncoder:
         session, tokenizer = self._loaded
         pair = [part.encode("utf-8", "ignore").decode() for part in (query, text)]
         tokens = tokenizer.encode(*pair)
-        given = {
+        tensors = {
             "input_ids": tokens.ids,
             "attention_mask": tokens.attention_mask,
             "token_type_ids": tokens.type_ids,
         }
         names = {value.name for value in session.get_inputs()}
-        inputs = {k: np.array([v], np.int64) for k, v in given.items() if k in names}
+        inputs = {k: np.array([v], np.int64) for k, v in tensors.items() if k in names}
         output: NDArray[np.float32] = session.run(None, inputs)[0].reshape(-1)
-        # One logit, or those of the classes "irrelevant" and "relevant".
+        # One logit, or the two of the classes "irrelevant" and "relevant".
         return float(output[0] if output.size == 1 else output[-1] - output[0])
 
 
-MAX_TEXT_CHARS: Final = 2_000  # of the query, and of one text; cross-encoders read some 512 tokens
+MAX_TEXT_CHARS: Final = 2_000  # of the query or one text; cross-encoders read some 512 tokens
 REST_SECONDS: Final = 15.0  # after a failure
 
 
@@ -111,7 +111,7 @@ class RerankModel(Protocol):
     """A model that scores texts against a query."""
 
     def score(self, query: str, texts: Sequence[str], seconds: float) -> Sequence[float]:
-        """Return one number a text, the higher the more relevant.
+        """Return one number per text, higher for more relevant ones.
 
         Raises:
             RerankUnavailable: there are no scores in time.
@@ -121,11 +121,12 @@ class RerankModel(Protocol):
         """Prepare for the first query (raises RerankUnavailable)."""
 
 
-_FIELDS: Final = ("documents", "texts")  # of Cohere and Jina, of text-embeddings-inference
+# Field names of Cohere and Jina, and of text-embeddings-inference
+_FIELDS: Final = ("documents", "texts")
 
 
 class EndpointReranker:
-    """A model behind ``/rerank``; remembers what its endpoint calls the texts."""
+    """A model behind ``/rerank``; remembers its endpoint's name for the texts field."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self._client = EndpointClient(endpoint)
@@ -133,7 +134,7 @@ class EndpointReranker:
         self._fields: tuple[str, ...] = _FIELDS
 
     def score(self, query: str, texts: Sequence[str], seconds: float) -> Sequence[float]:
-        """Ask once, or once in each form; see `RerankModel.score`."""
+        """Ask once, or once with each field name; see `RerankModel.score`."""
         until = time.monotonic() + seconds
         for name in self._fields:
             body = {"model": self._model, "query": query, name: [*texts]}
@@ -164,7 +165,7 @@ class EndpointReranker:
 
 
 def _read_scores(answer: Any, count: int) -> list[float]:
-    """Return the scores of an answer in the order of the texts; check that each has one."""
+    """Return the scores of an answer in the order of the texts, checking that each has one."""
     rows = answer["results"] if isinstance(answer, Mapping) else answer
     name = "relevance_score" if rows and "relevance_score" in rows[0] else "score"
     scores = {int(row["index"]): float(row[name]) for row in rows}
@@ -174,7 +175,7 @@ def _read_scores(answer: Any, count: int) -> list[float]:
 
 
 class Reranker:
-    """A model with its rest after a failure; safe to use from many threads at once."""
+    """A model that is skipped for a while after a failure; thread-safe."""
 
     def __init__(self, name: str, model: RerankModel) -> None:
         self.name = name
@@ -183,11 +184,10 @@ class Reranker:
         self._failure = ""
 
     def relevances(self, query: str, texts: Sequence[str], seconds: float) -> list[float]:
-        """Return how relevant each text is, in [0, 1].
+        """Return the relevance of each text, in [0, 1].
 
         Raises:
-            RerankUnavailable: there is no answer within so many seconds, or there was none a
-                moment ago.
+            RerankUnavailable: there is no answer within ``seconds``, or a recent attempt failed.
         """
         if time.monotonic() < self._resting_until:
             raise RerankUnavailable(self._failure)
@@ -208,7 +208,7 @@ class Reranker:
 
 
 def to_relevances(scores: Sequence[float]) -> list[float]:
-    """Map scores to [0, 1]: unchanged where all lie in it, else as logits."""
+    """Map scores to [0, 1]: unchanged if all lie within, else as logits."""
     if all(0 <= score <= 1 for score in scores):
         return [*scores]
     return [_sigmoid(score) for score in scores]
@@ -222,7 +222,7 @@ def _sigmoid(score: float) -> float:
 
 
 def configured_reranker(settings: Settings) -> Reranker | None:
-    """Return the reranker that the settings name, None for "none".
+    """Return the configured reranker; None for "none".
 
     Raises:
         SettingsError: no such endpoint is configured, the folder has no cross-encoder, or ONNX
@@ -255,6 +255,6 @@ def _endpoint_reranker(name: str, endpoint: Endpoint, model: str) -> Reranker:
     return Reranker(name, EndpointReranker(endpoint, model))
 
 
-@lru_cache(maxsize=2)  # each is loaded once a process
+@lru_cache(maxsize=2)  # each is loaded once per process
 def _folder_reranker(folder: Path) -> Reranker:
     return Reranker(folder.name, CrossEncoder(folder))

@@ -1,4 +1,4 @@
-"""The reranker (`rerank.model`): of the hits of a recall, and of the pages that `ask` reads."""
+"""The reranker (`rerank.model`) of a recall's hits, and of the pages that `ask` reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHARE: Final = 0.7  # of the time left; choosing and packing lines needs the rest
 PAGE_SECONDS: Final = 30.0  # for the pages of a question, which waits for a model anyway
-SIGNAL: Final = "rerank"  # the relevance, beside the signals of the first ranking
+SIGNAL: Final = "rerank"  # the relevance, added to the signals of the first ranking
 
 
 def rerank(
@@ -34,7 +34,7 @@ def rerank(
     """Order hits by the model of `rerank.model` and their first scores.
 
     Raises:
-        RerankUnavailable: there is no model as configured, or no answer in time.
+        RerankUnavailable: the configured model is missing, or does not answer in time.
     """
     reranker = _reranker(settings)
     if reranker is None or len(hits) < 2:
@@ -60,9 +60,9 @@ def rerank(
 def order_pages(
     question: str, pages: Sequence[Page], reader: PageReader, settings: Settings, seconds: float
 ) -> list[Page]:
-    """Return pages by their relevance to a question, the most relevant first.
+    """Return pages by relevance to a question, most relevant first.
 
-    A page counts by its most relevant part, as long as a model reads at once.
+    A page scores as its most relevant part, each as long as the model can read at once.
 
     Raises:
         RerankUnavailable: as `rerank`.
@@ -80,7 +80,7 @@ def order_pages(
 
 def warm_up(settings: Settings) -> None:
     """Load the model, or open its client, before the first recall needs it."""
-    with suppress(RerankUnavailable):  # the first recall's label says why
+    with suppress(RerankUnavailable):  # the first recall's label reports it
         if reranker := _reranker(settings):
             reranker.warm_up()
 
@@ -103,7 +103,7 @@ def _text(hit: Hit) -> str:
 
 
 def _parts(hits: Sequence[Hit]) -> list[str]:
-    """Return the lines of a page in parts, each as long as one text may be."""
+    """Return the lines of a page in parts that fit into one text each."""
     from memtier_papers.true_memory.rerankers import MAX_TEXT_CHARS
 
     parts = [""]

@@ -9,20 +9,20 @@ from memtier_plugin.core.structs import Record
 
 
 class FusedProfile(Record, frozen=True, kw_only=True):
-    """What `retrieval.profile` may be beside MemTier's own."""
+    """The values of `retrieval.profile` besides MemTier's own."""
 
     profile: Literal["recall_first", "rrf"] = "recall_first"
 
 
 class SignalWeights(Record, frozen=True, kw_only=True):
-    """The weights of the likeness to a made-up answer, and of the surprise."""
+    """The weights of surprise and of the similarity to a made-up answer."""
 
     hypothetical: Annotated[float, Within(0, 100)] = 1.0
     surprise: Annotated[float, Within(0, 100)] = 0.0
 
 
 class Rrf(Record, frozen=True, kw_only=True):
-    """The `rrf` profile's own size, and its salience guard (True Memory, stages 8 and 9)."""
+    """The `rrf` profile's size, and its salience guard (True Memory, stages 8 and 9)."""
 
     k: Annotated[int, Within(1, 1000)] = 10
     token_budget: Annotated[int, Within(16, 100_000)] = 600
@@ -30,7 +30,7 @@ class Rrf(Record, frozen=True, kw_only=True):
 
 
 class Rerank(Record, frozen=True, kw_only=True):
-    """The model that reads the query and what was found together."""
+    """The model that reads the query and the hits together."""
 
     model: str = "none"
 
@@ -50,12 +50,12 @@ GateMode = Literal["off", "tag", "index"]
 
 
 class Gate(Record, frozen=True, kw_only=True):
-    """Whether the encoding gate judges entries, and leaves those it rejects out of the index."""
+    """Whether the encoding gate judges entries, and omits rejected ones from the index."""
 
     mode: GateMode = "off"
 
 
 class MadeUpAnswers(Record, frozen=True, kw_only=True):
-    """Whether the model makes up an answer, whose like is searched for."""
+    """Whether the model makes up an answer to search for similar lines."""
 
     hypothetical: bool = False

@@ -1,9 +1,9 @@
-"""How somebody writes, as the counts of their character n-grams.  Pure.
+"""A person's writing style, as the counts of their character n-grams.  Pure.
 
-After True Memory (speaker style vectors): character 3-, 4- and 5-grams of the lower-case text,
-each hashed into one of 256 buckets, and the unit vectors of a speaker's lines averaged.  Sums and
-counts are kept and the mean is taken on reading, as a mean that is updated on its normalised
-value drifts.
+After True Memory (speaker style vectors): character 3-, 4- and 5-grams of the lower-case text, each
+hashed into one of 256 buckets, and the unit vectors of a speaker's lines averaged.  Sums and counts
+are stored and the mean is computed on reading, as repeatedly normalising a running mean makes it
+drift.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from memtier_plugin.text.tokenizer import normalise
 
 BUCKETS: Final = 256
 _SIZES: Final = (3, 4, 5)
-_MAX_CHARS: Final = 2_000  # of a line that are looked at
+_MAX_CHARS: Final = 2_000  # of a line
 
 Vector = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StyleVector:
-    """The style of some lines: the sum of their unit vectors, and how many they are."""
+    """The style of some lines: the sum of their unit vectors, and their number."""
 
     sums: Vector = (0.0,) * BUCKETS
     lines: int = 0
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> StyleVector:
-        """Add up the vectors of lines; one shorter than three characters says nothing."""
+        """Add up the vectors of lines; a line shorter than three characters has none."""
         vectors = [vector for text in texts if any(vector := text_vector(text))]
         sums = tuple(math.fsum(column) for column in zip(*vectors, strict=True))
         return cls(sums or cls().sums, len(vectors))
 
     @property
     def mean(self) -> Vector:
-        """The unit vector of the lines; all 0 where there are none."""
+        """The unit vector of the lines; all 0 without any."""
         return _unit(self.sums)
 
     def likeness(self, text: str) -> float:

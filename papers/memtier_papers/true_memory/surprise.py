@@ -1,8 +1,8 @@
-"""How much a line says that was not said before.  Pure.
+"""Measure how much of a line is new.  Pure.
 
 After True Memory (predictive surprise): a line's fingerprints are its numbers, names, dates, the
-words around its events, and its definitions; what counts is how many of them are new.  The words
-that tell of events and definitions are those of the lexicons.
+words around its events, and its definitions; the score counts how many of them are new.  The words
+that mark events and definitions are those of the lexicons.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from memtier_plugin.text.lexicon import WordSet, lexicons, words_of
 from memtier_plugin.text.phrases import only_acknowledges
 
 LEAST: Final = 0.05
-_MAX_CHARS: Final = 4_000  # of a line that are looked at
-_LONGER: Final = ((300, 0.15), (150, 0.10), (80, 0.05))  # characters, and what they add
-_KNOWN_LINES: Final = 1_000  # whose fingerprints are kept
-_NEAR: Final = 40  # characters around a digit that may be of its date
+_MAX_CHARS: Final = 4_000  # of a line
+_LONGER: Final = ((300, 0.15), (150, 0.10), (80, 0.05))  # characters, and the bonus for that length
+_KNOWN_LINES: Final = 1_000  # lines whose fingerprints are cached
+_NEAR: Final = 40  # characters around a digit that may belong to its date
 _DIGITS: Final = regex.compile(r"\d+")
 _AROUND: Final = 2  # words on either side of an event
 _NAME: Final = regex.compile(r"\p{Lu}[\p{L}\p{M}'’-]*(?:\s\p{Lu}[\p{L}\p{M}'’-]*)*+")
@@ -29,7 +29,7 @@ _WORD: Final = regex.compile(r"[^\s.,;:!?()\"“”]+(?:[.,]\d+[^\s.,;:!?()\"“
 
 @lru_cache(maxsize=_KNOWN_LINES)
 def fingerprints(text: str) -> frozenset[str]:
-    """Return what a line tells, by kind: `num:`, `entity:`, `date:`, `event:` and `def:`."""
+    """Return a line's fingerprints, by kind: `num:`, `entity:`, `date:`, `event:` and `def:`."""
     text = text[:_MAX_CHARS]
     prints: set[str] = set()
     without_dates = text
@@ -56,7 +56,7 @@ def line_surprise(text: str, is_new: Callable[[str], bool]) -> float:
     """Return how surprising a line is, from `LEAST` to 1.
 
     Args:
-        is_new: tells of a fingerprint whether no earlier line has it.
+        is_new: returns whether no earlier line has a fingerprint.
     """
     if len(text.strip()) < 4 or only_acknowledges(text):
         return LEAST
@@ -76,10 +76,10 @@ def surprise(new: int, total: int, length: int, numbers: int, dates: int, new_ev
     """Return the surprise of a line by its counts (True Memory, predictive layer).
 
     Args:
-        new: fingerprints that no earlier line has, of the ``total``.
+        new: how many of the ``total`` fingerprints no earlier line has.
         length: characters.
         numbers, dates: fingerprints of these kinds.
-        new_events: those of events among the new.
+        new_events: event fingerprints among the new ones.
     """
     if not total:
         return 0.1 if length < 30 else 0.2 if length < 80 else 0.3
@@ -102,7 +102,7 @@ def _words(name: str) -> WordSet:
 
 
 def _find_dates(text: str) -> Iterator[regex.Match[str]]:
-    """Yield the dates of a text.  Each has a digit, so that only what is near one is looked at."""
+    """Yield the dates of a text.  A date has a digit, so only the text near one is searched."""
     start = end = 0
     for digit in _DIGITS.finditer(text):
         if digit.start() - _NEAR > end:

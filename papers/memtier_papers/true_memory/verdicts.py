@@ -17,8 +17,8 @@ Verdict = Literal["admitted", "rejected", "left_out"]
 class GateEvent(StateEvent, frozen=True, kw_only=True):
     """The encoding gate judged entries (True Memory, eq. 1).
 
-    ``signals`` are of each item its novelty, salience and prediction error, none where an earlier
-    verdict was only brought to the mode; what is ``left_out`` has no vectors and n-grams.
+    ``signals`` maps items to novelty, salience and prediction error, empty if an earlier verdict
+    was only converted to the mode; items in ``left_out`` get no vectors and n-grams.
     """
 
     KIND = "gate"
@@ -28,7 +28,7 @@ class GateEvent(StateEvent, frozen=True, kw_only=True):
 
     @property
     def words_only(self) -> bool:
-        """Whether its items are found by their words alone from now on."""
+        """Whether its items are found only by their words from now on."""
         return self.verdict == "left_out"
 
 

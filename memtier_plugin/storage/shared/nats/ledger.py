@@ -95,10 +95,10 @@ class NatsLedger:
         self.project = project
         self._durable = durable
         self._checked = False
-        given = ServerAddress.of(url)
-        self._machine = encode(given.user)
-        self._names = Names(project, given.options.get("agent"))
-        self._link = Link(given, self._names.stream)
+        address = ServerAddress.of(url)
+        self._machine = encode(address.user)
+        self._names = Names(project, address.options.get("agent"))
+        self._link = Link(address, self._names.stream)
         self._lock = Mutex()
         self._logs = Logs(self._link, self._names)
 

@@ -55,8 +55,8 @@ def connect(url: str) -> psycopg.Connection[Any]:
     import_psycopg()
     import psycopg
 
-    given = dict(parse_qsl(urlsplit(url).query))
-    defaults: dict[str, Any] = {k: v for k, v in _DEFAULTS.items() if k not in given}
+    options = dict(parse_qsl(urlsplit(url).query))
+    defaults: dict[str, Any] = {k: v for k, v in _DEFAULTS.items() if k not in options}
     try:
         return psycopg.connect(url, autocommit=True, prepare_threshold=None, **defaults)
     except psycopg.OperationalError as error:
@@ -222,7 +222,7 @@ def migrate(url: str) -> list[int]:
     return [number for number, _ in missing]
 
 
-def grant(url: str, given: MachineGrant, password: str | None = None) -> bool:
+def grant(url: str, machine_grant: MachineGrant, password: str | None = None) -> bool:
     """Let a machine take part in a project; return whether its role is new.
 
     Args:
@@ -234,8 +234,8 @@ def grant(url: str, given: MachineGrant, password: str | None = None) -> bool:
     with _owner(url) as connection, connection.transaction():
         from psycopg import sql
 
-        role = sql.Identifier(given.machine)
-        new = not _role_exists(connection, given.machine)
+        role = sql.Identifier(machine_grant.machine)
+        new = not _role_exists(connection, machine_grant.machine)
         if new:
             connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
         if password is not None:
@@ -246,7 +246,12 @@ def grant(url: str, given: MachineGrant, password: str | None = None) -> bool:
             """INSERT INTO memtier.grants VALUES(%s, %s, %s, %s)
                ON CONFLICT (machine, project, agent)
                DO UPDATE SET can_write = excluded.can_write""",
-            (given.machine, encode_owner(given.project), _agent(given), not given.read_only),
+            (
+                machine_grant.machine,
+                encode_owner(machine_grant.project),
+                _agent(machine_grant),
+                not machine_grant.read_only,
+            ),
         )
     return new
 
@@ -282,8 +287,8 @@ def revoke(url: str, machine: str, project: str, agent: str | None = None) -> in
     return removed
 
 
-def _agent(given: MachineGrant) -> str:
-    return "*" if given.agent is None else encode_owner(given.agent)
+def _agent(grant: MachineGrant) -> str:
+    return "*" if grant.agent is None else encode_owner(grant.agent)
 
 
 def _role_exists(connection: psycopg.Connection[Any], name: str) -> bool:
