@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from typing import Final
 
 from memtier_plugin.core.errors import IndexProblem, NotFound
@@ -202,20 +203,26 @@ class Confidences:
         self._actor = actor
         self._store = actor.store
 
-    def is_private(self, run: Run, messages: Sequence[Message]) -> bool:
-        """Return whether a run is a confidence.
+    def find_private(self, runs: Sequence[tuple[Run, Sequence[Message]]]) -> list[bool]:
+        """Tell which runs are confidences.
 
-        It is if its host or its own words say so, if its session is marked private, or if the last
-        message before it announced a confidence.
+        A run is if its host or its own words say so, if its session is marked private, or if the
+        last thing that was said before it announced a confidence.
         """
-        if run.private or _confidences_in(messages):
-            return True
+        private = [run.private or bool(_confidences_in(messages)) for run, messages in runs]
+        if all(private):
+            return private
         with suppress(IndexProblem), self._store.session() as reader:
-            if self._is_marked(reader, run):
-                return True
-            before = self._last_run(reader, run)
-            return any(confidence.after for confidence in _confidences_in(before))
-        return False
+            marks = reader.events(kinds=[ConfideEvent.KIND], agent=self._actor.agent)
+            sessions = {(mark.session, mark.sender) for mark in map(ConfideEvent.of, marks)}
+            newest = cache(partial(self._newest, reader))
+            for number, (run, _) in enumerate(runs):
+                if not sessions.isdisjoint({(run.session, None), (run.session, run.sender)}):
+                    private[number] = True
+                elif not private[number]:
+                    before = self._last_run(reader, run, newest(run.session, run.sender))
+                    private[number] = any(each.after for each in _confidences_in(before))
+        return private
 
     def mark_earlier(self, run: Run, messages: Sequence[Message]) -> None:
         """Mark what a recorded run makes a confidence: what was said before it, or the session.
@@ -228,7 +235,8 @@ class Confidences:
             self.mark_session(run.session, run.sender)
         elif any(confidence.before for confidence in confidences):
             with self._store.session() as reader:
-                items = [entry.id for entry in self._last_run(reader, run)]
+                rows = self._newest(reader, run.session, run.sender)
+                items = [entry.id for entry in self._last_run(reader, run, rows)]
             self._mark(items)
 
     def mark_session(self, session: str, sender: str | None = None) -> tuple[str, ...]:
@@ -274,19 +282,13 @@ class Confidences:
             events.append(self._actor.event(ForgetEvent(items=tuple(dict.fromkeys(facts)))))
         self._store.append_events(events, shared=True)
 
-    def _is_marked(self, reader: Reader, run: Run) -> bool:
-        """Return whether the whole session of a run was marked private."""
-        marks = reader.events(kinds=[ConfideEvent.KIND], agent=run.agent)
-        sessions = map(ConfideEvent.of, marks)
-        return any(
-            mark.session == run.session and mark.sender in (None, run.sender) for mark in sessions
-        )
+    def _newest(self, reader: Reader, session: str, sender: str | None) -> list[int]:
+        """Return the newest rows of a session."""
+        agent = self._actor.agent
+        return reader.newest_in_session(agent, session, reader.scopes(agent, sender), _LAST)
 
-    def _last_run(self, reader: Reader, run: Run) -> list[Entry]:
-        """Return the last entries of the session before a run."""
-        rows = reader.newest_in_session(
-            run.agent, run.session, reader.scopes(run.agent, run.sender), _LAST
-        )
+    def _last_run(self, reader: Reader, run: Run, rows: list[int]) -> list[Entry]:
+        """Return what was said last in the session of a run before it."""
         last: list[Entry] = []
         for newest in (rows[:_MOSTLY], rows):
             stored = reader.items_by_row(newest)

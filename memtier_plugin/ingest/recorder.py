@@ -39,11 +39,11 @@ class Recorder:
             LedgerError: nothing was written.
         """
         local = self._store.settings.trust.local_tools
+        runs = [(self._masked(run), with_origins(messages, local)) for run, messages in runs]
+        private = self._confidences.find_private(runs)
         runs = [
-            (replace(run, private=self._confidences.is_private(run, messages)), messages)
-            for run, messages in (
-                (self._masked(run), with_origins(messages, local)) for run, messages in runs
-            )
+            (replace(run, private=hidden), messages)
+            for (run, messages), hidden in zip(runs, private, strict=True)
         ]
         held_lines = HeldLines(self._actor)
         entries = self._write(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import cache
 from itertools import chain, islice
-from typing import Any, Final
+from sys import intern  # as most words and n-grams come from many chunks
+from typing import Any, Final, TypeVar
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.lexicon import lexicon
@@ -25,10 +25,11 @@ from memtier_plugin.text.lexicon import lexicon
 
 # Increase this when the same text would yield other words: existing indexes are then rebuilt.
 TOKENIZER_VERSION: Final = 2
-MAX_WORDS: Final = 20_000  # of one text; the rest stays in the ledger unindexed
-MAX_CHARS: Final = 8 * MAX_WORDS  # of one text used for n-grams
-_CACHED: Final = 1 << 15  # chunks whose words and n-grams are cached
-_LONGEST_CACHED: Final = 40  # characters; longer chunks (paths, hashes) seldom recur
+MAX_WORDS: Final = 20_000  # of one text; the rest stays in the ledger and is not indexed
+MAX_CHARS: Final = 8 * MAX_WORDS  # of one text that n-grams are taken from
+_CACHED: Final = 1 << 15  # words of a cache
+LONGEST_CACHED: Final = 40  # characters; longer words (paths, hashes) seldom recur
+T = TypeVar("T")
 
 _CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\u30fc"
 _WORD = r"[\p{L}\p{M}\p{N}]"
@@ -101,7 +102,7 @@ class Tokenizer:
         return words, grams
 
     def _words(self, chunks: Iterable[str]) -> list[str]:
-        return [*islice(chain.from_iterable(map(self._words_of.__getitem__, chunks)), MAX_WORDS)]
+        return [*islice(self._words_of.of_all(chunks), MAX_WORDS)]
 
     def date_words(self, moment: datetime) -> list[str]:
         """Return the words by which a query may name a date: year, month name and day."""
@@ -109,51 +110,54 @@ class Tokenizer:
         return self._words((str(moment.year), month, str(moment.day)))
 
 
-class _ChunkCache(dict[str, tuple[str, ...]]):
-    """Cache a function of chunks in two generations: when one is full it replaces the older."""
+class WordCache(dict[str, tuple[T, ...]]):
+    """Caches a function of words in two generations: a full one replaces the one before."""
 
-    def __init__(self, function: Callable[[str], Iterable[str]]) -> None:
+    def __init__(self, function: Callable[[str], Iterable[T]]) -> None:
         super().__init__()
         self._function = function
-        self._older: dict[str, tuple[str, ...]] = {}
+        self._older: dict[str, tuple[T, ...]] = {}
 
-    def __missing__(self, chunk: str) -> tuple[str, ...]:
-        words = self._older.get(chunk)
-        if words is None:
-            # Interned, since most words and n-grams occur in many chunks.
-            words = tuple(map(sys.intern, self._function(chunk)))
-        if len(chunk) <= _LONGEST_CACHED:
+    def __missing__(self, word: str) -> tuple[T, ...]:
+        values = self._older.get(word)
+        if values is None:
+            values = tuple(self._function(word))
+        if len(word) <= LONGEST_CACHED:
             if len(self) >= _CACHED:
                 self._older = dict(self)
                 self.clear()
-            self[chunk] = words
-        return words
+            self[word] = values
+        return values
+
+    def of_all(self, words: Iterable[str]) -> Iterator[T]:
+        """Yield the values of each word."""
+        return chain.from_iterable(map(self.__getitem__, words))
 
 
 @cache
-def _analyser(language: str) -> _ChunkCache:
-    """Return the cache of the index words of chunks in a language."""
+def _analyser(language: str) -> WordCache[str]:
+    """Return the cache of each chunk's index words in a language."""
     stop = lexicon("english").stop_words if language == "english" else frozenset[str]()
     stem = _stemmer(language)
 
-    def words_of(chunk: str) -> list[str]:
+    def words_of(chunk: str) -> Iterable[str]:
         if _is_plain(chunk):
             word = chunk.lower()
-            return [] if word in stop else [stem(word)]
+            return () if word in stop else (intern(stem(word)),)
         parts = (part for raw in _split(chunk) if (part := raw.casefold()))
         first = [*islice(parts, 2)]
         folded = chunk.casefold()
         words = []
         if len(first) > 1 or "'" in folded:
             if folded in stop:
-                return []
+                return ()
             if "'" not in folded and not _CJK_RUN.fullmatch(folded):
                 words.append(folded)
         # Limited, since a text without spaces may be one chunk with very many parts.
         words += islice((part for part in chain(first, parts) if part not in stop), MAX_WORDS)
-        return [stem(word) if _LETTERS.fullmatch(word) else word for word in words]
+        return (intern(stem(word) if _LETTERS.fullmatch(word) else word) for word in words)
 
-    return _ChunkCache(words_of)
+    return WordCache(words_of)
 
 
 def _is_plain(chunk: str) -> bool:
@@ -210,7 +214,7 @@ def ngrams(text: str) -> set[str]:
 
 
 def _grams(chunks: Iterable[str]) -> set[str]:
-    return {*chain.from_iterable(map(_GRAMS.__getitem__, chunks))}
+    return {*_GRAMS.of_all(chunks)}
 
 
 def _grams_of(chunk: str) -> set[str]:
@@ -233,7 +237,7 @@ def _grams_of(chunk: str) -> set[str]:
     return grams
 
 
-_GRAMS: Final = _ChunkCache(_grams_of)
+_GRAMS: Final = WordCache(lambda chunk: map(intern, _grams_of(chunk)))
 
 
 def _chunks(text: str) -> Iterator[str]:

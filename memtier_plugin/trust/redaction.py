@@ -6,21 +6,27 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Final
 
 from memtier_plugin.core import concurrency
-from memtier_plugin.trust.secret_codes import ACCESS_CODE, find_codes, find_seed_phrases
+from memtier_plugin.trust.secret_codes import (
+    ACCESS_CODE,
+    find_codes,
+    find_seed_phrases,
+    hints_of_codes,
+)
 from memtier_plugin.trust.secret_formats import (
+    Hints,
     Span,
     find_formats,
     fold_wide,
     without_breaks,
     without_unseen,
 )
-from memtier_plugin.trust.secret_settings import find_assigned, find_settings
-from memtier_plugin.trust.secret_statements import find_statements
+from memtier_plugin.trust.secret_settings import HINTS, find_assigned, find_settings
+from memtier_plugin.trust.secret_statements import find_statements, hints_of_statements
 
 # -- Find account and identity numbers by their form and check digits.  Pure
 #
@@ -199,12 +205,19 @@ def _find_secrets(text: str) -> Iterator[Span]:
 def _find_in_view(text: str) -> Iterator[Span]:
     """Yield the secrets of a text; of two equal spans, the better-known kind comes first."""
     lower = text.lower()
+    hints = _hints().within(lower.split())
     yield from find_formats(text)
-    yield from find_seed_phrases(text, lower)
-    yield from find_assigned(text, lower)
-    yield from find_settings(text, lower)
-    yield from find_statements(text, lower)
-    yield from find_codes(text, lower)
+    yield from find_seed_phrases(text, lower, hints)
+    yield from find_assigned(text, hints)
+    yield from find_settings(text, hints)
+    yield from find_statements(text, hints)
+    yield from find_codes(text, hints)
+
+
+@cache
+def _hints() -> Hints:
+    """Return the plain texts, in lower case, of which a text has some or is not searched."""
+    return Hints(chain(HINTS, hints_of_statements(), hints_of_codes()))
 
 
 def _find_broken(text: str) -> Iterator[Span]:

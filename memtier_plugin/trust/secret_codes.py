@@ -52,12 +52,12 @@ _ANSWER: Final = re.compile(
 _ANSWER_WORDS: Final = 4
 
 
-def find_codes(text: str, lower: str) -> Iterator[Span]:
-    """Yield codes, PINs and secret answers; ``lower`` is the text in lower case."""
-    if any(hint in lower for hint in _hints("code")):
+def find_codes(text: str, hints: set[str]) -> Iterator[Span]:
+    """Yield codes, PINs and secret answers."""
+    if not _hints("code").isdisjoint(hints):
         yield from _codes(text)
     for key, values in (("recovery", _listed), ("answer", _answered)):
-        if any(hint in lower for hint in _hints(key)):
+        if not _hints(key).isdisjoint(hints):
             for name in matches_in_steps(_pattern(key), text):
                 yield from values(text, name.end())
 
@@ -169,9 +169,13 @@ def _any_of(key: str) -> str:
 
 
 @cache
-def _hints(key: str) -> tuple[str, ...]:
-    hints = {hint for row in language_rows() for hint in row[f"{key}_hints"].split()}
-    return tuple(hint for hint in hints if not any(o != hint and o in hint for o in hints))
+def _hints(key: str) -> frozenset[str]:
+    return frozenset(hint for row in language_rows() for hint in row[f"{key}_hints"].split())
+
+
+def hints_of_codes() -> Iterator[str]:
+    """Yield the plain texts by which `find_codes` and `find_seed_phrases` begin."""
+    yield from _hints("code").union(_hints("recovery"), _hints("answer"), _PHRASE_HINTS)
 
 
 def _verbs() -> str:
@@ -224,10 +228,23 @@ def _lead() -> re.Pattern[str]:
 # -- Find wallet seed phrases, by the words of BIP-39 or by an announcement
 
 _SHORTEST_PHRASE = 12  # words of a phrase
-_DISTINCT = 2 / 3  # share of distinct words; a seed phrase is drawn at random
-_HINTS = (
-    *("seed", "recovery", "backup", "mnemonic", "wiederherstellungsphrase", "semilla"),
-    *("récupération", "recupero", "recuperação", "助记词", "シードフレーズ", "니모닉", "сид-фраза"),
+_DISTINCT = 2 / 3  # of them; a phrase is drawn at random
+_PHRASE_HINTS = frozenset(
+    (
+        "seed",
+        "recovery",
+        "backup",
+        "mnemonic",
+        "wiederherstellungsphrase",
+        "semilla",
+        "récupération",
+        "recupero",
+        "recuperação",
+        "助记词",
+        "シードフレーズ",
+        "니모닉",
+        "сид-фраза",
+    )
 )
 _WORD = re.compile(r"[A-Za-z]+")
 _EDGE = re.compile(r"[^A-Za-z]")
@@ -248,11 +265,11 @@ def seed_words() -> frozenset[str]:
     return frozenset((DATA / "bip39-english.txt").read_text("ascii").split())
 
 
-def find_seed_phrases(text: str, lower: str) -> Iterator[Span]:
-    """Yield runs of at least twelve seed words, or of words announced as a seed phrase."""
+def find_seed_phrases(text: str, lower: str, hints: set[str]) -> Iterator[Span]:
+    """Yield every row of twelve words or more that are words of seed phrases, or announced so."""
     if text.count(" ") + text.count("\n") + text.count(",") < _SHORTEST_PHRASE - 1:
         return
-    if any(hint in lower for hint in _HINTS):
+    if not _PHRASE_HINTS.isdisjoint(hints):
         for match in _ANNOUNCED.finditer(text):
             if is_phrase(match["secret"].replace(",", " "), most=24):
                 yield *match.span("secret"), "seed-phrase"

@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from memtier_plugin.text.tokenizer import WordCache
+
 # -- Views of a text that rejoin broken tokens, and searches that read a text in steps
 
 # Invisible characters: they split a token for a pattern, but not for a reader.
@@ -97,7 +99,29 @@ def matches_in_steps(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[s
         at = max(at, limit)
 
 
-# -- Find secrets by their format: issuers' tokens, key blocks, URLs, headers, command arguments
+# -- Tell which plain texts occur in a text, by its words, as most words recur
+
+
+class Hints:
+    """Tells which of some plain texts without white space occur in a text."""
+
+    def __init__(self, hints: Iterable[str]) -> None:
+        self._by_start: dict[str, list[str]] = {}
+        for hint in dict.fromkeys(hints):
+            self._by_start.setdefault(hint[:2], []).append(hint)
+        self._words = WordCache(self._within)
+
+    def within(self, words: Iterable[str]) -> set[str]:
+        """Return the hints that occur in words."""
+        return {*self._words.of_all(words)}
+
+    def _within(self, word: str) -> list[str]:
+        starts = {*word} | {word[at : at + 2] for at in range(len(word))}
+        known = starts & self._by_start.keys()
+        return [hint for start in known for hint in self._by_start[start] if hint in word]
+
+
+# -- Find secrets by their form: issuers' tokens, key blocks, URLs, headers, arguments of commands
 #
 # The formats are data (`data/secret-formats.json`).  Where a detector of detect-secrets finds as
 # much as a pattern of ours, it is used; the library is imported only for a text with a hint of such
@@ -159,6 +183,7 @@ class _Format(NamedTuple):
     source: str  # the pattern, compiled when a hint is found
     shortest: int
     detector: str = ""  # of detect-secrets, instead of a pattern
+    option: str = ""  # of a command, which every match has too
 
 
 def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
@@ -167,11 +192,14 @@ def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
     Args:
         tokens_only: only tokens of known issuers, not formats that may contain white space.
     """
-    longest = max(map(len, text.split()), default=0)
-    for kind, hints, source, shortest, detector in _formats(min(longest, _longest_shortest())):
-        if tokens_only and (not shortest or kind == _GENERIC):
+    words = text.split()
+    longest = max(map(len, words), default=0)
+    hints, by_hint = _hints()
+    for number in sorted({n for hint in hints.within(words) for n in by_hint[hint]}):
+        kind, _, source, shortest, detector, option = _load()[number]
+        if longest < shortest or (tokens_only and (not shortest or kind == _GENERIC)):
             continue
-        if not any(hint in text for hint in hints):
+        if option not in text:
             continue
         if detector:
             yield from _detected(text, kind, detector)
@@ -220,14 +248,13 @@ def compiled(source: str, flags: int = 0) -> re.Pattern[str]:
 
 
 @cache
-def _formats(longest: int) -> tuple[_Format, ...]:
-    """Return the formats whose matches fit into runs of this many characters."""
-    return tuple(form for form in _load() if form.shortest <= longest)
-
-
-@cache
-def _longest_shortest() -> int:
-    return max(form.shortest for form in _load())
+def _hints() -> tuple[Hints, dict[str, list[int]]]:
+    """Return all hints, and the numbers of the formats that have each."""
+    by_hint: dict[str, list[int]] = {}
+    for number, form in enumerate(_load()):
+        for hint in form.hints:
+            by_hint.setdefault(hint, []).append(number)
+    return Hints(by_hint), by_hint
 
 
 @cache
@@ -266,7 +293,7 @@ def _commands(row: dict[str, str]) -> Iterator[_Format]:
                 rf"\b(?:{'|'.join(map(re.escape, commands))})\b[^\n|;]{{0,200}}?"
                 rf"\s{re.escape(option)}{gap}{_ARGUMENT}"
             )
-            yield _Format("password", hints, pattern, 0)
+            yield _Format("password", hints, pattern, 0, option=option)
 
 
 def _looks_drawn(text: str) -> bool:

@@ -74,9 +74,9 @@ _WORDS: Final = re.compile(
 )
 
 
-def find_assigned(text: str, lower: str) -> Iterator[Span]:
-    """Yield the values assigned to telling names; ``lower`` is the text in lower case."""
-    if not any(hint in lower for hint in _HINTS):
+def find_assigned(text: str, hints: set[str]) -> Iterator[Span]:
+    """Yield the values assigned to telling names."""
+    if hints.isdisjoint(_HINTS):
         return
     done, runs = 0, _Runs(text)
     for name in matches_in_steps(_NAME, text):
@@ -182,8 +182,14 @@ _SETTING_HINTS: Final = (
     "token",
     "secret",
     "session",
+    "cred",
+    "seed",
+    "community",
+    "dsn",
+    "пароль",
+    "密码",
 )
-_SETTING_HINTS_MORE: Final = ("cred", "seed", "community", "dsn", "пароль", "密码")
+HINTS: Final = (*_HINTS, *_SETTING_HINTS)  # of both
 _PAIR: Final = re.compile(
     r"(?<![\w.$/-])(?P<name>[A-Za-z_][\w.-]{1,79}+)\\?[\"'`]?\]?"
     r"(?:[ \t]{0,8}(?P<op>=>|[?:]{0,3}=(?![=>])|:(?![:/]))[ \t]{0,8}"
@@ -222,11 +228,11 @@ _CONFIG_LINE: Final = re.compile(
 )
 
 
-def find_settings(text: str, lower: str) -> Iterator[Span]:
-    """Yield the secret values of settings; ``lower`` is the text in lower case."""
+def find_settings(text: str, hints: set[str]) -> Iterator[Span]:
+    """Yield the values of settings that hold a secret."""
     if "kind" in text and "Secret" in text:
         yield from _secret_object(text)
-    if not any(hint in lower for hint in (*_SETTING_HINTS, *_SETTING_HINTS_MORE)):
+    if hints.isdisjoint(_SETTING_HINTS):
         return
     for pattern in (_PAIR, _LISTED, _GIVEN, _LINE):
         for match in matches_in_steps(pattern, text):

@@ -148,7 +148,9 @@ _SIGN_AT_LETTER: Final = re.compile(
 )
 _ADDRESS: Final = re.compile(r"\S+@\S+\.\w+\Z|\w+://|[~.]{0,2}/\S*/|\\\\")
 _NO_VALUES: Final = (TEMPLATE, NAMED_REFERENCE, _QUANTITY, _ADDRESS)
-_KEY_HINTS: Final = ("key", "seed", "secret", "token", "schlüssel", "clé", "clave", "ключ", "密钥")
+_KEY_HINTS: Final = frozenset(
+    ("key", "seed", "secret", "token", "schlüssel", "clé", "clave", "ключ", "密钥")
+)
 _KEY_IS: Final = (  # the key of anything is ...
     r"(?<!\bpublic )(?<!\bpub )(?<!publique )(?<![-_\w])"
     r"(?:(?P<secret>secret|token)|key|seed|\w{0,12}schlüssel|clé|clave|ключ|密钥)(?![-_\w])"
@@ -182,21 +184,26 @@ class _Language(NamedTuple):
     stated: str  # the source of a pattern: name, verb, value
     loose: str  # a change, or a pair
     around: str  # a name, or an action with a password
-    hints: tuple[str, ...]
+    hints: frozenset[str]
     predicates: frozenset[str]
     endings: tuple[str, ...]
     cjk: bool
 
 
-def find_statements(text: str, lower: str) -> Iterator[Span]:
-    """Yield stated passwords and keys; ``lower`` is the text in lower case."""
+def find_statements(text: str, hints: set[str]) -> Iterator[Span]:
+    """Yield the stated passwords and keys."""
     for language in _languages():
-        if any(hint in lower for hint in language.hints):
+        if not language.hints.isdisjoint(hints):
             yield from _stated(text, language)
             yield from _made_up(text, language)
             yield from _beside(text, language)
-    if any(hint in lower for hint in _KEY_HINTS):
+    if not _KEY_HINTS.isdisjoint(hints):
         yield from _drawn(text)
+
+
+def hints_of_statements() -> Iterator[str]:
+    """Yield the plain texts by which `find_statements` begins."""
+    yield from _KEY_HINTS.union(*(language.hints for language in _languages()))
 
 
 def _drawn(text: str) -> Iterator[Span]:
@@ -343,7 +350,7 @@ def language_rows() -> tuple[dict[str, str], ...]:
 def _english() -> _Language:
     row = _words()["english"]
     predicates = frozenset(row["predicates"].split())
-    hints, endings = tuple(row["hints"].split()), tuple(row["endings"].split())
+    hints, endings = frozenset(row["hints"].split()), tuple(row["endings"].split())
     patterns = _loose(row, row["names"], cjk=False)
     return _Language(_NOTHING, *patterns, hints, predicates, endings, False)
 
@@ -371,7 +378,7 @@ def _languages() -> tuple[_Language, ...]:
             _Language(
                 source,
                 *_loose(row, row["password"], cjk=cjk),
-                tuple(row["hints"].split()),
+                frozenset(row["hints"].split()),
                 frozenset(row["predicates"].split()),
                 tuple(row.get("endings", "").split()) or ("\0",),
                 cjk,

@@ -20,7 +20,7 @@ from tests.trust.secret_draws import SecretForm, leaked, look_alikes, secret_for
 
 SEEDS = (0, 1, 2)
 SHARE_MASKED = 0.01  # of texts that only look like a secret
-MOST_TIMES = 100  # what a hostile text may cost, by what prose of its length costs
+MOST_TIMES = 200  # what a hostile text may cost, by what prose of its length costs
 PROSE = "The nightly build failed because the cache was cold, so we moved the job to the evening. "
 # What may be repeated: what each finder starts with, and what it goes on with.
 UNITS = (

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.text.languages import is_written_in
+from memtier_plugin.text.tokenizer import LONGEST_CACHED, WordCache
 
 if TYPE_CHECKING:
     import numpy as np
@@ -279,17 +280,14 @@ def _scale_to_one(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 # The cache takes a sixth of the tokenizer's time, which dominates a static model's.
 
 _WORD: Final = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # removed by the normaliser
-_MAX_WORDS: Final = 1 << 15  # then the older half may be dropped
-_MAX_WORD_CHARS: Final = 40  # of a cached word
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # the normaliser leaves them out
 
 
-class TokenCache(dict[str, tuple[int, ...]]):
-    """Maps each word to the ids of its known tokens, looked up on first use."""
+class TokenCache:
+    """Map each word to the ids of its known tokens, looked up when it first occurs."""
 
     def __init__(self, tokenizer: Tokenizer, unknown: int | None) -> None:
-        super().__init__()
-        self._previous: dict[str, tuple[int, ...]] = {}  # the words before the last clearing
+        self._words = WordCache(self._word_ids)
         self._tokenizer = tokenizer
         self._unknown = unknown
         # Texts that are one token wherever they occur, even inside a word.
@@ -302,7 +300,7 @@ class TokenCache(dict[str, tuple[int, ...]]):
         if self._by_word and text.isascii() and not _CONTROL.search(text):
             lower = text.lower()
             if not any(token in lower for token in self._added):
-                return [*chain.from_iterable(map(self.__getitem__, _WORD.findall(lower)))]
+                return [*self._words.of_all(_WORD.findall(lower))]
         return self.tokenize(text)
 
     def token_ids_of_each(self, texts: Iterable[str]) -> list[list[int]]:
@@ -315,18 +313,10 @@ class TokenCache(dict[str, tuple[int, ...]]):
         ids = self._tokenizer.encode(clean, add_special_tokens=False).ids
         return [token for token in ids if token != self._unknown]
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
-        ids = self._previous.get(word)
-        if ids is None:
-            # A word that is itself a token is not split.
-            token = self._tokenizer.token_to_id(word) if len(word) <= _MAX_WORD_CHARS else None
-            ids = tuple(self.tokenize(word)) if token in (None, self._unknown) else (token,)
-        if len(word) <= _MAX_WORD_CHARS:
-            if len(self) >= _MAX_WORDS:
-                self._previous = dict(self)
-                self.clear()
-            self[word] = ids
-        return ids
+    def _word_ids(self, word: str) -> Sequence[int]:
+        # A word that is a token itself is not split.
+        token = self._tokenizer.token_to_id(word) if len(word) <= LONGEST_CACHED else None
+        return self.tokenize(word) if token is None or token == self._unknown else (token,)
 
 
 def _splits_by_word(tokenizer: Tokenizer) -> bool:
@@ -339,7 +329,7 @@ def _splits_by_word(tokenizer: Tokenizer) -> bool:
         and normalizer.lowercase
         and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         and isinstance(tokenizer.model, models.WordPiece)
-        and tokenizer.model.max_input_chars_per_word >= _MAX_WORD_CHARS
+        and tokenizer.model.max_input_chars_per_word >= LONGEST_CACHED
     )
 
 
