@@ -264,7 +264,7 @@ def _run_work(
 ) -> None:
     started, until = span
 
-    def ms() -> int:  # the host's wait, never past the deadline
+    def ms() -> int:  # the host's wait, at most the deadline
         return round(1000 * (min(time.monotonic(), until) - started))
 
     with memory_pool.use(context) as memory:

@@ -95,7 +95,7 @@ class Project:
 
     @cached_property
     def actor(self) -> Actor:
-        """This agent at work on the project."""
+        """This agent acting on the project."""
         return Actor(self.store, self.agent_id, self._clock, self._redactor, self._everybody)
 
     def __enter__(self) -> Self:
@@ -269,12 +269,12 @@ class Project:
 
 @check_methods
 class Services(Project):
-    """The services of one agent in one project; each holds the project's store."""
+    """The services of one agent in one project; each uses the project's store."""
 
     if not TYPE_CHECKING:  # a type checker still reports attributes that do not exist
 
         def __getattr__(self, name: str) -> Any:
-            """Return a service that a plugin brings."""
+            """Return a service added by a plugin."""
             from memtier_plugin.core import plugins
 
             if name.startswith("_") or (make := plugins.find_services().get(name)) is None:
@@ -296,7 +296,7 @@ class Services(Project):
         return FactService(self.actor, lambda: self._recaller)
 
     def warm_up(self) -> None:
-        """Prepare for the first prompt, which else takes eight times as long; journals nothing."""
+        """Prepare for the first prompt, which would otherwise take eight times as long."""
         from memtier_plugin.core import plugins
 
         embedder = self.store.embedder
@@ -309,11 +309,11 @@ class Services(Project):
             self._recaller.plan(text, self.viewer(None), RecallRequest(purpose="inject"))
 
     def viewer(self, sender: str | None) -> Viewer:
-        """Return this agent as it asks for a sender, with what the project grants it."""
+        """Return this agent's view for a sender, with the permissions that the project grants."""
         return self._recaller.viewer(sender, self._clock())
 
     def search_stores(self, sender: str | None, shown: set[str]) -> StoreSearch:
-        """Return the searches of single stores for a sender; ``shown`` grows by what they show."""
+        """Return the single-store searches of a sender; they add what they show to ``shown``."""
         from memtier_plugin.answering.store_search import StoreSearch
 
         return StoreSearch(self.store, self._recaller, self.viewer(sender), shown=shown)
@@ -321,7 +321,7 @@ class Services(Project):
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
         """Record whole sessions, as an import does, many runs at once.
 
-        Yields the new entries of each few runs when they are written; see `record`.
+        Yields the new entries of each batch of runs once written; see `record`.
         """
         self._refuse_when_paused()
         return self._recorder.record_sessions(sessions)
@@ -329,7 +329,7 @@ class Services(Project):
     def record_again(
         self, agent: str, entries: Sequence[Entry], *, dry_run: bool = False
     ) -> tuple[int, dict[str, str]]:
-        """Write entries that were exported; see `reimporting`."""
+        """Write exported entries; see `reimporting`."""
         from memtier_plugin.ingest.recorder import Recorder
 
         self._refuse_when_paused()
@@ -337,11 +337,11 @@ class Services(Project):
         return recorder.reimport(entries, dry_run=dry_run)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
-        """Return how many messages `record_sessions` would write; nothing is written."""
+        """Return how many messages `record_sessions` would write, without writing."""
         return self._recorder.count_new(sessions)
 
     def note_usage(self, usage: Sequence[UsageEvent], run_id: str | None = None) -> None:
-        """Journal what a run's calls of a model took, for `memtier bill`.
+        """Journal the token usage of a run's model calls, for `memtier bill`.
 
         Raises:
             LedgerError: nothing was written.
@@ -351,28 +351,28 @@ class Services(Project):
 
     @cached_property
     def people(self) -> People:
-        """The people of the project, and which senders are one person."""
+        """The people of the project, and which senders are the same person."""
         from memtier_plugin.facts.persons import People
 
         return People(self.actor)
 
     @cached_property
     def history(self) -> History:
-        """The project at other times: recall as of a time, compare two times, undo runs."""
+        """The project over time: recall as of a time, compare two times, undo runs."""
         from memtier_plugin.lifecycle.history import History
 
         return History(self.actor, self.knowledge.person)
 
     @cached_property
     def editor(self) -> Editor:
-        """What turns a person's changes to a text of memory into events."""
+        """The service that turns a person's edits of a memory text into events."""
         from memtier_plugin.lifecycle.edit import Editor
 
         return Editor(self.actor, self.knowledge.person)
 
     @property
     def regression(self) -> RegressionGate:
-        """The gate that tells whether a change makes answers worse."""
+        """The gate that checks whether a change makes answers worse."""
         from memtier_plugin.credit.regression import RegressionGate
 
         return RegressionGate(self.actor)

@@ -1,6 +1,6 @@
-"""Files that only this user may own: open, lock, write, flush and remove them.
+"""Files private to this user: open, lock, write, flush and remove them.
 
-A lock dies with its holder. The file of a lock stays, because removing it would let two holders in.
+A lock dies with its holder. The lock file is never removed, because that would let two holders in.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ except ImportError as missing:
         "MemTier needs POSIX file locks: it runs on Linux and macOS; on Windows use WSL"
     ) from missing
 
-OF_OTHERS: Final = 0o077  # permissions
+OF_OTHERS: Final = 0o077  # permission bits of other users
 OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_POLL: Final = 0.005  # seconds between two tries for a lock that another process holds
-_NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # of folders, on some file systems
+_POLL: Final = 0.005  # seconds between attempts to get a lock that another process holds
+_NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # raised for folders on some file systems
 _MOST_NAMES: Final = 10_000
-_synced_names: set[tuple[str, int, int]] = set()  # path, device and inode of what was synced
+_synced_names: set[tuple[str, int, int]] = set()  # (path, device, inode) of what was synced
 _flushes = [0]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# -- Points for fault injection: where the proofs of durability (`make faults`) let a step fail
+# -- Injection points where the durability tests make a step fail or the process die (`make faults`)
 #
-# Every write, fsync, rename, truncation and removal that the promises rest on is an operation with
-# a name, such as ``append episodic``. At points without an operation (`pass_point`) a process may
-# die between two of them. In use nothing is injected: each costs one look at `injector`.
+# Every write, fsync, rename, truncation and removal that durability depends on is a named
+# operation, such as ``append episodic``. `pass_point` marks the places between two operations where
+# a process may die. In production nothing is injected: each point costs one look at `injector`.
 
 
 class Injector(Protocol):
-    """Decides what fails; see `tests/faults/injection.py` of the sources."""
+    """Decides which operations fail; implemented in `tests/faults/injection.py`."""
 
     def pass_point(self, name: str) -> None:
         """Pass a point between two operations."""
 
     def write(self, name: str, path: Path | None, put: Callable[[bytes], int], data: bytes) -> int:
-        """Write bytes by ``put``, or a half of them; return the count."""
+        """Write all or half of the bytes by ``put``; return how many were written."""
 
     def step(self, name: str, path: Path | None, do: Callable[[], _T]) -> _T:
-        """Run an operation that happens or does not."""
+        """Run an operation, or fail without running it."""
 
     def index_vfs(self) -> str:
-        """Return the name of the VFS by which SQLite writes the index."""
+        """Return the name of the VFS with which SQLite writes the index."""
 
 
 injector: Injector | None = None
 
 
 def pass_point(name: str) -> None:
-    """Mark a point between two operations, where a process may die or be slow."""
+    """Mark a point between two operations where a process may die or stall."""
     if injector is not None:
         injector.pass_point(name)
 
@@ -70,7 +70,7 @@ def write_bytes(name: str, fd: int, data: bytes, path: Path | None = None) -> in
     """Write as `os.write` does.
 
     Args:
-        path: the file that is written, which then names the operation too.
+        path: the file written, if the operation's name is to include it.
     """
     if injector is None:
         return os.write(fd, data)
@@ -78,16 +78,16 @@ def write_bytes(name: str, fd: int, data: bytes, path: Path | None = None) -> in
 
 
 def run_step(
-    name: str, path: Path | None, do: Callable[_P, _T], *given: _P.args, **more: _P.kwargs
+    name: str, path: Path | None, do: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
     """Run an atomic file operation (fsync, rename, unlink)."""
     if injector is None:
-        return do(*given, **more)
-    return injector.step(name, path, lambda: do(*given, **more))
+        return do(*args, **kwargs)
+    return injector.step(name, path, lambda: do(*args, **kwargs))
 
 
 def index_vfs() -> str | None:
-    """Return the name of the VFS by which SQLite writes the index; None for its own."""
+    """Return the name of the VFS with which SQLite writes the index; None for its own."""
     return injector.index_vfs() if injector is not None else None
 
 
@@ -95,14 +95,15 @@ def index_vfs() -> str | None:
 
 
 def open_owned(path: Path, flags: int) -> int:
-    """Open a plain file of this user, closed to others, and return its descriptor.
+    """Open a regular file of this user with mode 0600, and return its descriptor.
 
     Raises:
         UnsafePath: the file is a symlink, or belongs to another user.
         LedgerError: it cannot be opened; LedgerWriteError if it was to be created.
     """
     try:
-        fd = os.open(path, flags | OPEN_FLAGS | os.O_NONBLOCK, 0o600)  # a pipe would wait
+        # non-blocking, since opening a pipe would wait
+        fd = os.open(path, flags | OPEN_FLAGS | os.O_NONBLOCK, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
             check_ownership(path, path.lstat(), stat.S_IFREG)
@@ -124,7 +125,7 @@ def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
     """Refuse a path of another kind, or of another user.
 
     Raises:
-        UnsafePath: with what stands there instead.
+        UnsafePath: says what is there instead.
     """
     if stat.S_ISLNK(status.st_mode):
         raise UnsafePath(f"{path} is a symlink; MemTier keeps its data in real files only")
@@ -135,10 +136,10 @@ def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
 
 
 def tighten_mode(path: Path | int, mode: int) -> bool:
-    """Remove the permissions of other users; tell whether there were any."""
+    """Remove the permissions of other users; return whether there were any."""
     loose = stat.S_IMODE(mode) & OF_OTHERS
     if loose:
-        with suppress(OSError):  # a disk that nobody may write
+        with suppress(OSError):  # a read-only disk
             os.chmod(path, stat.S_IMODE(mode) & ~OF_OTHERS)
     return bool(loose)
 
@@ -168,7 +169,7 @@ def hold_lock(path: Path, timeout: float) -> Iterator[int]:
                 try:
                     yield fd
                 finally:
-                    # Closing is not enough: a child forked meanwhile has the descriptor too.
+                    # Closing is not enough: a child forked meanwhile holds the descriptor too.
                     fcntl.flock(fd, fcntl.LOCK_UN)
                 return
         finally:
@@ -176,10 +177,10 @@ def hold_lock(path: Path, timeout: float) -> Iterator[int]:
 
 
 def wait_for_lock(fd: int, path: Path, deadline: float, *, shared: bool = False) -> None:
-    """Lock an open file, trying until a moment of ``time.monotonic()``.
+    """Lock an open file, retrying until a ``time.monotonic()`` deadline.
 
     Raises:
-        LedgerWriteError: another process holds the lock for all that time.
+        LedgerWriteError: another process held the lock all that time.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
@@ -203,7 +204,7 @@ def is_unlocked(fd: int) -> bool:
 
 
 def try_acquire_lock(path: Path) -> int | None:
-    """Lock a file without waiting; return what `release_lock` needs, or None if it is locked.
+    """Lock a file without waiting; return a handle for `release_lock`, or None if it is locked.
 
     Raises:
         UnsafePath: the file is a symlink, or belongs to another user.
@@ -222,7 +223,7 @@ def try_acquire_lock(path: Path) -> int | None:
 
 
 def release_lock(fd: int) -> None:
-    """Release a lock of `try_acquire_lock`."""
+    """Release a lock taken by `try_acquire_lock`."""
     os.close(fd)
 
 
@@ -274,13 +275,13 @@ def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
 
 
 def remove_private_file(path: Path, label: str = "") -> None:
-    """Remove a file, if it is there.
+    """Remove a file if it exists.
 
     Args:
-        label: its name in `run_step`, where the file's own says nothing.
+        label: its name in `run_step`, if the file's own name says too little.
 
     Raises:
-        LedgerWriteError: it stays, as what `check_replaceable` refuses does.
+        LedgerWriteError: it cannot be removed, or `check_replaceable` refuses it.
     """
     check_replaceable(path)
     name, named_by = (f"unlink {label}", None) if label else ("unlink", path)
@@ -291,45 +292,45 @@ def remove_private_file(path: Path, label: str = "") -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse paths other than plain files, links to them, and links to nothing.
+    """Refuse paths other than regular files, links to them, and dangling links.
 
-    Root could put a file in the place of /dev/null, and a pipe is read for ever.
+    As root we could replace /dev/null by a file, and reading a pipe never ends.
 
     Raises:
-        LedgerWriteError: a device, a pipe, a socket or a folder is there.
+        LedgerWriteError: the path is a device, a pipe, a socket or a folder.
     """
     with suppress(OSError):
         if not stat.S_ISREG(path.stat().st_mode):
-            raise LedgerWriteError(f"{path} is no plain file; it is left as it is")
+            raise LedgerWriteError(f"{path} is not a plain file; it was left alone")
 
 
 def flush_to_disk(fd: int) -> None:
-    """Put what an open file holds on the disk, past the disk's own cache where that is separate.
+    """Flush an open file to the disk, past a separate drive cache if there is one.
 
     Raises:
         OSError: the disk failed.
     """
     _flushes[0] += 1
-    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync stops at the disk's cache
+    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync stops at the drive's cache
     if full is not None:
-        with suppress(OSError):  # not every file system has it
+        with suppress(OSError):  # not every file system supports it
             fcntl.fcntl(fd, full)
             return
     os.fsync(fd)
 
 
 def count_flushes() -> int:
-    """Return how often this process put a file on the disk."""
+    """Return how many files this process has flushed to disk."""
     return _flushes[0]
 
 
 def sync_folders(path: Path, *, fresh: bool = False) -> None:
-    """Make the name of a file survive a power cut, and the names of the folders above it.
+    """Make the directory entries of a file and of the folders above it survive a power cut.
 
-    Each is synced once in the life of a process: whoever made it may have died before.
+    Each folder is synced once per process: whoever created it may have died before syncing it.
 
     Args:
-        fresh: the file was made just now, perhaps with the inode of one that was there before.
+        fresh: the file was just created, perhaps with the inode of a removed one.
 
     Raises:
         OSError: the disk failed.
@@ -346,10 +347,10 @@ def sync_folders(path: Path, *, fresh: bool = False) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Sync the folder that a file or folder stands in, and the full forms of long names in it."""
+    """Sync the folder that contains a path, and the ``.names`` file in it."""
     operation: str = "fsync folder of"
     named_by: Path | None = path
-    if path.is_dir():  # whose name may be anybody's, above the home
+    if path.is_dir():  # a file name above the home is not ours to judge
         operation, named_by = "fsync upper folder", None
     for folder in (path.parent / ".names", path.parent):
         try:

@@ -46,7 +46,7 @@ _HOME_NAMES: Final = frozenset(
     }
 )
 _HOME_PREFIXES: Final = (".memtier", RESTORING, ".config.yaml.", ".tokens.json.")
-_LOG_BYTES: Final = 1_000_000  # after which a log begins anew
+_LOG_BYTES: Final = 1_000_000  # a larger log starts afresh
 
 
 @lru_cache(1024)  # every write looks one up, and few projects, agents and sessions are in use

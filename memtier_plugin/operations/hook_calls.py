@@ -1,6 +1,6 @@
 """Record the hooks' calls: how long hosts waited for them, and when each last succeeded or failed.
 
-Uses the standard library alone: Hermes has nothing else.
+Standard library only, as Hermes provides nothing else.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 # -- How long hosts waited, measured on the host's side of the pipe
 #
-# Only that side notices a resident that is slow, hangs or is gone.  So the client of each host
-# (`hooks/resident.py`, `hooks/openclaw/waits.js`) writes a small file of its own into the home, and
-# `status` reads it.
+# Only that side notices a resident that is slow, hangs or is gone.  So each host's client
+# (`hooks/resident.py`, `hooks/openclaw/waits.js`) writes a small file of its own into the home,
+# which `status` reads.
 
 MAX_NOTED: Final = 200  # agents and hooks in a file; the least recent are dropped
 SLOWEST_DAYS: Final = 30  # how long the slowest call is reported
@@ -177,17 +177,18 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 # -- When each hook last succeeded or failed, per agent
 #
-# A hook leaves one small file per agent behind, so that "loaded, healthy, nothing stored" shows.
+# A hook writes one small file per agent, which reveals a host that is "loaded, healthy, nothing
+# stored".
 
-MAX_UNSTORED_TURNS: Final = 3  # recalls without a stored run; more of them are an error
-MAX_UNRECALLED_RUNS: Final = 10  # stored runs without a recall, as announcements are
+MAX_UNSTORED_TURNS: Final = 3  # recalls without a stored run; more are an error
+MAX_UNRECALLED_RUNS: Final = 10  # stored runs without a recall, which announcements may cause
 _COUNTERPART: Final = {"before_prompt_build": "agent_end", "agent_end": "before_prompt_build"}
 
 
 def note_hook(
     store: Store, agent: str, hook: str, error: str | None, ms: int | None, now: datetime
 ) -> None:
-    """Record a call of a hook for an agent: its time, and why it failed if it did."""
+    """Record an agent's hook call: its time, and the error if it failed."""
     folder = store.project_folder.make("hooks")
     path = folder / f"{encode_file_name(agent)}.json"
     with hold_lock(folder / ".lock", 1.0):  # several hosts may serve one agent
@@ -209,7 +210,7 @@ def note_hook(
 
 
 def note_begun(store: Store, agent: str, hook: str) -> None:
-    """Record that a host calls a hook, which may take long and fail: so it misses none."""
+    """Record that a hook call began, as it may run long or fail: the host is not silent."""
     folder = store.project_folder.make("hooks")
     path = folder / f"{encode_file_name(agent)}.json"
     with hold_lock(folder / ".lock", 1.0):
@@ -225,7 +226,7 @@ def is_failing(mark: Mapping[str, Any]) -> bool:
 
 
 def describe_silence(store: Store, agent: str) -> str | None:
-    """Describe calls that a host's agent should make and does not, or return None."""
+    """Describe calls that an agent's host should make but does not; else None."""
     folder = store.project_folder.path / "hooks"
     return silence_of(store, agent, _load(folder / f"{encode_file_name(agent)}.json"))
 
@@ -233,8 +234,8 @@ def describe_silence(store: Store, agent: str) -> str | None:
 def silence_of(store: Store, agent: str, hooks: Mapping[str, Any]) -> str | None:
     """Describe a missing counterpart: turns that are not stored, or runs without a recall.
 
-    That nothing was stored is said only where no call of the hook has begun since, and the agent's
-    log proves it: the mark may be lost.
+    Missing runs are reported only if no call of the hook has begun since, and the agent's log
+    confirms it, as the mark may be lost.
     """
 
     def missed(hook: str) -> int:
@@ -245,9 +246,11 @@ def silence_of(store: Store, agent: str, hooks: Mapping[str, Any]) -> str | None
         begun = from_iso(since).timestamp() if since else None
         if store.reader().entries(agent=agent, since=begun):
             return None
-        return f"{agent}: {number} turns passed and none was stored; `memtier doctor` looks why"
+        return f"{agent}: {number} turns passed and none was stored; `memtier doctor` finds out why"
     if (number := missed("before_prompt_build")) >= MAX_UNRECALLED_RUNS:
-        return f"{agent}: {number} runs were stored without a recall; `memtier doctor` looks why"
+        return (
+            f"{agent}: {number} runs were stored without a recall; `memtier doctor` finds out why"
+        )
     return None
 
 

@@ -1,4 +1,4 @@
-"""Find the embedding model that the settings name, embed texts with it, and compare vectors."""
+"""Load the configured embedding model, embed texts with it, and compare vectors."""
 
 from __future__ import annotations
 
@@ -128,18 +128,18 @@ def _fetch_from_hub(name: str) -> Path:
         raise SettingsError(f"cannot fetch the embedding model {name!r}: {error}") from error
 
 
-# -- Embed a recall's query within its deadline, by whichever kind of model is configured
+# -- Embed a recall's query within its deadline, with any kind of model
 
-QUERY_TIMEOUT_SECONDS: Final = 5.0  # for the query of a recall without a deadline
+QUERY_TIMEOUT_SECONDS: Final = 5.0  # for a recall without a deadline
 QUERY_SHARE: Final = 0.5  # of the time left; ranking by words needs the rest
 
 
 @runtime_checkable
 class RemoteEmbedder(Protocol):
-    """An embedder whose texts leave this machine, and may cost money."""
+    """An embedder that sends texts off this machine, and may cost money."""
 
     def embed_query(self, text: str, seconds: float) -> Sequence[float]:
-        """Return the vector of a query by one attempt within so many seconds.
+        """Return the vector of a query, in one attempt within ``seconds``.
 
         Raises:
             EmbeddingUnavailable: there is none.
@@ -154,18 +154,18 @@ class SlowEmbedder(Protocol):
     """An embedder that takes milliseconds for a text."""
 
     def encode_query(self, text: str) -> Sequence[float]:
-        """Return the vector of a query, which some models tell from a stored text by a prompt."""
+        """Return the vector of a query, which some models mark by a prompt."""
 
 
 def encode_query(embedder: Embedder, text: str, until: float | None) -> Sequence[float]:
     """Return the vector of a recall's query.
 
     Args:
-        until: the recall's deadline, on the clock of ``time.monotonic()``.
+        until: the recall's deadline, by ``time.monotonic()``.
 
     Raises:
-        EmbeddingUnavailable: there is none in time, from an endpoint or a model that is only being
-            loaded; the recall goes on by words.
+        EmbeddingUnavailable: an endpoint, or a model still being loaded, did not answer in time;
+            the recall then uses words.
     """
     left = QUERY_TIMEOUT_SECONDS if until is None else QUERY_SHARE * (until - time.monotonic())
     if left <= 0 and (isinstance(embedder, RemoteEmbedder) or embedder.name not in _loaded):
@@ -174,10 +174,10 @@ def encode_query(embedder: Embedder, text: str, until: float | None) -> Sequence
         return embedder.embed_query(text, min(left, QUERY_TIMEOUT_SECONDS))
     if until is None or embedder.name in _loaded:
         return _encode_locally(embedder, text)
-    # Its first text loads a model, which on a busy machine outlasts a prompt's deadline.
+    # The first text loads the model, which on a busy machine takes longer than a prompt may wait.
     future = _loaders.submit(lambda: _encode_locally(embedder, text), line=embedder.name)
     if not wait([future], left).done:
-        raise EmbeddingUnavailable("the model is still being loaded")
+        raise EmbeddingUnavailable("the model is still loading")
     return future.result()
 
 
@@ -190,7 +190,7 @@ def _encode_locally(embedder: Embedder, text: str) -> Sequence[float]:
     return vector
 
 
-_loaded: Final[set[str]] = set()  # the names of the models that have embedded a query
+_loaded: Final[set[str]] = set()  # the models that have embedded a query
 _loaders: Final = WorkerPool("memtier-model", max_jobs=8)
 
 
@@ -200,8 +200,8 @@ _loaders: Final = WorkerPool("memtier-model", max_jobs=8)
 def quantise(vectors: Sequence[Sequence[float]]) -> list[bytes]:
     """Return each vector as int8, its largest component at ±127.
 
-    The cosine of two such blobs is that of the vectors to about .001. A vector of zeros stays one:
-    it has no direction, and no cosine. Shapes: (n, d) floats -> n blobs of d bytes.
+    The cosine of two such blobs differs from that of the vectors by about .001. A zero vector stays
+    zero: it has no direction, and no cosine. Shapes: (n, d) floats -> n blobs of d bytes.
     """
     import numpy as np
 
@@ -212,7 +212,7 @@ def quantise(vectors: Sequence[Sequence[float]]) -> list[bytes]:
 
 
 def cosine_similarity(first: bytes, second: bytes) -> float:
-    """Return the cosine of two vectors made by `quantise`, 0 if their lengths differ."""
+    """Return the cosine of two vectors made by `quantise`; 0 if their lengths differ."""
     import numpy as np
 
     if len(first) != len(second):
