@@ -339,9 +339,9 @@ def test_a_clock_set_back_stops_nothing(home: Path, shift: Path, tmp_path: Path)
         wait_until(lambda: done[count:].count("consolidation") > 2)
         say_in(home, PROJECT, "I am allergic to walnuts.")
         wait_until(lambda: len(facts(home)) == 2)
-        count = len(done)
-        time.sleep(3.0)
-        assert 1 <= done[count:].count("consolidation") <= 4
+        count, started = len(done), time.monotonic()
+        wait_until(lambda: done[count:].count("consolidation") > 1)
+        assert done[count:].count("consolidation") <= time.monotonic() - started + 2
     assert done.count("sweep") == 1
 
 
@@ -351,13 +351,16 @@ def test_a_clock_set_forward_runs_nothing_twice(home: Path, shift: Path, tmp_pat
     offset = tmp_path / "offset"
     offset.write_text("0")
     say_in(home, PROJECT, "I live in Lisbon.")
-    with counting(home, shift, offset, 4.0) as done:
+    interval = 4.0
+    with counting(home, shift, offset, interval) as done:
         wait_until(lambda: "sweep" in done)
-        first = len(done)
+        first, started = len(done), time.monotonic()
         offset.write_text("86500")
-        time.sleep(6.5)
+        wait_until(lambda: {"sweep", "consolidation"} <= {*done[first:]})
         again = done[first:]
-    assert again.count("sweep") == again.count("consolidation") == 1
+        elapsed = time.monotonic() - started
+    assert again.count("sweep") == 1
+    assert again.count("consolidation") <= elapsed / interval + 1
 
 
 # -- disks -----------------------------------------------------------------------------------------

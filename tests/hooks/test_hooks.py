@@ -228,7 +228,7 @@ def test_too_many_late_hooks(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with held_ledger(home, AGENT):
         for number in range(20):
             end(f"Number {number}.", context(f"r{number}"))
-        assert any("still at work" in error.error for error in plugins.load_errors())
+        assert any("still running" in error.error for error in plugins.load_errors())
     host_hooks.workers.drain(PATIENCE)
     assert ask("Which number?") is not None
 

@@ -286,7 +286,7 @@ def test_too_many_requests_that_wait(server: Loopback, monkeypatch: pytest.Monke
     server.always("drip")  # which outlasts the package's own limit, too
     with pytest.raises(AnswerLost):
         client(server).embed("m", TEXTS, attempts=1, seconds=1.0)
-    with pytest.raises(EndpointError, match="was not asked: earlier requests still wait") as caught:
+    with pytest.raises(EndpointError, match="earlier requests are still waiting") as caught:
         client(server).embed("m", TEXTS, attempts=1, seconds=1.0)
     assert caught.value.transient and "1 jobs" in str(caught.value)
 
