@@ -205,7 +205,8 @@ _Edit = tuple[int, int, str]  # start, end and replacement
 
 def _find_edit(text: str, node: _Node, wanted: Any) -> _Edit | None:
     """Return the first edit that brings a value closer to the wanted one."""
-    if json.dumps(node.value) == json.dumps(wanted):  # in Python, 1 is True
+    # As JSON, because in Python 1 is True; the order of keys is the file's own.
+    if json.dumps(node.value, sort_keys=True) == json.dumps(wanted, sort_keys=True):
         return None
     if isinstance(node.value, dict) and isinstance(wanted, Mapping):
         gone = [n for n, key in enumerate(node.keys) if key not in wanted]

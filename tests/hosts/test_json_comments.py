@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memtier_plugin.hosts.config_files import edit_json, parse_json
@@ -124,6 +124,7 @@ VALUES = st.recursive(
 )
 
 
+@example({"a": None}, {"b": None, "a": None}, None)
 @given(VALUES, VALUES, st.sampled_from([None, 2, "\t"]))
 def test_any_change(old: Any, new: Any, indent: Any) -> None:
     """Whatever a document holds and becomes, it is read again as what was wanted."""
