@@ -183,4 +183,7 @@ def test_the_check_itself(text: str, run: str, square: bool) -> None:
     """A pattern that is known to take a square is found, and one that is linear is not."""
     for engine in (re, regex):
         shape = ("", run, " \0 @")
-        assert is_square(engine.compile(text), shape, matches=False, chars=1_500) is square
+        pattern = engine.compile(text)
+        # On a busy machine one measurement may miss it, or see what is not there.
+        measured = (is_square(pattern, shape, matches=False, chars=1_500) for _ in range(5))
+        assert (any if square else all)(measured) is square
