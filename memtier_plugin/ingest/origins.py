@@ -204,10 +204,10 @@ class Confidences:
         self._store = actor.store
 
     def find_private(self, runs: Sequence[tuple[Run, Sequence[Message]]]) -> list[bool]:
-        """Tell which runs are confidences.
+        """Return which runs are confidences.
 
-        A run is if its host or its own words say so, if its session is marked private, or if the
-        last thing that was said before it announced a confidence.
+        A run is one if its host or its own words say so, if its session is marked private, or if
+        the last message before it announced a confidence.
         """
         private = [run.private or bool(_confidences_in(messages)) for run, messages in runs]
         if all(private):
@@ -288,7 +288,7 @@ class Confidences:
         return reader.newest_in_session(agent, session, reader.scopes(agent, sender), _LAST)
 
     def _last_run(self, reader: Reader, run: Run, rows: list[int]) -> list[Entry]:
-        """Return what was said last in the session of a run before it."""
+        """Return the last entries of the session before a run."""
         last: list[Entry] = []
         for newest in (rows[:_MOSTLY], rows):
             stored = reader.items_by_row(newest)

@@ -25,9 +25,9 @@ from memtier_plugin.text.lexicon import lexicon
 
 # Increase this when the same text would yield other words: existing indexes are then rebuilt.
 TOKENIZER_VERSION: Final = 2
-MAX_WORDS: Final = 20_000  # of one text; the rest stays in the ledger and is not indexed
-MAX_CHARS: Final = 8 * MAX_WORDS  # of one text that n-grams are taken from
-_CACHED: Final = 1 << 15  # words of a cache
+MAX_WORDS: Final = 20_000  # of one text; the rest stays in the ledger unindexed
+MAX_CHARS: Final = 8 * MAX_WORDS  # of one text used for n-grams
+_CACHED: Final = 1 << 15  # words in a generation of a cache
 LONGEST_CACHED: Final = 40  # characters; longer words (paths, hashes) seldom recur
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class Tokenizer:
 
 
 class WordCache(dict[str, tuple[T, ...]]):
-    """Caches a function of words in two generations: a full one replaces the one before."""
+    """Caches a function of words in two generations; when one is full it replaces the older."""
 
     def __init__(self, function: Callable[[str], Iterable[T]]) -> None:
         super().__init__()

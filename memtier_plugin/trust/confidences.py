@@ -70,7 +70,7 @@ def parts(kind: str, text: str) -> list[str]:
 
 @lru_cache(64)  # each model needs them
 def features(sentence: str) -> frozenset[int]:
-    """Return the features of a sentence, as numbers of 24 bits."""
+    """Return the features of a sentence, as 24-bit numbers."""
     words = [_BEGIN, *map(_word, _words(sentence)), _END]
     numbers = {*chain.from_iterable(word.alone for word in words)}
     numbers.update(crc32(later.beginning, here.before) >> 8 for here, later in pairwise(words))
@@ -149,7 +149,7 @@ def _table() -> dict[str, tuple[str, ...]]:
     return table
 
 
-# The first call of `b85decode` fills its table, in which another thread finds gaps meanwhile.
+# The first call of `b85decode` fills its table; a second thread would find it half full.
 b85decode(b"")
 
 

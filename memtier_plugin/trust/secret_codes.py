@@ -228,7 +228,7 @@ def _lead() -> re.Pattern[str]:
 # -- Find wallet seed phrases, by the words of BIP-39 or by an announcement
 
 _SHORTEST_PHRASE = 12  # words of a phrase
-_DISTINCT = 2 / 3  # of them; a phrase is drawn at random
+_DISTINCT = 2 / 3  # share of distinct words; a seed phrase is drawn at random
 _PHRASE_HINTS = frozenset(
     (
         "seed",
@@ -266,7 +266,7 @@ def seed_words() -> frozenset[str]:
 
 
 def find_seed_phrases(text: str, lower: str, hints: set[str]) -> Iterator[Span]:
-    """Yield every row of twelve words or more that are words of seed phrases, or announced so."""
+    """Yield runs of at least twelve seed words, or of words announced as a seed phrase."""
     if text.count(" ") + text.count("\n") + text.count(",") < _SHORTEST_PHRASE - 1:
         return
     if not _PHRASE_HINTS.isdisjoint(hints):

@@ -99,11 +99,11 @@ def matches_in_steps(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[s
         at = max(at, limit)
 
 
-# -- Tell which plain texts occur in a text, by its words, as most words recur
+# -- Find which plain texts occur in a text, word by word: most words recur, so they are cached
 
 
 class Hints:
-    """Tells which of some plain texts without white space occur in a text."""
+    """Finds which of its plain texts, none with white space, occur in a text."""
 
     def __init__(self, hints: Iterable[str]) -> None:
         self._by_start: dict[str, list[str]] = {}
@@ -112,7 +112,7 @@ class Hints:
         self._words = WordCache(self._within)
 
     def within(self, words: Iterable[str]) -> set[str]:
-        """Return the hints that occur in words."""
+        """Return the hints that occur in any of these words."""
         return {*self._words.of_all(words)}
 
     def _within(self, word: str) -> list[str]:
@@ -121,7 +121,7 @@ class Hints:
         return [hint for start in known for hint in self._by_start[start] if hint in word]
 
 
-# -- Find secrets by their form: issuers' tokens, key blocks, URLs, headers, arguments of commands
+# -- Find secrets by their format: issuers' tokens, key blocks, URLs, headers, command arguments
 #
 # The formats are data (`data/secret-formats.json`).  Where a detector of detect-secrets finds as
 # much as a pattern of ours, it is used; the library is imported only for a text with a hint of such
@@ -307,7 +307,7 @@ def _looks_drawn(text: str) -> bool:
 
 
 def _cookies(text: str) -> Iterator[Span]:
-    """Yield the values of cookies that stand for a session, or look random."""
+    """Yield the values of session cookies, and random-looking ones."""
     for header in _COOKIES.finditer(text):
         for pair in _COOKIE.finditer(header["pairs"]):
             value = pair["value"]

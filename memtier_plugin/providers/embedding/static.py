@@ -280,11 +280,11 @@ def _scale_to_one(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 # The cache takes a sixth of the tokenizer's time, which dominates a static model's.
 
 _WORD: Final = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # the normaliser leaves them out
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # removed by the normaliser
 
 
 class TokenCache:
-    """Map each word to the ids of its known tokens, looked up when it first occurs."""
+    """Maps each word to the ids of its known tokens, looked up on first use."""
 
     def __init__(self, tokenizer: Tokenizer, unknown: int | None) -> None:
         self._words = WordCache(self._word_ids)
