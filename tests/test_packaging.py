@@ -21,7 +21,9 @@ import yaml
 import memtier_plugin
 
 ROOT = Path(__file__).parents[1]
-NOT_SHIPPED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
+NOT_SHIPPED = shutil.ignore_patterns(
+    "memtier-demo", ".*", "__pycache__", "build", "dist", "*.egg-info"
+)
 # Each project of the repository, and what it ships.
 PROJECTS = [
     (".", ("memtier_plugin", "hooks", "daemon", "config")),
