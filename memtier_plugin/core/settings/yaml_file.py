@@ -269,9 +269,10 @@ def _represent_text(representer: Any, text: str) -> Any:
     import yaml
 
     try:
-        style = None if yaml.safe_load(text) == text else '"'
+        is_plain = yaml.safe_load(text) == text
     except (yaml.YAMLError, *_LEAKS):
-        style = None  # ruamel.yaml quotes it itself
+        is_plain = False
+    style = None if is_plain else '"'
     return representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
