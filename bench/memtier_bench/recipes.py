@@ -1,0 +1,611 @@
+"""`memtier bench recipes`: whether the outcomes of tool calls teach a memory what works.
+
+A world is a project's memory in which users once stated two rival recipes for each of several
+tasks, one of which works.  Three agents, each of another host, get the same requests day after day,
+follow what the memory shows and call tools, which fail or work.  After each day the memory is asked
+in other words.  Only the public API is used, so any rule of credit can be measured.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_bench.intervals import bootstrap_interval
+from memtier_bench.progress import Progress, no_progress
+from memtier_bench.recipe_hosts import COMMAND, HOSTS, Call, Clock, HostAgent, Turn
+from memtier_bench.tables import Report, ReportTable, Section
+from memtier_plugin.core.errors import ImportFileError, SettingsError, Unsupported
+from memtier_plugin.core.settings.yaml_file import YamlFile
+from memtier_plugin.core.structs import Record
+
+TASKS: Final = Path(__file__).with_name("recipes.yaml")
+CHANGE_AFTER: Final = 4  # rounds, after which the other recipe works in half of the tasks
+LEARNED_WITHIN: Final = 2  # rounds, of a change
+AFTER: Final = (1, 2, 4, 8)  # rounds, after which is reported what comes first
+
+_PROJECT: Final = "world"
+_PROBES: Final = 2  # requests of a task that are only for asking
+_DISTRACTORS: Final = 60
+_NOISE: Final = 0.1  # of working calls that fail once for a reason outside
+_DELAYED: Final = 1 / 3  # of tasks whose working recipe always needs a second call
+_WHIM: Final = 0.1  # of runs that ignore the block's order
+_GENERAL_KNOWLEDGE: Final = 0.7  # of agents that know the other recipe without the block
+_SETTINGS: Final = MappingProxyType({"ledger.durability": "os", "consolidation.probes": 0})
+_DAY: Final = timedelta(days=1)
+
+
+# -- the tasks -------------------------------------------------------------------------------------
+
+
+class Failure(Record, frozen=True):
+    """What a tool prints when it fails, and its exit code."""
+
+    exit: int
+    output: str
+
+
+class Recipe(Record, frozen=True):
+    """A way to do a task: what a user said, what an agent runs, and what that prints.
+
+    ``names`` are the words by which a line is known to be about it.
+    """
+
+    line: str
+    command: str | dict[str, Any]
+    error: Failure
+    output: str
+    names: tuple[str, ...]
+    tool: str = COMMAND
+
+    def is_named_in(self, text: str) -> bool:
+        """Return whether a text is about this recipe."""
+        words = "|".join(map(re.escape, self.names))
+        return re.search(rf"(?<!\w)(?:{words})(?!\w)", text, re.IGNORECASE) is not None
+
+    def call(self, failure: Failure | None, said: str) -> Call:
+        """Return a call of it that fails so, or works."""
+        command = self.command
+        return Call(
+            tool=self.tool,
+            arguments={"command": command} if isinstance(command, str) else command,
+            output=failure.output if failure else self.output,
+            exit=failure.exit if failure else 0,
+            said=said,
+        )
+
+
+class Task(Record, frozen=True):
+    """A job of users with two rival recipes, and lines about the same that are no recipe."""
+
+    name: str
+    requests: tuple[str, ...]
+    recipes: tuple[Recipe, Recipe]
+    innocent: tuple[str, ...]
+    outside: Failure
+
+    def problem(self) -> str | None:
+        """Return what makes it useless, with a remedy; None if nothing does."""
+        if len(self.requests) <= _PROBES:
+            return f"requests: write at least {_PROBES + 1}, the last {_PROBES} for asking alone"
+        for recipe, rival in (self.recipes, self.recipes[::-1]):
+            if not recipe.names or not recipe.is_named_in(recipe.line):
+                return f"names: give words that stand in the recipe's line, {recipe.line!r}"
+            if recipe.is_named_in(rival.line):
+                return f"names: {list(recipe.names)} stand in the rival's line, too; give others"
+            if not recipe.error.exit:
+                return f"error: the exit code of {recipe.line!r} must not be 0"
+        return None if self.outside.exit else "outside: the exit code must not be 0"
+
+
+def load_tasks(path: Path) -> tuple[list[Task], list[str]]:
+    """Return the tasks of a file and its distractors, which a bare list of tasks lacks.
+
+    Raises:
+        ImportFileError: it is not of that form; names file, line and remedy.
+    """
+    try:
+        file = YamlFile.parse(str(path), path.read_text("utf-8"))
+        root: Any = file.root
+        fields = {"tasks": root}
+        if root is not None and root.id == "mapping":
+            fields = {key: node for key, node, _ in file.pairs(root)}
+        nodes = fields.get("tasks")
+        if nodes is None or nodes.id != "sequence" or not nodes.value:
+            raise ImportFileError(f"{path}:1: expected a list of tasks, found none; see {TASKS}")
+        others = file.value(fields["distractors"]) if "distractors" in fields else []
+        return [_read_task(file, node) for node in nodes.value], [*map(str, others)]
+    except (OSError, UnicodeDecodeError, SettingsError) as error:
+        raise ImportFileError(str(error)) from None
+
+
+def _read_task(file: YamlFile, node: Any) -> Task:
+    where = file.location(node)
+    try:
+        task = Task.from_json(file.value(node))
+    except (KeyError, ValueError) as error:
+        reason = f"a task lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ImportFileError(f"{where}: {reason}; see the tasks of {TASKS}") from None
+    if problem := task.problem():
+        raise ImportFileError(f"{where}: {task.name}: {problem}")
+    return task
+
+
+# -- what an agent reads in a block ----------------------------------------------------------------
+
+_SHOWN: Final = re.compile(r"^- \[[^\]]*?(?P<id>\w+)\] (?P<text>.*?)(?: \((?P<note>[^()]*)\))?$")
+_FAILED: Final = re.compile(r"\b(?:fail\w*|(?:does|did|do) not work|no longer|broken?)\b", re.I)
+_OUTDATED: Final = re.compile(r"\b(?:until|now:|older|replaced)", re.I)
+_CLAUSE: Final = re.compile(r"[;()]|[.,:] | but ")
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A line of a block that names a recipe; ``marked`` if the memory says that it failed."""
+
+    line: str
+    recipe: int
+    marked: bool
+
+
+def read_block(block: str, task: Task) -> list[Advice]:
+    """Return the lines that name a recipe of a task, from the top.
+
+    A line that names both stands for the first that it does not say failed or no longer holds.
+    """
+    found = []
+    for line in block.splitlines():
+        if shown := _SHOWN.match(line):
+            advice = _read_line(shown["text"], shown["note"] or "", task)
+            found += [Advice(shown["id"], *advice)] if advice else []
+    return found
+
+
+def _read_line(text: str, note: str, task: Task) -> tuple[int, bool] | None:
+    doubted = bool(_FAILED.search(note) or _OUTDATED.search(note))
+    clauses = [(clause, doubted) for clause in _CLAUSE.split(text)]
+    clauses += [(clause, False) for clause in _CLAUSE.split(note)]
+    judged = [(clause, doubt or bool(_FAILED.search(clause))) for clause, doubt in clauses]
+    for wanted in (False, True):
+        for clause, failed in judged:
+            for number, recipe in enumerate(task.recipes):
+                if failed is wanted and recipe.is_named_in(clause):
+                    return number, failed
+    return None
+
+
+def first_heeded(advices: Sequence[Advice]) -> int | None:
+    """Return the recipe of the first line without a mark, else of the first."""
+    unmarked = [advice for advice in advices if not advice.marked]
+    return next((advice.recipe for advice in unmarked or advices), None)
+
+
+# -- a simulated agent -----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class TaskState:
+    """How a task stands in a world: which recipe works, and how."""
+
+    task: Task
+    works: int
+    delayed: bool
+    changes: bool
+
+
+def run_task(
+    state: TaskState, advices: Sequence[Advice], chance: random.Random
+) -> tuple[list[Call], str, dict[int, bool]]:
+    """Return the calls of an agent, its answer, and which recipes worked of those that it used."""
+    recipes = state.task.recipes
+    known = list(dict.fromkeys(advice.recipe for advice in advices)) or [0, 1]
+    first = first_heeded(advices)
+    # The draws are the same whatever the block says, so that the arms meet the same luck.
+    whim, noise, other, side, later = (chance.random() for _ in range(5))
+    if first is None or whim < _WHIM:
+        first = known[int(side * len(known))]
+    order = [first]
+    if 1 - first in known or other < _GENERAL_KNOWLEDGE:
+        order.append(1 - first)
+    calls = [_look("ls -la", "README.md\nnotes.md")]
+    used: dict[int, bool] = {}
+    for number in order:
+        name = recipes[number].names[0]
+        said = f"That failed. I'll try {name} instead." if used else f"I'll use {name}."
+        used[number] = number == state.works
+        if not used[number]:
+            calls.append(recipes[number].call(recipes[number].error, said))
+            continue
+        if state.delayed or noise < _NOISE:
+            calls.append(recipes[number].call(state.task.outside, said))
+            said = "That has nothing to do with the call. I'll try it again."
+        calls.append(recipes[number].call(None, said))
+        break
+    if later < 0.5:
+        calls.append(_look("cat notes.md", "Ask before you delete anything."))
+    failed = [recipes[number].names[0] for number, worked in used.items() if not worked]
+    parts = [f"{' and '.join(failed)} failed."] if failed else []
+    parts.append(f"Done with {recipes[state.works].names[0]}." if any(used.values()) else "Sorry.")
+    return calls, " ".join(parts), used
+
+
+def _look(command: str, output: str) -> Call:
+    return Call(tool=COMMAND, arguments={"command": command}, output=output)
+
+
+# -- arms ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A way to learn: settings, whether runs end with an outcome, and whether a bandit reorders."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    credits: bool = True
+    bandit: bool = False
+
+
+ARMS: Final[Mapping[str, Arm]] = {
+    "none": Arm(credits=False),
+    "configured": Arm(),
+    "paper": Arm(settings={"retrieval.profile": "paper"}),
+    "bandit": Arm(credits=False, bandit=True),
+}
+
+
+@dataclass(slots=True)
+class Bandit:
+    """Thompson sampling over lines: successes and failures of the recipes that they name."""
+
+    chance: random.Random
+    counts: dict[str, list[int]] = field(default_factory=dict)
+
+    def order(self, advices: Sequence[Advice]) -> list[Advice]:
+        """Return the lines by a sample of how likely each is to work."""
+        draws = {
+            advice.line: self.chance.betavariate(*self.counts.get(advice.line, (1, 1)))
+            for advice in advices
+        }
+        return sorted(advices, key=lambda advice: -draws[advice.line])
+
+    def learn(self, advices: Sequence[Advice], used: Mapping[int, bool]) -> None:
+        """Count a run's success or failure for each line of a recipe that was used."""
+        for advice in advices:
+            if advice.recipe in used:
+                counts = self.counts.setdefault(advice.line, [1, 1])
+                counts[not used[advice.recipe]] += 1
+
+
+# -- a world ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Probe:
+    """What is shown for the held-back requests of a task: the blocks, and the lines with advice."""
+
+    blocks: list[str]
+    advices: list[list[Advice]]
+
+
+class World:
+    """The memory of one world under one arm, in a home of its own."""
+
+    def __init__(
+        self, name: str, home: Path, arm: Arm, tasks: Sequence[TaskState], clock: Clock
+    ) -> None:
+        self._name, self._arm, self._tasks, self._clock = name, arm, tasks, clock
+        self._bandit = Bandit(random.Random(f"{name}/bandit"))
+        self._start = clock.now
+        self._stack = ExitStack()
+        settings = {**_SETTINGS, **arm.settings}
+        self.agents = [HostAgent(host, home, _PROJECT, settings, clock) for host in HOSTS]
+        for agent in self.agents:
+            self._stack.enter_context(agent.memory)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def record(self, lines: Sequence[str]) -> None:
+        """Record what users said on earlier days, and make facts of it."""
+        for number, line in enumerate(lines):
+            memory = self.agents[number % len(self.agents)].memory
+            said = [{"role": "user", "content": line}]
+            memory.record(said, session_id=f"earlier-{number}", run_id=f"earlier-{number}")
+            self._clock.now += timedelta(hours=4)
+        self._consolidate()
+
+    def run_round(self, number: int) -> None:
+        """Let the agents do each task once, on one day, and the memory consolidate at night."""
+        self._clock.now = self._start + _DAY * number
+        chance = random.Random(f"{self._name}/{number}")
+        for turn in chance.sample(range(len(self._tasks)), len(self._tasks)):
+            self._clock.now += timedelta(minutes=20)
+            self._run(number, turn)
+        self._clock.now = self._start + _DAY * number + timedelta(hours=14)
+        self._consolidate()
+
+    def _run(self, number: int, index: int) -> None:
+        state = self._tasks[index]
+        agent = self.agents[(number + index) % len(self.agents)]
+        requests = state.task.requests[:-_PROBES]
+        name = f"{state.task.name}-{number}"
+        turn = Turn(name=name, prompt=requests[(number - 1) % len(requests)])
+        advices = self._order(read_block(agent.recall(turn).text, state.task))
+        chance = random.Random(f"{self._name}/{number}/{state.task.name}")
+        calls, answer, used = run_task(state, advices, chance)
+        self._clock.now += timedelta(minutes=5)
+        agent.finish(
+            Turn(name=name, prompt=turn.prompt, calls=calls, answer=answer),
+            credits=self._arm.credits,
+        )
+        self._bandit.learn(advices, used)
+
+    def _order(self, advices: list[Advice]) -> list[Advice]:
+        return self._bandit.order(advices) if self._arm.bandit else advices
+
+    def _consolidate(self) -> None:
+        self.agents[0].memory.consolidate(extractor="rules")
+
+    def probe(self) -> list[Probe]:
+        """Ask for each task in its held-back words, by another agent each time, unrecorded."""
+        probes = []
+        for index, state in enumerate(self._tasks):
+            blocks = []
+            for number, request in enumerate(state.task.requests[-_PROBES:]):
+                memory = self.agents[(index + number) % len(self.agents)].memory
+                blocks.append(memory.recall(request, purpose="preview").text)
+            advices = [self._order(read_block(block, state.task)) for block in blocks]
+            probes.append(Probe(blocks, advices))
+        return probes
+
+    def weights(self) -> dict[str, float]:
+        """Return the lowest weight of what each stated line became: its entry and facts."""
+        memory = self.agents[0].memory
+        stated: dict[str, str] = {}
+        for entry in memory.entries():
+            if entry.session_id.startswith("earlier-"):
+                stated[entry.id] = entry.content
+        for fact in memory.facts(include_superseded=True):
+            lines = [stated[source.entry] for source in fact.sources if source.entry in stated]
+            stated |= {fact.id: line for line in lines}
+        with memory.store.session() as reader:
+            states = reader.states([*stated])
+        weights: dict[str, float] = {}
+        for item, line in stated.items():
+            weights[line] = min(weights.get(line, 0.0), states[item].weight)
+        return weights
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def run_recipes(
+    tasks: Path | None = None,
+    worlds: int = 5,
+    seed: int = 1,
+    rounds: int = 8,
+    per_world: int = 8,
+    arms: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Let agents work in worlds under each arm; return a JSON report.
+
+    Args:
+        tasks: a file of tasks [those that ship].
+        worlds: how many worlds, each with tasks and luck of its own.
+        rounds: how many days the agents work; after `CHANGE_AFTER` half of the tasks change.
+        per_world: how many tasks a world has, at most.
+        arms: names of `ARMS` [all].
+
+    Raises:
+        ImportFileError: the file of tasks is not of that form.
+        Unsupported: there is no such arm.
+    """
+    chosen = {name: _find_arm(name) for name in arms or ARMS}
+    every, distractors = load_tasks(tasks or TASKS)
+    distractors = distractors or load_tasks(TASKS)[1]
+    tell, done = progress or no_progress, 0
+    by_world: list[dict[str, Any]] = []
+    for number in range(worlds):
+        name = f"{seed}/{number}"
+        figures: dict[str, Any] = {}
+        with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
+            written = _write_world(name, Path(folder) / "written", every, distractors, per_world)
+            for arm_name, arm in chosen.items():
+                tell(f"world {number + 1}: {arm_name}", done, worlds * len(chosen))
+                figures[arm_name] = _measure(name, Path(folder), arm, written, rounds)
+                done += 1
+        by_world.append(figures)
+    return {
+        "kind": "recipes",
+        "dataset": "recipes",
+        "tasks": len(every),
+        "worlds": worlds,
+        "rounds": rounds,
+        "seed": seed,
+        "arms": {name: _summarise([figures[name] for figures in by_world]) for name in chosen},
+        "by_world": by_world,
+        "version": memtier_plugin.__version__,
+    }
+
+
+def _find_arm(name: str) -> Arm:
+    if name not in ARMS:
+        raise Unsupported(f"arm {name!r}; one of: {', '.join(ARMS)}")
+    return ARMS[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A world before its first round: its tasks and the time; its home is on the disk."""
+
+    home: Path
+    tasks: tuple[TaskState, ...]
+    clock: Clock
+
+
+def _write_world(
+    name: str, home: Path, tasks: Sequence[Task], distractors: Sequence[str], count: int
+) -> _Written:
+    chance = random.Random(name)
+    drawn = chance.sample(tasks, min(count, len(tasks)))
+    changing = set(chance.sample(range(len(drawn)), len(drawn) // 2))
+    delayed = set(chance.sample(range(len(drawn)), round(len(drawn) * _DELAYED)))
+    states = [
+        TaskState(task, chance.randrange(2), number in delayed, number in changing)
+        for number, task in enumerate(drawn)
+    ]
+    lines = [recipe.line for task in drawn for recipe in task.recipes]
+    lines += [line for task in drawn for line in task.innocent]
+    lines += chance.sample(distractors, min(_DISTRACTORS, len(distractors)))
+    chance.shuffle(lines)
+    clock = Clock()
+    with World(name, home, ARMS["none"], states, clock) as world:
+        world.record(lines)
+    return _Written(home, tuple(states), clock)
+
+
+def _measure(
+    name: str, folder: Path, arm: Arm, written: _Written, rounds: int
+) -> dict[str, Any]:
+    """Return the figures of one arm in one world."""
+    states = [TaskState(s.task, s.works, s.delayed, s.changes) for s in written.tasks]
+    home = Path(tempfile.mkdtemp(dir=folder)) / "home"
+    shutil.copytree(written.home, home)
+    with World(name, home, arm, states, Clock(written.clock.now)) as world:
+        before = probes = world.probe()
+        by_round = [_look_at(states, probes)]
+        for number in range(1, rounds + 1):
+            if number == CHANGE_AFTER + 1:
+                for state in states:
+                    state.works ^= state.changes
+            world.run_round(number)
+            probes = world.probe()
+            by_round.append(_look_at(states, probes))
+        weights = world.weights()
+    blamed, hurt = _harm(states, weights, before, probes)
+    changed = [index for index, state in enumerate(states) if state.changes]
+    after = by_round[CHANGE_AFTER + 1 :]
+    return {
+        "rounds": [{key: fmean(values) for key, values in row.items()} for row in by_round],
+        "learned": [
+            next((n for n, row in enumerate(after, 1) if row["heeded"][index] == 1), None)
+            for index in changed
+        ]
+        if after
+        else [],
+        "blamed": blamed,
+        "hurt": hurt,
+        "weights": [min(weights.values()), max(weights.values())],
+    }
+
+
+def _look_at(states: Sequence[TaskState], probes: Sequence[Probe]) -> dict[str, list[float]]:
+    """Return, for each task, the shares of its probes for which something holds."""
+    rows: dict[str, list[float]] = {"first": [], "heeded": [], "named": [], "unmarked": []}
+    for state, probe in zip(states, probes, strict=True):
+        shown = probe.advices
+        rows["first"].append(fmean(bool(a) and a[0].recipe == state.works for a in shown))
+        rows["heeded"].append(fmean(first_heeded(a) == state.works for a in shown))
+        rows["named"].append(fmean(bool(a) for a in shown))
+        failing = [any(x.recipe != state.works and not x.marked for x in a) for a in shown]
+        rows["unmarked"].append(fmean(failing))
+    return rows
+
+
+def _harm(
+    states: Sequence[TaskState],
+    weights: Mapping[str, float],
+    before: Sequence[Probe],
+    after: Sequence[Probe],
+) -> tuple[float, float]:
+    """Return the share of innocent lines of negative weight, and of those or lost from blocks.
+
+    A line is lost if a block had it before and a later one, no larger, has not.
+    """
+    blamed, hurt = [], []
+    for state, old, new in zip(states, before, after, strict=True):
+        for line in state.task.innocent:
+            lost = any(
+                line in earlier and line not in later and len(later) <= len(earlier)
+                for earlier, later in zip(old.blocks, new.blocks, strict=True)
+            )
+            blamed.append(weights[line] < 0)
+            hurt.append(blamed[-1] or lost)
+    return fmean(blamed), fmean(hurt)
+
+
+def _summarise(worlds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the mean of each figure over worlds, and its interval; None where nothing counts."""
+    rounds = len(worlds[0]["rounds"]) - 1
+    rows: dict[str, list[float]] = {}
+    for figure in ("first", "heeded"):
+        for number in (0, *AFTER):
+            if number <= rounds:
+                rows[f"{figure}@{number}"] = [w["rounds"][number][figure] for w in worlds]
+    for figure in ("named", "unmarked"):
+        rows[figure] = [w["rounds"][-1][figure] for w in worlds]
+    for figure in ("blamed", "hurt"):
+        rows[figure] = [w[figure] for w in worlds]
+    rows["learned"] = [
+        fmean(n is not None and n <= LEARNED_WITHIN for n in w["learned"])
+        for w in worlds
+        if w["learned"]
+    ]
+    times = [n for w in worlds for n in w["learned"] if n is not None]
+    intervals = {
+        name: [round(value, 4) for value in (fmean(values), *bootstrap_interval(values))]
+        for name, values in rows.items()
+        if values
+    }
+    return {**intervals, "rounds_to_learn": round(fmean(times), 2) if times else None}
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+_LABELS: Final = {
+    "first": "working recipe in the first line",
+    "heeded": "or in the first without a mark",
+    "learned": f"change learned within {LEARNED_WITHIN} rounds",
+    "hurt": "innocent lines hurt",
+    "blamed": "of these, of negative weight",
+    "unmarked": "failing recipe shown unmarked",
+    "named": "blocks that name a recipe",
+}
+
+
+def recipes_view(report: Report) -> list[Section]:
+    """Return the table of the figures by arm."""
+    arms: Mapping[str, Report] = report["arms"]
+    head = (
+        f"recipes · {report['worlds']} worlds of {report['tasks']} tasks · {report['rounds']} rounds"
+        f" · seed {report['seed']}; means over worlds with intervals of 95 %"
+    )
+    table = ReportTable(("", *arms))
+    for figure, label in _LABELS.items():
+        keys = [key for key in next(iter(arms.values())) if key.partition("@")[0] == figure]
+        for key in keys:
+            number = key.partition("@")[2]
+            name = f"{label}, after {number}" if number else label
+            table.add_row(name, *(_format(arm.get(key)) for arm in arms.values()))
+    waits = ("-" if a["rounds_to_learn"] is None else f"{a['rounds_to_learn']:.1f}" for a in arms.values())
+    table.add_row("rounds until a change is learned, if it is", *waits)
+    return [head, table]
+
+
+def _format(values: Sequence[float] | None) -> str:
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*values) if values else "-"
