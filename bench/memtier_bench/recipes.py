@@ -42,6 +42,9 @@ _NOISE: Final = 0.1  # of working calls that fail once for a reason outside
 _DELAYED: Final = 1 / 3  # of tasks whose working recipe always needs a second call
 _WHIM: Final = 0.1  # of runs that ignore the block's order
 _GENERAL_KNOWLEDGE: Final = 0.7  # of agents that know the other recipe without the block
+# Of the probes: the first line names the working recipe; so does the first line without a mark; it
+# does wherever one is named; any line does; a line without a mark names the other.
+_SHARES: Final = ("first", "heeded", "known", "possible", "unmarked")
 _SETTINGS: Final = MappingProxyType({"ledger.durability": "os", "consolidation.probes": 0})
 _DAY: Final = timedelta(days=1)
 
@@ -144,9 +147,11 @@ def _read_task(file: YamlFile, node: Any) -> Task:
 
 # -- what an agent reads in a block ----------------------------------------------------------------
 
-_SHOWN: Final = re.compile(r"^- \[[^\]]*?(?P<id>\w+)\] (?P<text>.*?)(?: \((?P<note>[^()]*)\))?$")
-_FAILED: Final = re.compile(r"\b(?:fail\w*|(?:does|did|do) not work|no longer|broken?)\b", re.I)
-_OUTDATED: Final = re.compile(r"\b(?:until|now:|older|replaced)", re.I)
+# A line as blocks show it: when and what, its short id, its text, and the memory's own note.
+_SHOWN: Final = re.compile(
+    r"- \[[^\]]*?(?P<id>\w+)\] (?P<text>.*?)(?: \((?P<note>(?:[^()]|\([^()]*\))*)\))?"
+)
+_FAILED: Final = re.compile(r"\b(?:fail\w*|(?:does|did|do) not work|no longer works?)\b", re.I)
 _CLAUSE: Final = re.compile(r"[;()]|[.,:] | but ")
 
 
@@ -162,23 +167,23 @@ class Advice:
 def read_block(block: str, task: Task) -> list[Advice]:
     """Return the lines that name a recipe of a task, from the top.
 
-    A line that names both stands for the first that it does not say failed or no longer holds.
+    A line that names both stands for the first that it does not call failed, and its note counts
+    before its text: "A (until May; now: B)" stands for B.
     """
     found = []
     for line in block.splitlines():
-        if shown := _SHOWN.match(line):
+        if shown := _SHOWN.fullmatch(line):
             advice = _read_line(shown["text"], shown["note"] or "", task)
             found += [Advice(shown["id"], *advice)] if advice else []
     return found
 
 
 def _read_line(text: str, note: str, task: Task) -> tuple[int, bool] | None:
-    doubted = bool(_FAILED.search(note) or _OUTDATED.search(note))
-    clauses = [(clause, doubted) for clause in _CLAUSE.split(text)]
-    clauses += [(clause, False) for clause in _CLAUSE.split(note)]
-    judged = [(clause, doubt or bool(_FAILED.search(clause))) for clause, doubt in clauses]
+    doubted = bool(_FAILED.search(note))
+    clauses = [(clause, bool(_FAILED.search(clause))) for clause in _CLAUSE.split(note)]
+    clauses += [(each, doubted or bool(_FAILED.search(each))) for each in _CLAUSE.split(text)]
     for wanted in (False, True):
-        for clause, failed in judged:
+        for clause, failed in clauses:
             for number, recipe in enumerate(task.recipes):
                 if failed is wanted and recipe.is_named_in(clause):
                     return number, failed
@@ -306,7 +311,7 @@ class World:
     ) -> None:
         self._name, self._arm, self._tasks, self._clock = name, arm, tasks, clock
         self._bandit = Bandit(random.Random(f"{name}/bandit"))
-        self._start = clock.now
+        self._eve = clock.now.replace(hour=8)
         self._stack = ExitStack()
         settings = {**_SETTINGS, **arm.settings}
         self.agents = [HostAgent(host, home, _PROJECT, settings, clock) for host in HOSTS]
@@ -330,12 +335,12 @@ class World:
 
     def run_round(self, number: int) -> None:
         """Let the agents do each task once, on one day, and the memory consolidate at night."""
-        self._clock.now = self._start + _DAY * number
+        self._clock.now = self._eve + _DAY * number
         chance = random.Random(f"{self._name}/{number}")
         for turn in chance.sample(range(len(self._tasks)), len(self._tasks)):
             self._clock.now += timedelta(minutes=20)
             self._run(number, turn)
-        self._clock.now = self._start + _DAY * number + timedelta(hours=14)
+        self._clock.now = self._eve + _DAY * number + timedelta(hours=14)
         self._consolidate()
 
     def _run(self, number: int, index: int) -> None:
@@ -502,10 +507,7 @@ def _measure(
     after = by_round[CHANGE_AFTER + 1 :]
     return {
         "rounds": [{key: fmean(values) for key, values in row.items()} for row in by_round],
-        "learned": [
-            next((n for n, row in enumerate(after, 1) if row["heeded"][index] == 1), None)
-            for index in changed
-        ]
+        "learned": [_rounds_until(row["known"][index] == 1 for row in after) for index in changed]
         if after
         else [],
         "blamed": blamed,
@@ -514,15 +516,21 @@ def _measure(
     }
 
 
+def _rounds_until(rows: Iterator[bool]) -> int | None:
+    return next((number for number, holds in enumerate(rows, 1) if holds), None)
+
+
 def _look_at(states: Sequence[TaskState], probes: Sequence[Probe]) -> dict[str, list[float]]:
     """Return, for each task, the shares of its probes for which something holds."""
-    rows: dict[str, list[float]] = {"first": [], "heeded": [], "named": [], "unmarked": []}
+    rows: dict[str, list[float]] = {name: [] for name in _SHARES}
     for state, probe in zip(states, probes, strict=True):
-        shown = probe.advices
-        rows["first"].append(fmean(bool(a) and a[0].recipe == state.works for a in shown))
-        rows["heeded"].append(fmean(first_heeded(a) == state.works for a in shown))
-        rows["named"].append(fmean(bool(a) for a in shown))
-        failing = [any(x.recipe != state.works and not x.marked for x in a) for a in shown]
+        shown, works = probe.advices, state.works
+        heeded = [first_heeded(lines) for lines in shown]
+        rows["first"].append(fmean(bool(a) and a[0].recipe == works for a in shown))
+        rows["heeded"].append(fmean(number == works for number in heeded))
+        rows["known"].append(works in heeded and 1 - works not in heeded)
+        rows["possible"].append(fmean(any(x.recipe == works for x in a) for a in shown))
+        failing = [any(x.recipe != works and not x.marked for x in a) for a in shown]
         rows["unmarked"].append(fmean(failing))
     return rows
 
@@ -557,7 +565,7 @@ def _summarise(worlds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for number in (0, *AFTER):
             if number <= rounds:
                 rows[f"{figure}@{number}"] = [w["rounds"][number][figure] for w in worlds]
-    for figure in ("named", "unmarked"):
+    for figure in ("possible", "unmarked"):
         rows[figure] = [w["rounds"][-1][figure] for w in worlds]
     for figure in ("blamed", "hurt"):
         rows[figure] = [w[figure] for w in worlds]
@@ -584,7 +592,7 @@ _LABELS: Final = {
     "hurt": "innocent lines hurt",
     "blamed": "of these, of negative weight",
     "unmarked": "failing recipe shown unmarked",
-    "named": "blocks that name a recipe",
+    "possible": "blocks that name the working recipe",
 }
 
 
@@ -602,8 +610,9 @@ def recipes_view(report: Report) -> list[Section]:
             number = key.partition("@")[2]
             name = f"{label}, after {number}" if number else label
             table.add_row(name, *(_format(arm.get(key)) for arm in arms.values()))
-    waits = ("-" if a["rounds_to_learn"] is None else f"{a['rounds_to_learn']:.1f}" for a in arms.values())
-    table.add_row("rounds until a change is learned, if it is", *waits)
+    waits = [arm["rounds_to_learn"] for arm in arms.values()]
+    label = "rounds until a change is learned, if it is"
+    table.add_row(label, *("-" if wait is None else f"{wait:.1f}" for wait in waits))
     return [head, table]
 
 

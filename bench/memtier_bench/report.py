@@ -13,6 +13,7 @@ from memtier_bench.durability_report import durability_view
 from memtier_bench.gate_report import gate_view
 from memtier_bench.grid_report import grid_view
 from memtier_bench.learning_report import gate_check_view, learners_view
+from memtier_bench.recipes import recipes_view
 from memtier_bench.router_learning_report import router_learning_view
 from memtier_bench.router_report import router_view
 from memtier_bench.serve_report import serve_view
@@ -424,6 +425,7 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "languages": _languages_sections,
     "learners": learners_view,
     "learning": _learning_sections,
+    "recipes": recipes_view,
     "router": router_view,
     "router_learning": router_learning_view,
     "scale": _scale_sections,

@@ -42,6 +42,7 @@ TABLES: Final = (
     *("tiermem-3", "tiermem-13", "tiermem-14"),
 )
 JUDGED: Final = ("silence", "currency", "identity", "discretion", "keep")
+ARMS: Final = ("none", "configured", "paper", "bandit")
 PARTS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
     *("fusion", "adaptive", "stores"),
@@ -464,6 +465,30 @@ def durability(**options: Any) -> None:
     from memtier_bench.durability import run_durability
 
     run_bench(run_durability, **options)
+
+
+@_command()
+@click.option(
+    "--tasks",
+    type=EXISTING_FILE,
+    metavar="FILE.yaml",
+    help="Tasks of your own [those that ship].",
+)
+@count_option("--worlds", 5, "Let agents work in N worlds")
+@count_option("--rounds", 8, "How many days; half of the tasks change after the fourth")
+@click.option("--seed", type=int, default=1, metavar="N", help="Of the worlds [1].")
+@click.option(
+    "--arms",
+    callback=parse_names,
+    metavar="NAME,NAME,...",
+    help=f"Only these, of {', '.join(ARMS)} [all].",
+)
+@OUTPUTS
+def recipes(**options: Any) -> None:
+    """Measure whether outcomes of tool calls teach which of two recipes works."""
+    from memtier_bench.recipes import run_recipes
+
+    run_bench(run_recipes, **options)
 
 
 for _other in (gate_check, learners, serve, shared, telemetry):
