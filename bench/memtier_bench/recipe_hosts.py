@@ -19,6 +19,7 @@ from memtier_plugin.hooks.translators import open_translator
 from memtier_plugin.memory import MemTier
 
 HOSTS: Final = ("openclaw", "claude-code", "hermes")
+AGENTS: Final = ("openclaw.main", "claude-code.main", "hermes.default")
 COMMAND: Final = "exec"  # the tool that runs a command line; each host has its own name for it
 
 Payload = dict[str, Any]

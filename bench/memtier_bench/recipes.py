@@ -24,7 +24,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.intervals import bootstrap_interval
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.recipe_hosts import COMMAND, HOSTS, Call, Clock, HostAgent, Turn
+from memtier_bench.recipe_hosts import AGENTS, COMMAND, HOSTS, Call, Clock, HostAgent, Turn
 from memtier_bench.tables import Report, ReportTable, Section
 from memtier_plugin.core.errors import ImportFileError, SettingsError, Unsupported
 from memtier_plugin.core.settings.yaml_file import YamlFile
@@ -45,7 +45,13 @@ _GENERAL_KNOWLEDGE: Final = 0.7  # of agents that know the other recipe without 
 # Of the probes: the first line names the working recipe; so does the first line without a mark; it
 # does wherever one is named; any line does; a line without a mark names the other.
 _SHARES: Final = ("first", "heeded", "known", "possible", "unmarked")
-_SETTINGS: Final = MappingProxyType({"ledger.durability": "os", "consolidation.probes": 0})
+_SETTINGS: Final = MappingProxyType(
+    {
+        "ledger.durability": "os",
+        "consolidation.probes": 0,
+        "agents": {name: {"read_all": True} for name in AGENTS},
+    }
+)
 _DAY: Final = timedelta(days=1)
 
 
@@ -173,7 +179,8 @@ def read_block(block: str, task: Task) -> list[Advice]:
     found = []
     for line in block.splitlines():
         if shown := _SHOWN.fullmatch(line):
-            advice = _read_line(shown["text"], shown["note"] or "", task)
+            note = shown["note"] or ""
+            advice = _read_line(shown["text"], "" if note.startswith("until ") else note, task)
             found += [Advice(shown["id"], *advice)] if advice else []
     return found
 
