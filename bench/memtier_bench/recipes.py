@@ -9,10 +9,9 @@ in other words.  Only the public API is used, so any rule of credit can be measu
 from __future__ import annotations
 
 import random
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,24 +23,32 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_bench.intervals import bootstrap_interval
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.recipe_hosts import AGENTS, COMMAND, HOSTS, Call, Clock, HostAgent, Turn
+from memtier_bench.recipe_agents import (
+    AGENTS,
+    HOSTS,
+    PROBES,
+    TASKS,
+    Advice,
+    Clock,
+    HostAgent,
+    Task,
+    TaskState,
+    Turn,
+    first_heeded,
+    load_tasks,
+    read_block,
+    run_task,
+)
 from memtier_bench.tables import Report, ReportTable, Section
-from memtier_plugin.core.errors import ImportFileError, SettingsError, Unsupported
-from memtier_plugin.core.settings.yaml_file import YamlFile
-from memtier_plugin.core.structs import Record
+from memtier_plugin.core.errors import Unsupported
 
-TASKS: Final = Path(__file__).with_name("recipes.yaml")
 CHANGE_AFTER: Final = 4  # rounds, after which the other recipe works in half of the tasks
 LEARNED_WITHIN: Final = 2  # rounds, of a change
 AFTER: Final = (1, 2, 4, 8)  # rounds, after which is reported what comes first
 
 _PROJECT: Final = "world"
-_PROBES: Final = 2  # requests of a task that are only for asking
 _DISTRACTORS: Final = 60
-_NOISE: Final = 0.1  # of working calls that fail once for a reason outside
 _DELAYED: Final = 1 / 3  # of tasks whose working recipe always needs a second call
-_WHIM: Final = 0.1  # of runs that ignore the block's order
-_GENERAL_KNOWLEDGE: Final = 0.7  # of agents that know the other recipe without the block
 # Of the probes: the first line names the working recipe; so does the first line without a mark; it
 # does wherever one is named; any line does; a line without a mark names the other.
 _SHARES: Final = ("first", "heeded", "known", "possible", "unmarked")
@@ -53,207 +60,6 @@ _SETTINGS: Final = MappingProxyType(
     }
 )
 _DAY: Final = timedelta(days=1)
-
-
-# -- the tasks -------------------------------------------------------------------------------------
-
-
-class Failure(Record, frozen=True):
-    """What a tool prints when it fails, and its exit code."""
-
-    exit: int
-    output: str
-
-
-class Recipe(Record, frozen=True):
-    """A way to do a task: what a user said, what an agent runs, and what that prints.
-
-    ``names`` are the words by which a line is known to be about it.
-    """
-
-    line: str
-    command: str | dict[str, Any]
-    error: Failure
-    output: str
-    names: tuple[str, ...]
-    tool: str = COMMAND
-
-    def is_named_in(self, text: str) -> bool:
-        """Return whether a text is about this recipe."""
-        words = "|".join(map(re.escape, self.names))
-        return re.search(rf"(?<!\w)(?:{words})(?!\w)", text, re.IGNORECASE) is not None
-
-    def call(self, failure: Failure | None, said: str) -> Call:
-        """Return a call of it that fails so, or works."""
-        command = self.command
-        return Call(
-            tool=self.tool,
-            arguments={"command": command} if isinstance(command, str) else command,
-            output=failure.output if failure else self.output,
-            exit=failure.exit if failure else 0,
-            said=said,
-        )
-
-
-class Task(Record, frozen=True):
-    """A job of users with two rival recipes, and lines about the same that are no recipe."""
-
-    name: str
-    requests: tuple[str, ...]
-    recipes: tuple[Recipe, Recipe]
-    innocent: tuple[str, ...]
-    outside: Failure
-
-    def problem(self) -> str | None:
-        """Return what makes it useless, with a remedy; None if nothing does."""
-        if len(self.requests) <= _PROBES:
-            return f"requests: write at least {_PROBES + 1}, the last {_PROBES} for asking alone"
-        for recipe, rival in (self.recipes, self.recipes[::-1]):
-            if not recipe.names or not recipe.is_named_in(recipe.line):
-                return f"names: give words that stand in the recipe's line, {recipe.line!r}"
-            if recipe.is_named_in(rival.line):
-                return f"names: {list(recipe.names)} stand in the rival's line, too; give others"
-            if not recipe.error.exit:
-                return f"error: the exit code of {recipe.line!r} must not be 0"
-        return None if self.outside.exit else "outside: the exit code must not be 0"
-
-
-def load_tasks(path: Path) -> tuple[list[Task], list[str]]:
-    """Return the tasks of a file and its distractors, which a bare list of tasks lacks.
-
-    Raises:
-        ImportFileError: it is not of that form; names file, line and remedy.
-    """
-    try:
-        file = YamlFile.parse(str(path), path.read_text("utf-8"))
-        root: Any = file.root
-        fields = {"tasks": root}
-        if root is not None and root.id == "mapping":
-            fields = {key: node for key, node, _ in file.pairs(root)}
-        nodes = fields.get("tasks")
-        if nodes is None or nodes.id != "sequence" or not nodes.value:
-            raise ImportFileError(f"{path}:1: expected a list of tasks, found none; see {TASKS}")
-        others = file.value(fields["distractors"]) if "distractors" in fields else []
-        return [_read_task(file, node) for node in nodes.value], [*map(str, others)]
-    except (OSError, UnicodeDecodeError, SettingsError) as error:
-        raise ImportFileError(str(error)) from None
-
-
-def _read_task(file: YamlFile, node: Any) -> Task:
-    where = file.location(node)
-    try:
-        task = Task.from_json(file.value(node))
-    except (KeyError, ValueError) as error:
-        reason = f"a task lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise ImportFileError(f"{where}: {reason}; see the tasks of {TASKS}") from None
-    if problem := task.problem():
-        raise ImportFileError(f"{where}: {task.name}: {problem}")
-    return task
-
-
-# -- what an agent reads in a block ----------------------------------------------------------------
-
-# A line as blocks show it: when and what, its short id, its text, and the memory's own note.
-_SHOWN: Final = re.compile(
-    r"- \[[^\]]*?(?P<id>\w+)\] (?P<text>.*?)(?: \((?P<note>(?:[^()]|\([^()]*\))*)\))?"
-)
-_FAILED: Final = re.compile(r"\b(?:fail\w*|(?:does|did|do) not work|no longer works?)\b", re.I)
-_CLAUSE: Final = re.compile(r"[;()]|[.,:] | but ")
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """A line of a block that names a recipe; ``marked`` if the memory says that it failed."""
-
-    line: str
-    recipe: int
-    marked: bool
-
-
-def read_block(block: str, task: Task) -> list[Advice]:
-    """Return the lines that name a recipe of a task, from the top.
-
-    A line that names both stands for the first that it does not call failed, and its note counts
-    before its text: "A (until May; now: B)" stands for B.
-    """
-    found = []
-    for line in block.splitlines():
-        if shown := _SHOWN.fullmatch(line):
-            note = shown["note"] or ""
-            advice = _read_line(shown["text"], "" if note.startswith("until ") else note, task)
-            found += [Advice(shown["id"], *advice)] if advice else []
-    return found
-
-
-def _read_line(text: str, note: str, task: Task) -> tuple[int, bool] | None:
-    doubted = bool(_FAILED.search(note))
-    clauses = [(clause, bool(_FAILED.search(clause))) for clause in _CLAUSE.split(note)]
-    clauses += [(each, doubted or bool(_FAILED.search(each))) for each in _CLAUSE.split(text)]
-    for wanted in (False, True):
-        for clause, failed in clauses:
-            for number, recipe in enumerate(task.recipes):
-                if failed is wanted and recipe.is_named_in(clause):
-                    return number, failed
-    return None
-
-
-def first_heeded(advices: Sequence[Advice]) -> int | None:
-    """Return the recipe of the first line without a mark, else of the first."""
-    unmarked = [advice for advice in advices if not advice.marked]
-    return next((advice.recipe for advice in unmarked or advices), None)
-
-
-# -- a simulated agent -----------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class TaskState:
-    """How a task stands in a world: which recipe works, and how."""
-
-    task: Task
-    works: int
-    delayed: bool
-    changes: bool
-
-
-def run_task(
-    state: TaskState, advices: Sequence[Advice], chance: random.Random
-) -> tuple[list[Call], str, dict[int, bool]]:
-    """Return the calls of an agent, its answer, and which recipes worked of those that it used."""
-    recipes = state.task.recipes
-    known = list(dict.fromkeys(advice.recipe for advice in advices)) or [0, 1]
-    first = first_heeded(advices)
-    # The draws are the same whatever the block says, so that the arms meet the same luck.
-    whim, noise, other, side, later = (chance.random() for _ in range(5))
-    if first is None or whim < _WHIM:
-        first = known[int(side * len(known))]
-    order = [first]
-    if 1 - first in known or other < _GENERAL_KNOWLEDGE:
-        order.append(1 - first)
-    calls = [_look("ls -la", "README.md\nnotes.md")]
-    used: dict[int, bool] = {}
-    for number in order:
-        name = recipes[number].names[0]
-        said = f"That failed. I'll try {name} instead." if used else f"I'll use {name}."
-        used[number] = number == state.works
-        if not used[number]:
-            calls.append(recipes[number].call(recipes[number].error, said))
-            continue
-        if state.delayed or noise < _NOISE:
-            calls.append(recipes[number].call(state.task.outside, said))
-            said = "That has nothing to do with the call. I'll try it again."
-        calls.append(recipes[number].call(None, said))
-        break
-    if later < 0.5:
-        calls.append(_look("cat notes.md", "Ask before you delete anything."))
-    failed = [recipes[number].names[0] for number, worked in used.items() if not worked]
-    parts = [f"{' and '.join(failed)} failed."] if failed else []
-    parts.append(f"Done with {recipes[state.works].names[0]}." if any(used.values()) else "Sorry.")
-    return calls, " ".join(parts), used
-
-
-def _look(command: str, output: str) -> Call:
-    return Call(tool=COMMAND, arguments={"command": command}, output=output)
 
 
 # -- arms ------------------------------------------------------------------------------------------
@@ -335,8 +141,8 @@ class World:
         """Record what users said on earlier days, and make facts of it."""
         for number, line in enumerate(lines):
             memory = self.agents[number % len(self.agents)].memory
-            said = [{"role": "user", "content": line}]
-            memory.record(said, session_id=f"earlier-{number}", run_id=f"earlier-{number}")
+            name = f"earlier-{number}"
+            memory.record([{"role": "user", "content": line}], session_id=name, run_id=name)
             self._clock.now += timedelta(hours=4)
         self._consolidate()
 
@@ -353,7 +159,7 @@ class World:
     def _run(self, number: int, index: int) -> None:
         state = self._tasks[index]
         agent = self.agents[(number + index) % len(self.agents)]
-        requests = state.task.requests[:-_PROBES]
+        requests = state.task.requests[:-PROBES]
         name = f"{state.task.name}-{number}"
         turn = Turn(name=name, prompt=requests[(number - 1) % len(requests)])
         advices = self._order(read_block(agent.recall(turn).text, state.task))
@@ -377,7 +183,7 @@ class World:
         probes = []
         for index, state in enumerate(self._tasks):
             blocks = []
-            for number, request in enumerate(state.task.requests[-_PROBES:]):
+            for number, request in enumerate(state.task.requests[-PROBES:]):
                 memory = self.agents[(index + number) % len(self.agents)].memory
                 blocks.append(memory.recall(request, purpose="preview").text)
             advices = [self._order(read_block(block, state.task)) for block in blocks]
@@ -392,8 +198,9 @@ class World:
             if entry.session_id.startswith("earlier-"):
                 stated[entry.id] = entry.content
         for fact in memory.facts(include_superseded=True):
-            lines = [stated[source.entry] for source in fact.sources if source.entry in stated]
-            stated |= {fact.id: line for line in lines}
+            for source in fact.sources:
+                if source.entry in stated:
+                    stated[fact.id] = stated[source.entry]
         with memory.store.session() as reader:
             states = reader.states([*stated])
         weights: dict[str, float] = {}
@@ -491,9 +298,7 @@ def _write_world(
     return _Written(home, tuple(states), clock)
 
 
-def _measure(
-    name: str, folder: Path, arm: Arm, written: _Written, rounds: int
-) -> dict[str, Any]:
+def _measure(name: str, folder: Path, arm: Arm, written: _Written, rounds: int) -> dict[str, Any]:
     """Return the figures of one arm in one world."""
     states = [TaskState(s.task, s.works, s.delayed, s.changes) for s in written.tasks]
     home = Path(tempfile.mkdtemp(dir=folder)) / "home"
@@ -510,21 +315,20 @@ def _measure(
             by_round.append(_look_at(states, probes))
         weights = world.weights()
     blamed, hurt = _harm(states, weights, before, probes)
-    changed = [index for index, state in enumerate(states) if state.changes]
-    after = by_round[CHANGE_AFTER + 1 :]
+    then, after = by_round[: CHANGE_AFTER + 1][-1], by_round[CHANGE_AFTER + 1 :]
+    # What was not learned before cannot be learned anew.
+    changed = [n for n, state in enumerate(states) if state.changes and then["known"][n]]
     return {
         "rounds": [{key: fmean(values) for key, values in row.items()} for row in by_round],
-        "learned": [_rounds_until(row["known"][index] == 1 for row in after) for index in changed]
-        if after
-        else [],
+        "learned": [_rounds_until([row["known"][n] for row in after]) for n in changed],
         "blamed": blamed,
         "hurt": hurt,
         "weights": [min(weights.values()), max(weights.values())],
     }
 
 
-def _rounds_until(rows: Iterator[bool]) -> int | None:
-    return next((number for number, holds in enumerate(rows, 1) if holds), None)
+def _rounds_until(known: Sequence[float]) -> int | None:
+    return known.index(1) + 1 if 1 in known else None
 
 
 def _look_at(states: Sequence[TaskState], probes: Sequence[Probe]) -> dict[str, list[float]]:
@@ -579,7 +383,7 @@ def _summarise(worlds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     rows["learned"] = [
         fmean(n is not None and n <= LEARNED_WITHIN for n in w["learned"])
         for w in worlds
-        if w["learned"]
+        if rounds > CHANGE_AFTER and w["learned"]
     ]
     times = [n for w in worlds for n in w["learned"] if n is not None]
     intervals = {
@@ -606,10 +410,8 @@ _LABELS: Final = {
 def recipes_view(report: Report) -> list[Section]:
     """Return the table of the figures by arm."""
     arms: Mapping[str, Report] = report["arms"]
-    head = (
-        f"recipes · {report['worlds']} worlds of {report['tasks']} tasks · {report['rounds']} rounds"
-        f" · seed {report['seed']}; means over worlds with intervals of 95 %"
-    )
+    size = " · ".join(f"{report[name]} {name}" for name in ("worlds", "tasks", "rounds"))
+    head = f"{size} · seed {report['seed']}\nmeans over worlds with intervals of 95 %"
     table = ReportTable(("", *arms))
     for figure, label in _LABELS.items():
         keys = [key for key in next(iter(arms.values())) if key.partition("@")[0] == figure]
