@@ -3,7 +3,7 @@
 A world is a project's memory in which users once stated two rival recipes for each of several
 tasks, one of which works.  Three agents, each of another host, get the same requests day after day,
 follow what the memory shows and call tools, which fail or work.  After each day the memory is asked
-in other words.  Only the public API is used, so any rule of credit can be measured.
+in other words.  Runs and recalls go through the public API, so any rule of credit can be measured.
 """
 
 from __future__ import annotations
@@ -372,14 +372,12 @@ def _summarise(worlds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the mean of each figure over worlds, and its interval; None where nothing counts."""
     rounds = len(worlds[0]["rounds"]) - 1
     rows: dict[str, list[float]] = {}
-    for figure in ("first", "heeded"):
+    for figure in ("first", "heeded", "possible"):
         for number in (0, *AFTER):
             if number <= rounds:
                 rows[f"{figure}@{number}"] = [w["rounds"][number][figure] for w in worlds]
-    for figure in ("possible", "unmarked"):
-        rows[figure] = [w["rounds"][-1][figure] for w in worlds]
-    for figure in ("blamed", "hurt"):
-        rows[figure] = [w[figure] for w in worlds]
+    rows["unmarked"] = [w["rounds"][-1]["unmarked"] for w in worlds]
+    rows |= {figure: [w[figure] for w in worlds] for figure in ("blamed", "hurt")}
     rows["learned"] = [
         fmean(n is not None and n <= LEARNED_WITHIN for n in w["learned"])
         for w in worlds
@@ -399,11 +397,11 @@ def _summarise(worlds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 _LABELS: Final = {
     "first": "working recipe in the first line",
     "heeded": "or in the first without a mark",
+    "possible": "in any line",
     "learned": f"change learned within {LEARNED_WITHIN} rounds",
     "hurt": "innocent lines hurt",
     "blamed": "of these, of negative weight",
     "unmarked": "failing recipe shown unmarked",
-    "possible": "blocks that name the working recipe",
 }
 
 
