@@ -190,8 +190,8 @@ class World:
             probes.append(Probe(blocks, advices))
         return probes
 
-    def weights(self) -> dict[str, float]:
-        """Return the lowest weight of what each stated line became: its entry and facts."""
+    def weights(self) -> dict[str, list[float]]:
+        """Return the weights of what each stated line became: its entry and facts."""
         memory = self.agents[0].memory
         stated: dict[str, str] = {}
         for entry in memory.entries():
@@ -203,9 +203,9 @@ class World:
                     stated[fact.id] = stated[source.entry]
         with memory.store.session() as reader:
             states = reader.states([*stated])
-        weights: dict[str, float] = {}
+        weights: dict[str, list[float]] = {}
         for item, line in stated.items():
-            weights[line] = min(weights.get(line, 0.0), states[item].weight)
+            weights.setdefault(line, []).append(states[item].weight)
         return weights
 
 
@@ -323,7 +323,7 @@ def _measure(name: str, folder: Path, arm: Arm, written: _Written, rounds: int) 
         "learned": [_rounds_until([row["known"][n] for row in after]) for n in changed],
         "blamed": blamed,
         "hurt": hurt,
-        "weights": [min(weights.values()), max(weights.values())],
+        "weights": [edge(map(edge, weights.values())) for edge in (min, max)],
     }
 
 
@@ -348,7 +348,7 @@ def _look_at(states: Sequence[TaskState], probes: Sequence[Probe]) -> dict[str, 
 
 def _harm(
     states: Sequence[TaskState],
-    weights: Mapping[str, float],
+    weights: Mapping[str, Sequence[float]],
     before: Sequence[Probe],
     after: Sequence[Probe],
 ) -> tuple[float, float]:
@@ -363,7 +363,7 @@ def _harm(
                 line in earlier and line not in later and len(later) <= len(earlier)
                 for earlier, later in zip(old.blocks, new.blocks, strict=True)
             )
-            blamed.append(weights[line] < 0)
+            blamed.append(min(weights[line]) < 0)
             hurt.append(blamed[-1] or lost)
     return fmean(blamed), fmean(hurt)
 

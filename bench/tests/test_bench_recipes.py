@@ -25,7 +25,7 @@ from memtier_bench.recipe_agents import (
     read_block,
     run_task,
 )
-from memtier_bench.recipes import run_recipes
+from memtier_bench.recipes import Bandit, run_recipes
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 
@@ -132,6 +132,16 @@ def test_an_agent_follows_the_block(seed: int) -> None:
     outcomes = [call.exit for call in calls if "shop" in call.output or call.exit]
     assert outcomes[-2:] == [DEPLOY.outside.exit, 0]
     assert ("helm failed." in answer) == (0 in used)
+
+
+def test_the_bandit_learns_by_line() -> None:
+    """It counts what was used for every line that names it, and then puts what worked first."""
+    helm, kubectl = (recipe.line for recipe in DEPLOY.recipes)
+    advices, bandit = read_block(block(helm, kubectl), DEPLOY), Bandit(random.Random(1))
+    for _ in range(30):
+        bandit.learn(advices, {0: False, 1: True})
+    assert bandit.counts == {"00000000": [1, 31], "00000001": [31, 1]}
+    assert [advice.recipe for advice in bandit.order(advices)] == [1, 0]
 
 
 @pytest.mark.parametrize("host", HOSTS)
