@@ -100,4 +100,3 @@ def decide(
 
 def _compressed(data: bytes) -> int:
     return len(gzip.compress(data, 6, mtime=0))
-
