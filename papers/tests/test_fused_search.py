@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +134,17 @@ def test_what_is_new_ranks_higher(home: Path, alpha: float) -> None:
 
 def test_order_does_not_depend_on_what_is_read_together(memory: MemTier) -> None:
     """A line beyond the first hundred rises by its surprise as far as it would if all were read."""
-    for number in range(130):
-        say(memory, f"the ferry and the pier {'again ' * (number % 7)}number {number}")
-    say(memory, f"the ferry {'of the quiet harbour ' * 9} Anna Berg paid $40 and $50 on 3 May 2026")
+    kinds = ("old", "new", "long", "short", "slow", "fast", "red", "blue", "big", "small")
+    for ferry, pier in product(kinds, kinds):
+        say(memory, f"the {ferry} ferry and the {pier} pier")
+    say(memory, f"Anna Berg of Oslo paid $40 and $50 on 3 May 2026 {'again ' * 12}for the ferry")
     with MemTier.open(memory.home, settings={**SETTINGS, "retrieval.candidates": 1000}) as wide:
         every = wide.recall("ferry pier").hits
-    first = memory.recall("ferry pier").hits
-    assert len(every) == 131 and len(first) == 100
-    assert [hit.id for hit in first] == [hit.id for hit in every[:100]]
+    fused = {hit.id: hit.score / (1 + 0.2 * hit.signals["surprise"]) for hit in every}
+    [anna] = [hit for hit in every if hit.text.startswith("Anna")]
+    assert sum(score > fused[anna.id] for score in fused.values()) >= 100 > every.index(anna)
     assert [hit.score for hit in every] == sorted((hit.score for hit in every), reverse=True)
+    assert [hit.id for hit in memory.recall("ferry pier").hits] == [hit.id for hit in every[:100]]
 
 
 ANN = tuple(
@@ -149,7 +152,9 @@ ANN = tuple(
     for colour in ("white", "yellow", "crimson", "violet", "pale")
     for flower in ("poppies", "lilacs")
 )
-BEN = tuple(f"Deploy {number} done. Logs clean. Next: rotate keys." for number in range(10))
+BEN = tuple(
+    f"I repaired engine {number} in the garage, and rotated its keys." for number in range(10)
+)
 
 
 @pytest.mark.parametrize("profiles", [True, False])
@@ -183,6 +188,20 @@ def test_questions_about_somebody_bring_in_who_they_are(home: Path, profiles: bo
         hit = prior[text]
         assert hit.signals["style"] == pytest.approx(style.likeness(text) / most)
         assert hit.score >= 0.9 * best * hit.signals["style"] - 1e-9
+
+
+def test_style_is_private_to_its_scope(home: Path) -> None:
+    """Lines in somebody's style come from the asker's own scope, also of a namesake elsewhere."""
+    with MemTier.open(home, settings={**SETTINGS, "people.profiles": True}) as memory:
+        for sender, lines in (("one", ANN), ("two", BEN)):
+            for number, line in enumerate(lines):
+                message = {"role": "user", "content": line, "name": "Ann"}
+                run = f"{sender}{number}"
+                memory.record([message], session_id=sender, run_id=run, sender=sender)
+        memory.summariser.run()
+        for sender, lines in (("one", ANN), ("two", BEN), ("three", ())):
+            hits = memory.recall("What kind of person is Ann?", sender=sender).hits
+            assert {hit.text for hit in hits if "style" in hit.signals} == {*lines}
 
 
 def test_recall_fuses_words_and_meaning(memory: MemTier) -> None:
