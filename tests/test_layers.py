@@ -63,6 +63,7 @@ PURE = (
     " papers.hmo.importance papers.hmo.persona papers.true_memory.profiles"
     " facts.summaries.selection papers.tiermem.router_reward credit.outcomes"
     " papers.memtier.uplift papers.mem_t.tree_credit papers.true_memory.gate"
+    " papers.true_memory.speech_acts"
     " lifecycle.purge.plan mcp.definitions credit.verdict providers.pricing"
     " providers.prompting retrieval.block retrieval.duplicates"
     " retrieval.judgement retrieval.pasted_text retrieval.query"

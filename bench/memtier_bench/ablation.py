@@ -62,6 +62,7 @@ _FUSIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "profile rrf": {"retrieval.profile": "rrf"},
     "profile rrf, k 16": {"retrieval.profile": "rrf", "rrf.k": 16},
     "profile rrf, no guard": {"retrieval.profile": "rrf", "rrf.guard": False},
+    "profile rrf, no surprise": {"retrieval.profile": "rrf", "rrf.surprise": 0.0},
 }
 # Each of Mem-T's stores (Table 4) left out: working memory, facts, experiences and turns.
 STORES: Final[Mapping[str, Mapping[str, Any]]] = {

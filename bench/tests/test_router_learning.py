@@ -67,10 +67,23 @@ CASES = [
 
 
 def test_rewards_as_published() -> None:
-    """Table 11 of TierMem, with its printed cost; of a reply that is no decision the format's."""
+    """Table 11 of TierMem, with its printed cost; of a reply that is no decision the format's.
+
+    The example's R that is wrong where S is right lacks the waste penalty of .4, which eq. 1 takes
+    wherever R is chosen though the label is S.
+    """
     for row in GOLDEN["tiermem_reward_table"]["expected"]:
+        wastes_wrongly = (row["action"], row["s_correct"], row["r_correct"]) == ("R", True, False)
         earned = route_reward(row["action"], row["s_correct"], row["r_correct"])
-        assert earned == pytest.approx(row["paper"])
+        assert earned == pytest.approx(row["paper"] - (0.4 if wastes_wrongly else 0.0))
+
+
+@pytest.mark.parametrize("r_right, accuracy", [(True, 1.0), (False, -1.5)])
+def test_waste_is_punished_wherever_the_facts_suffice(r_right: bool, accuracy: float) -> None:
+    """R = accuracy - cost of the log - waste, the last where S was the right decision (eq. 1)."""
+    assert route_reward("R", True, r_right) == pytest.approx(accuracy - 0.1 - 0.4)
+    assert route_reward("R", False, r_right) == pytest.approx(accuracy - 0.1)
+    assert route_label(True, r_right) == "S"
 
 
 def test_repair_and_regress_as_published() -> None:
@@ -115,7 +128,7 @@ def test_figures_by_hand() -> None:
     row = judge_actions(cases, ["S", "R", "R"])
     assert row["counts"] == {"SR": 0, "Sr": 1, "sR": 1, "sr": 0}
     assert (row["hard_recall"], row["repair_rate"], row["regress_rate"]) == (1, 1, 1)
-    assert row["reward"] == pytest.approx((1 + 0.9 - 1.6) / 3, abs=1e-4)
+    assert row["reward"] == pytest.approx((1 + 0.9 - 2.0) / 3, abs=1e-4)
     assert row["tokens"] == 150
     policy = dict.fromkeys(("c0", "c1", "c2"), RouterDoubts())
     assert tokens_at_recall(cases, policy, 1.0) == 100  # escalating the doubted second one alone

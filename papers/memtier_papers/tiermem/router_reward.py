@@ -1,6 +1,6 @@
 """The reward for routing a question, given what each route would have achieved.  Pure.
 
-The rewards are those of TierMem (Table 11), with its printed cost of the log.
+The rewards are those of TierMem (appendix B.7, eq. 1), with the coefficients that Table 11 prints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from memtier_plugin.providers.prompting import choice_of, object_of, parse_json
 CORRECT: Final = 1.0
 WRONG: Final = -1.5
 COST_R: Final = 0.1  # of reading the log
-WASTE_R: Final = 0.4  # of reading it although the facts suffice
+WASTE_R: Final = 0.4  # of reading it although the facts suffice, whether or not the log is right
 FORMAT: Final = -1.0  # of a reply that is not a decision
 _DECISION: Final = object_of(action=choice_of("S", "R"))
 
@@ -28,7 +28,7 @@ def route_reward(action: str, s_right: bool, r_right: bool) -> float:
     if action == "S":
         return CORRECT if s_right else WRONG
     if action == "R":
-        return (CORRECT if r_right else WRONG) - COST_R - (WASTE_R if r_right and s_right else 0)
+        return (CORRECT if r_right else WRONG) - COST_R - (WASTE_R if s_right else 0.0)
     return FORMAT
 
 

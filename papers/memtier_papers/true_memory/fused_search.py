@@ -1,27 +1,32 @@
 """Rank one query by weighted reciprocal ranks, as published in True Memory (sections 4, 6-9).
 
-Words and vectors each rank up to 200 items, the ranks are fused (eq. 3), statements from a time
-that the query names gain 30 % (eq. 4), and the salience guard drops mere acknowledgements. Vectors
-here include the speaker beside the words, like those of the paper's separation list.  There is no
-second set without the speaker, so with more than five speakers their ranking counts twice: as the
-dense list and, with its lower weight, as the separation list.
+Words and vectors each rank up to 200 items, and the ranks are fused (eq. 3).  Then, as in eq. 4,
+statements from a time that the query names gain 30 %; a question about what somebody is like brings
+in that person's profile and the lines most in their style; the salience guard drops mere
+acknowledgements; and what says what no line said before gains up to 20 %.
+
+Vectors here include the speaker beside the words, like those of the paper's separation list.  There
+is no second set without the speaker, so with more than five speakers their ranking counts twice: as
+the dense list and, with its lower weight, as the separation list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from heapq import nlargest
-from typing import Final
+from heapq import heappop, heappush, nlargest
+from typing import Final, NamedTuple
 
 from memtier_papers.memtier.scorer import RRF_CONSTANT, fuse_ranks
-from memtier_papers.true_memory.settings import Rrf
-from memtier_plugin.core.records import Entry
-from memtier_plugin.core.settings.schema import Settings
+from memtier_papers.true_memory.profile_search import find_styled_lines
+from memtier_papers.true_memory.settings import PeopleSettings, Rrf
+from memtier_papers.true_memory.surprise_search import measure_surprise
+from memtier_plugin.core import plugins
+from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.retrieval.candidates import SearchView
 from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, asks_overview
 from memtier_plugin.storage.index.candidate_reader import Candidate
-from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.phrases import only_acknowledges
 
 WEIGHTS: Final[Mapping[str, float]] = {
@@ -30,11 +35,27 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "separation": 0.8,
     "hypothetical": 1.0,
 }
+# What the best result of each kind about a person has of the best score (f_L0 in eq. 4).
+PRIOR: Final[Mapping[str, float]] = {"profile": 0.8, "style": 0.9}
 LISTED: Final = 200  # candidates of each source
 WINDOW_FACTOR: Final = 1.3  # for statements from the time that the query names
 _SEPARATED: Final = 5  # maximum number of speakers for which the separation list is pointless
 _OPENING: Final = 200  # characters; items with the same opening are duplicates
 _FIRST: Final = RRF_CONSTANT + 1  # scales the reciprocal rank of a first place
+_BATCH: Final = 100  # rows whose records are read together
+
+
+class Scored(NamedTuple):
+    """A row with its score and signals.
+
+    Attributes:
+        prior: the least score that it has as a result about a person, whatever its surprise.
+    """
+
+    row: int
+    score: float
+    signals: Mapping[str, float]
+    prior: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +74,11 @@ class FusedRanking:
 class FusedSearch:
     """The `rrf` profile for one viewer."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        settings: Settings,
-        scopes: Sequence[int],
-        check: Callable[[], None],
-    ) -> None:
-        """Bind to the viewer's view.
-
-        Args:
-            scopes: of the entries and facts that the viewer may see.
-            check: called between the steps; raises once the deadline has passed.
-        """
-        self._reader = reader
-        self._settings = settings
-        self._scopes = scopes
-        self._check = check
+    def __init__(self, view: SearchView) -> None:
+        self._view = view
+        self._reader = view.reader
+        self._settings = view.settings
+        self._scopes = [*view.scopes, *view.shared]
 
     def rank(
         self,
@@ -86,7 +95,7 @@ class FusedSearch:
         retrieval = self._settings.retrieval
         match = self._reader.match_words(self._scopes, query.terms, retrieval.postings_cap)
         sources: dict[str, Mapping[int, float]] = {"words": match.scores()}
-        self._check()
+        self._view.check()
         read = 0
         for name, searched in (("dense", vector), ("hypothetical", hypothetical)):
             if searched is not None:
@@ -94,20 +103,63 @@ class FusedSearch:
                     searched.model, self._scopes, searched.vector, retrieval.vectors_cap, LISTED
                 )
                 sources[name], read = near, read + pieces
-            self._check()
+            self._view.check()
         rows = {row for scores in sources.values() for row in _best(scores)}
         by_row = {candidate.row: candidate for candidate in self._reader.candidates(rows)}
         lists = {name: _listed(scores, by_row) for name, scores in sources.items()}
         if "dense" in lists and len({c.speaker for c in by_row.values()}) > _SEPARATED:
             lists["separation"] = lists["dense"]
-        scored = score_lists(query, by_row, lists)
-        kept = self._keep_salient(query, scored, by_row)
+        scored = inject_prior(score_lists(query, by_row, lists), self._find_prior(query))
+        new = [hit.row for hit in scored if hit.row not in by_row]
+        by_row |= {each.row: each for each in self._reader.candidates(new)}
+        kept = self._keep_salient(query, self._read(query, scored, by_row), by_row)
         return FusedRanking([*kept], match.postings, read, match.idfs)
+
+    def _find_prior(self, query: ParsedQuery) -> Mapping[str, Mapping[int, float]]:
+        """Return the results about the people whose character a query asks for, by kind and row."""
+        if not self._settings.of(PeopleSettings).profiles:
+            return {}
+        kinds = plugins.find_overview_rows(query, self._view)
+        profiles = [row for row, kind in kinds.items() if kind == "profile"]
+        if not profiles:
+            return {}
+        styled = find_styled_lines(profiles, self._reader, self._settings.of(Rrf).k)
+        return {"profile": dict.fromkeys(profiles, 1.0), "style": styled}
+
+    def _read(
+        self, query: ParsedQuery, scored: Sequence[Scored], by_row: Mapping[int, Candidate]
+    ) -> Iterator[tuple[Scored, Entry | Fact]]:
+        """Yield rows with their surprise counted and their items, best first.
+
+        Surprise raises a score to at most 1 + alpha times, so once a row is better than that of
+        every row that is still to be read, it is yielded.
+        """
+        alpha = self._settings.of(Rrf).surprise
+        ceilings = [(max(boost(hit.score, 1.0, alpha), hit.prior), hit) for hit in scored]
+        ceilings.sort(key=lambda pair: (-pair[0], by_row[pair[1].row].id))
+        waiting: list[tuple[float, str, Scored, Entry | Fact]] = []
+        for start in range(0, len(ceilings), _BATCH):
+            batch = [hit for _, hit in ceilings[start : start + _BATCH]]
+            stored = self._reader.items_by_row([hit.row for hit in batch])
+            items = {row: each.item for row, each in stored.items()}
+            texts = {row: item.text for row, item in items.items() if isinstance(item, Entry)}
+            words, scopes = query.tokenizer.words, self._view.scopes
+            news = measure_surprise(texts, self._reader, scopes, words) if alpha else {}
+            self._view.check()
+            for hit in batch:
+                if hit.row in items:
+                    counted = _with_surprise(hit, news.get(hit.row, 0.0), alpha)
+                    order = -counted.score, by_row[hit.row].id
+                    heappush(waiting, (*order, counted, items[hit.row]))
+            following = ceilings[start + _BATCH : start + _BATCH + 1]
+            reachable = following[0][0] if following else -1.0
+            while waiting and -waiting[0][0] > reachable:
+                yield heappop(waiting)[2:]
 
     def _keep_salient(
         self,
         query: ParsedQuery,
-        scored: Sequence[tuple[int, float, Mapping[str, float]]],
+        hits: Iterator[tuple[Scored, Entry | Fact]],
         by_row: Mapping[int, Candidate],
     ) -> Iterator[tuple[int, float, Mapping[str, float]]]:
         """Yield the best rows, each text once, without those of too little salience.
@@ -118,27 +170,50 @@ class FusedSearch:
         """
         guards = self._settings.of(Rrf).guard and not asks_overview(query.text)
         limit, openings = self._settings.retrieval.candidates, set[str]()
-        for start in range(0, len(scored), limit):
-            batch = scored[start : start + limit]
-            stored = self._reader.items_by_row([row for row, _, _ in batch])
-            self._check()
-            for hit in batch:
-                row = hit[0]
-                if row not in stored or len(openings) >= limit:
-                    continue
-                item, speaker = stored[row].item, by_row[row].speaker
-                opening = item.text[:_OPENING]
-                is_entry = isinstance(item, Entry)
-                exempt = not guards or not is_entry or (speaker and query.names(speaker))
-                if opening in openings or not (exempt or not only_acknowledges(item.text)):
-                    continue
-                openings.add(opening)
-                yield hit
+        for hit, item in hits:
+            if len(openings) >= limit:
+                return
+            speaker, opening = by_row[hit.row].speaker, item.text[:_OPENING]
+            is_entry = isinstance(item, Entry)
+            exempt = not guards or not is_entry or (speaker and query.names(speaker))
+            if opening in openings or not (exempt or not only_acknowledges(item.text)):
+                continue
+            openings.add(opening)
+            yield hit.row, hit.score, hit.signals
+
+
+def boost(score: float, surprise: float, alpha: float) -> float:
+    """Return a score multiplied for a line's surprise (True Memory, section 4.1, stage 9)."""
+    return score * (1.0 + alpha * surprise)
+
+
+def _with_surprise(hit: Scored, surprise: float, alpha: float) -> Scored:
+    signals = {**hit.signals, "surprise": surprise} if surprise else hit.signals
+    return Scored(hit.row, max(boost(hit.score, surprise, alpha), hit.prior), signals)
+
+
+def inject_prior(
+    scored: Sequence[Scored], results: Mapping[str, Mapping[int, float]]
+) -> list[Scored]:
+    """Return rows with those about a person added, which get their share of the best score (eq. 4).
+
+    Args:
+        scored: best first.
+        results: rows by kind (`PRIOR`), each with how good it is of its kind, the best 1.
+    """
+    best = scored[0].score if scored else 1.0
+    by_row = {hit.row: hit for hit in scored}
+    for kind, rows in results.items():
+        for row, value in rows.items():
+            hit = by_row.get(row, Scored(row, 0.0, {}))
+            prior = max(hit.prior, PRIOR[kind] * best * value)
+            by_row[row] = Scored(row, hit.score, {**hit.signals, kind: value}, prior)
+    return [*by_row.values()]
 
 
 def score_lists(
     query: ParsedQuery, by_row: Mapping[int, Candidate], lists: Mapping[str, Sequence[int]]
-) -> list[tuple[int, float, Mapping[str, float]]]:
+) -> list[Scored]:
     """Return rows with score and signals, best first (True Memory, eq. 3 and 4).
 
     Args:
@@ -160,8 +235,8 @@ def score_lists(
         moment = datetime.fromtimestamp(by_row[row].observed, UTC)
         if any(span.start <= moment <= span.end for span in query.spans):
             signals["in_time"], score = 1.0, score * WINDOW_FACTOR
-        scored.append((row, _FIRST * score, signals))
-    return sorted(scored, key=lambda hit: (-hit[1], by_row[hit[0]].id))
+        scored.append(Scored(row, _FIRST * score, signals))
+    return sorted(scored, key=lambda hit: (-hit.score, by_row[hit.row].id))
 
 
 def _best(scores: Mapping[int, float]) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from memtier_papers.true_memory import gate
+from memtier_papers.true_memory import gate, speech_acts
 from memtier_papers.true_memory.settings import Gate, GateMode
 from memtier_papers.true_memory.verdicts import GateEvent, Verdict, VerdictReader
 from memtier_plugin.core.hookspecs import Embedder
@@ -100,7 +100,7 @@ class Gatekeeper:
         entry = next(iter(self._store.reader().items([identity]).values())).item
         assert isinstance(entry, Entry)
         signals = self.signals(entry)
-        category = gate.category(entry.content)
+        category = speech_acts.category(entry.content)
         decision = gate.decide(*signals, category)
         return identity, "admitted" if decision.admit else refused, signals
 
@@ -108,7 +108,7 @@ class Gatekeeper:
         """Return the three signals of an entry, compared with earlier lines."""
         near = self._nearest(entry)
         novelty = gate.novelty([line.content for line, _ in near], entry.content)
-        salience = gate.salience(entry.content)
+        salience = speech_acts.salience(entry.content)
         embedder = self._embedder
         if embedder is None:
             return novelty, salience, None

@@ -75,7 +75,7 @@ def memtier_ranker(profile: str) -> Ranker | None:
 @off_while(SignalWeights, surprise=0)
 def memtier_pool_signals(settings: Settings) -> Mapping[str, Callable[[Any, Any, Any], Any]]:
     """Return the surprise signal, if it has a weight."""
-    from memtier_papers.true_memory.ranker import score_surprise
+    from memtier_papers.true_memory.surprise_search import score_surprise
 
     return {"surprise": score_surprise}
 

@@ -22,11 +22,15 @@ class SignalWeights(Record, frozen=True, kw_only=True):
 
 
 class Rrf(Record, frozen=True, kw_only=True):
-    """The `rrf` profile's size, and its salience guard (True Memory, stages 8 and 9)."""
+    """The `rrf` profile's size, salience guard and surprise (True Memory, stages 8 and 9).
+
+    ``surprise`` is the paper's alpha: a line of surprise s counts 1 + alpha s times.
+    """
 
     k: Annotated[int, Within(1, 1000)] = 10
     token_budget: Annotated[int, Within(16, 100_000)] = 600
     guard: bool = True
+    surprise: Annotated[float, Within(0, 1)] = 0.2
 
 
 class Rerank(Record, frozen=True, kw_only=True):
