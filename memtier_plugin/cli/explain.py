@@ -25,6 +25,7 @@ from memtier_plugin.cli.views import (
     table_view,
 )
 from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.events import describe_call
 from memtier_plugin.views.history import LineHistory, signed_sparkline, sparkline
 from memtier_plugin.views.journal import Bar, RankedRow, RecallView, recall_view
 from memtier_plugin.views.reading import read_curves, read_line_history
@@ -89,10 +90,11 @@ def explain_view(document: Document, curves: Curves | None = None) -> Renderable
             f"{credit.get('reward', 0):+.1f}",
             f"{credit.get('share', 0):.3f}",
             f"{credit.get('delta', 0):+.4f}",
+            describe_call(credit),
         )
         for credit in recall.credits
     ]
-    names = ("run", "line", "reward", "share", "change")
+    names = ("run", "line", "reward", "share", "change", "call")
     parts += ["", table_view(names, credits, right=names[2:4])] if credits else []
     return Group(*parts, *_block_view(recall))
 
@@ -217,6 +219,7 @@ def history_view(history: LineHistory) -> RenderableType:
             f"{credit.reward:+.1f}",
             f"{credit.share:.3f}",
             f"{credit.delta:+.4f}",
+            credit.call,
             "" if credit.counts else "taken back",
         )
         for credit in history.credits[-_SHOWN:]
@@ -236,7 +239,7 @@ def history_view(history: LineHistory) -> RenderableType:
         for change in history.changes[-_SHOWN:]
     )
     for title, names, cells in (
-        ("credits", ("when", "run", "reward", "share", "change", ""), credits),
+        ("credits", ("when", "run", "reward", "share", "change", "call", ""), credits),
         ("recalls", ("when", "recall", "rank", "", "query"), recalls),
         ("changes", ("when", "what", "by", "run"), changes),
     ):

@@ -85,6 +85,9 @@ class RecallEvent(EventPayload, frozen=True, kw_only=True, tag="recall"):
         return cls.from_json(event_lines.unpack(event.data))
 
 
+_SHOWN_CALL: Final = 60  # characters
+
+
 class CreditEvent(EventPayload, frozen=True, kw_only=True, tag="credit"):
     """The outcome of a run changed the weight of an item (MemTier, eq. 1)."""
 
@@ -96,6 +99,21 @@ class CreditEvent(EventPayload, frozen=True, kw_only=True, tag="credit"):
     confidence: float | None = None  # set where the tools' results judged it
     recalls: tuple[str, ...] | None = None  # of other runs, named when this one ended
     proxy: str | None = None  # the proxy model whose job computed the share
+    tool: str = ""  # where one call decided
+    call: str = ""  # its arguments
+    ok: bool | None = None  # how that call ended; None where it teaches nothing
+    exit_code: int | None = None
+    why: str = ""  # what outside the memory made it fail
+
+
+def describe_call(credit: Mapping[str, Any]) -> str:
+    """Return the call that decided a credit, and how it ended; "" where a run did."""
+    if credit.get("ok") is None:
+        return ""
+    code = credit.get("exit_code")
+    ended = "worked" if credit["ok"] else "failed" if code is None else f"failed, exit {code}"
+    call = " ".join(f"{credit.get('tool', '')} {credit.get('call', '')}".split())
+    return f"{call[:_SHOWN_CALL]}: {ended}"
 
 
 class DeliverEvent(EventPayload, frozen=True, kw_only=True, tag="deliver"):

@@ -75,6 +75,33 @@ class ToolCall(GivenRecord, frozen=True, kw_only=True):
     arguments: str = ""
 
 
+class CallHistory(Record, frozen=True, kw_only=True):
+    """How the tool calls went that rested on an item, or that an entry recorded.
+
+    ``failures`` counts those since one last worked; ``exit_code`` is the last failed one's,
+    ``call`` has the arguments of the last one, unless it failed for a reason outside the memory.
+    """
+
+    failures: int = 0
+    failed_at: datetime | None = None
+    exit_code: int | None = None
+    worked_at: datetime | None = None
+    call: str = ""
+
+    @property
+    def works(self) -> bool:
+        """Whether the last of them worked."""
+        return self.worked_at is not None and not self.failures
+
+    @property
+    def last(self) -> datetime | None:
+        """The time of the last of them."""
+        return max(filter(None, (self.failed_at, self.worked_at)), default=None)
+
+
+NO_CALLS: Final = CallHistory()
+
+
 class Message(GivenRecord, frozen=True, kw_only=True):
     """One message of a run as the caller gives it: plain text, its author and time.
 

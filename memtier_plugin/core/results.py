@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, Self, TypedDict, Unpack
 from msgspec.structs import replace
 
 from memtier_plugin.core.records import (
+    NO_CALLS,
+    CallHistory,
     Entry,
     Fact,
     Message,
@@ -264,6 +266,7 @@ class Hit(Record, frozen=True, kw_only=True):
     ``sources`` holds the entry itself, or a fact's source entries, in a fixed order.
     ``note`` is a caveat for the reader (for example that an older fact exists), ``proof`` its
     basis.
+    ``calls`` is how calls that rested on it went; rankings do not contain it.
     ``evidence`` is its absolute evidence, and ``probability`` how likely it is part of what the
     query needs; None if not judged.
     """
@@ -277,6 +280,7 @@ class Hit(Record, frozen=True, kw_only=True):
     evidence: Evidence | None = None
     probability: float | None = None
     proof: str = ""
+    calls: CallHistory = NO_CALLS
 
     @property
     def id(self) -> str:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memtier_plugin.core.events import CreditEvent, OutcomeEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent, Message
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.credit.calls import (
+    JudgedCall,
+    asked_text,
+    find_basis,
+    is_same_call,
+    judge_each,
+    last_outcomes,
+    shares_words,
+)
 from memtier_plugin.credit.outcomes import (
+    FAILED,
     PROXIES,
     STATED,
     Proxy,
@@ -22,8 +32,12 @@ from memtier_plugin.credit.outcomes import (
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import last_attempts
 from memtier_plugin.storage.store import Actor
+from memtier_plugin.text.phrases import TOOL_CALL_MARK
 from memtier_plugin.trust import origins
 from memtier_plugin.trust.external_text import missing_statement
+
+if TYPE_CHECKING:
+    from memtier_plugin.retrieval.search import Ranker
 
 _NO_OUTCOME: Final = (
     "no outcome of a tool is known: give tool messages an exit_code, ok or is_error"
@@ -33,11 +47,15 @@ _FAILED_RUN: Final = "the run ended with an error"
 _NO_RECALL: Final = "no recall with purpose='inject' belongs to this run; name it in recall_ids"
 _NOTHING_INJECTED: Final = "its recalls injected nothing"
 _REPEATED: Final = "the credits of this run are journalled already"
-_UNUSED: Final = "it shares no word with the answer and the tools' arguments"
+_UNUSED: Final = "it shares no word with the answer and the tools' arguments that others lack"
+_OUTSIDE: Final = "the call that it was used for failed for a reason outside it: {}"
 _STATES_NOTHING: Final = "it states nothing: a question, an acknowledgement or a call"
 _GONE: Final = "it is no longer stored"
 _DOUBTFUL: Final = "it rests on text from outside that nobody reviewed"
 _CAPPED: Final = "its limit of credit for the day is reached"
+BY_CALL: Final = "call"
+CORE_PROXIES: Final = (BY_CALL, *PROXIES)
+_LATEST: Final = 100  # earlier credits by the same calls that are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +106,19 @@ def assign_credit(
     reward = min(reward, 0.0) if failed else reward
     shares = RunShares(actor, run, recalls)
     with actor.store.session() as reader:
-        events = shares.credits(reader, reward, confidence, shares.by_words(reader, messages))
+        lines = list[CreditEvent]()
+        if credits_runs(actor.store.settings):
+            earned = shares.by_words(reader, messages, reward, confidence)
+        else:
+            judged = judge_each(messages, actor.store.settings.trust.local_tools)
+            tries = [call for call in last_outcomes(judged) if not (failed and call.ok)]
+            earned = shares.by_calls(reader, messages, tries)
+            reason = "" if earned else reason
+            worked = shares.find_done(messages, tries)
+            lines = mark_calls(actor, reader, messages, entries, judged, worked, earned)
+        events = shares.credits(reader, earned)
         outcome = shares.outcome(reader, reward, confidence)
-    journalled = [*outcome, *events]
+    journalled = [*outcome, *events, *lines]
     actor.store.append_events([actor.event(payload, run=run) for payload in journalled])
     credits = {credit.item: credit.delta for credit in events}
     uncredited = {item: reason or why for item, why in shares.uncredited.items()}
@@ -120,12 +148,19 @@ def _why_no_reward(reward: float, confidence: float, *, failed: bool) -> str:
     return _MIXED if confidence else _NO_OUTCOME
 
 
-def _limits_credit(settings: Settings) -> bool:
-    if settings.retrieval.ranker is None:
-        return True
-    from memtier_plugin.retrieval.search import find_ranker
+def credits_runs(settings: Settings) -> bool:
+    """Return whether a run's reward is shared by words, as published, instead of each call's."""
+    return settings.attribution.proxy != BY_CALL or _ranker(settings).credits_runs
 
-    return find_ranker(settings).limits_credit
+
+def _limits_credit(settings: Settings) -> bool:
+    return _ranker(settings).limits_credit
+
+
+def _ranker(settings: Settings) -> type[Ranker] | Ranker:
+    from memtier_plugin.retrieval.search import Ranker, find_ranker
+
+    return Ranker if settings.retrieval.ranker is None else find_ranker(settings)
 
 
 def _unless_stated(confidence: float) -> float | None:
@@ -133,8 +168,34 @@ def _unless_stated(confidence: float) -> float | None:
     return confidence if confidence < STATED else None
 
 
+class ItemCredit(NamedTuple):
+    """What an item earns by a run: ``gain`` is reward times confidence times share, summed.
+
+    The others are those of its `CreditEvent`, as the last call that rests on it decides them.
+    """
+
+    gain: float
+    reward: float
+    share: float
+    confidence: float
+    call: JudgedCall | None = None
+
+
+_NOTHING: Final = ItemCredit(0.0, 0.0, 0.0, STATED)
+
+
+def share_out(
+    shares: Mapping[str, float], reward: float, confidence: float
+) -> dict[str, ItemCredit]:
+    """Return what each item earns of a run's reward, by its share (MemTier, eq. 1)."""
+    return {
+        item: ItemCredit(reward * confidence * share, reward, share, confidence)
+        for item, share in shares.items()
+    }
+
+
 class RunShares:
-    """The shares of the injected items in a run's reward."""
+    """The shares of the injected items in a run's rewards."""
 
     def __init__(self, actor: Actor, run: str, recalls: Sequence[JournalEvent]) -> None:
         payloads = [RecallEvent.of(event) for event in recalls]
@@ -143,13 +204,15 @@ class RunShares:
         self._withheld = any(recall.withheld for recall in payloads)
         self.uncredited: dict[str, str] = {}
         self.repeated = False
+        self._doubtful = set[str]()
+        self._based = set[int]()  # the positions of calls that rest on items
         self._actor, self._run = actor, run
         self._recalls = tuple(event.id for event in recalls if event.run_id != run) or None
         self._agent = recalls[0].agent_id if recalls else actor.agent
 
     def outcome(self, reader: Reader, reward: float, confidence: float) -> list[OutcomeEvent]:
         """Return the outcome to journal, if a job will need it and it differs from the last one."""
-        by_plugin = self._actor.store.settings.attribution.proxy not in PROXIES and reward
+        by_plugin = self._actor.store.settings.attribution.proxy not in CORE_PROXIES and reward
         if not self._withheld and not (by_plugin and self.items):
             return []
         stated = _unless_stated(confidence)
@@ -164,24 +227,19 @@ class RunShares:
         ]
 
     def credits(
-        self,
-        reader: Reader,
-        reward: float,
-        confidence: float,
-        shares: Mapping[str, float],
-        proxy: str | None = None,
+        self, reader: Reader, earned: Mapping[str, ItemCredit], proxy: str | None = None
     ) -> list[CreditEvent]:
         """Return the credits to journal, and record why other items have none.
 
         Args:
-            shares: each item's share of the reward.
+            earned: what each item earns, before its limits.
             proxy: the proxy by which a job computed them; None at the end of the run.
         """
         if not self.items:
             return []
         settings = self._actor.store.settings
-        step = settings.attribution.alpha * reward * confidence
-        deltas = {item: step * share for item, share in shares.items() if step and share}
+        alpha = settings.attribution.alpha
+        deltas = {item: alpha * each.gain for item, each in earned.items() if alpha * each.gain}
         journalled = reader.events(agent=self._agent, run=self._run, kinds=[CreditEvent.KIND])
         if settings.trust.defence:
             # A run that is delivered again keeps the limits of its first delivery.
@@ -189,50 +247,122 @@ class RunShares:
             deltas = self._without_doubtful(reader, deltas)
             if deltas and _limits_credit(settings):
                 deltas = self._cap_deltas(reader, now, deltas)
-        earlier = [CreditEvent.of(event) for event in journalled]
+        earlier = [CreditEvent.of(event) for event in journalled if not is_own_line(event)]
         attempt = max((credit.attempt for credit in earlier), default=0)
         newest = [credit for credit in earlier if credit.attempt == attempt]
         last = {credit.item: credit.delta for credit in newest if credit.delta}
-        stated = _unless_stated(confidence)
+        # How a call ended counts, too, where the day's limit leaves no credit for it.
+        ended = {
+            key: e.call.ok for key, e in earned.items() if e.call and key not in self._doubtful
+        }
+        ended_before = {credit.item: credit.ok for credit in newest if credit.ok is not None}
         # A run delivered again with the same outcome does not undo a job's credits.
         by_job = [(credit.reward, credit.confidence) for credit in newest if credit.proxy]
+        outcomes = {(each.reward, _unless_stated(each.confidence)) for each in earned.values()}
         self.uncredited |= {
             item: "" for item in self.items if not deltas.get(item) and item not in self.uncredited
         }
-        if deltas == last or (proxy is None and (reward, stated) in by_job):
-            self.repeated = bool(last)
+        same = (deltas, ended) == (last, ended_before)
+        if same or (proxy is None and by_job and outcomes.issubset(by_job)):
+            self.repeated = bool(last or ended_before)
             return []
         return [
-            CreditEvent(
-                item=item,
-                attempt=attempt + 1,
-                reward=reward,
-                share=shares.get(item, 0.0),
-                # A delta of 0 reverses a credit of an earlier attempt that this one does not give.
-                delta=deltas.get(item, 0.0),
-                confidence=stated,
-                recalls=self._recalls,
-                proxy=proxy,
-            )
-            for item in dict.fromkeys([*deltas, *last])
+            self._event(item, attempt + 1, earned.get(item, _NOTHING), deltas.get(item, 0.0), proxy)
+            for item in dict.fromkeys([*deltas, *last, *ended, *ended_before])
         ]
 
-    def by_words(self, reader: Reader, messages: Sequence[Message]) -> dict[str, float]:
-        """Return the share of each item, by the words that it shares with the answer."""
-        if not self.items:
-            return {}
+    def _event(
+        self, item: str, attempt: int, earned: ItemCredit, delta: float, proxy: str | None
+    ) -> CreditEvent:
+        """Return a credit; a delta of 0 reverses one of an earlier attempt."""
+        return CreditEvent(
+            item=item,
+            attempt=attempt,
+            reward=earned.reward,
+            share=earned.share,
+            delta=delta,
+            confidence=_unless_stated(earned.confidence),
+            recalls=self._recalls,
+            proxy=proxy,
+            tool=earned.call.name if earned.call else "",
+            call=self._actor.redactor.redact(earned.call.text).text if earned.call else "",
+            ok=earned.call.ok if earned.call else None,
+            exit_code=earned.call.exit_code if earned.call else None,
+        )
+
+    def _texts(self, reader: Reader, unused: str) -> dict[str, str]:
+        """Return the texts of the items that state something, and say why of the others."""
         stored = {row.item.id: row.item for row in reader.items(self.items).values()}
         # Acknowledgements, questions and calls of the memory's own tools answer nothing.
         texts = {item.id: item.text for item in stored.values() if not missing_statement(item)}
+        for item in self.items:
+            stating = unused if item in texts else _STATES_NOTHING
+            self.uncredited[item] = stating if item in stored else _GONE
+        return texts
+
+    def by_calls(
+        self, reader: Reader, messages: Sequence[Message], calls: Sequence[JudgedCall]
+    ) -> dict[str, ItemCredit]:
+        """Return what each item earns by the calls that rest on it (MemTier, section 3.2)."""
+        if not (self.items and calls):
+            return {}
+        texts, words = self._texts(reader, _UNUSED), self._actor.store.tokenizer.words
+        asked = asked_text(messages)
+        earned: dict[str, ItemCredit] = {}
+        for call in calls:
+            reward = 1.0 if call.ok else 0.0 if call.excuse else FAILED
+            basis = find_basis(call, texts, asked, words)
+            self._based |= {call.position} if basis else set()
+            for item, share in basis.items():
+                if call.excuse:
+                    self.uncredited[item] = _OUTSIDE.format(call.excuse)
+                    continue
+                gain = reward * call.confidence * share
+                before = earned[item].gain if item in earned else 0.0
+                earned[item] = ItemCredit(
+                    max(FAILED, min(1.0, before + gain)),
+                    reward,
+                    share,
+                    call.confidence,
+                    call,
+                )
+        for item in earned:
+            self.uncredited.pop(item, None)
+        return earned
+
+    def find_done(self, messages: Sequence[Message], calls: Sequence[JudgedCall]) -> set[int]:
+        """Return the positions of calls that did the job.
+
+        They rest on an item, or were the first that worked after another of the tool had failed.
+        """
+        failing, done = set[str](), set[int]()
+        for call in calls:
+            if call.ok is False:
+                failing.add(call.name)
+            elif call.position in self._based:
+                done.add(call.position)
+            elif call.name in failing and shares_words(
+                call, messages, self._actor.store.tokenizer.words
+            ):
+                done.add(call.position)
+                failing.discard(call.name)
+        return done
+
+    def by_words(
+        self, reader: Reader, messages: Sequence[Message], reward: float, confidence: float
+    ) -> dict[str, ItemCredit]:
+        """Return what each item earns of a run's reward, by the words it shares with the answer."""
+        if not self.items:
+            return {}
+        texts = self._texts(reader, _UNUSED)
         proxy = self._actor.store.settings.attribution.proxy
         by_words: Proxy = proxy if proxy in PROXIES else "jaccard"  # until a plugin's job has run
         answer = answer_words(messages)
         values = share_reward([texts.get(item, "") for item in self.items], answer, by_words)
-        for item, share in zip(self.items, values, strict=True):
-            if not share:
-                stating = _UNUSED if item in texts else _STATES_NOTHING
-                self.uncredited[item] = stating if item in stored else _GONE
-        return dict(zip(self.items, values, strict=True))
+        shares = {item: share for item, share in zip(self.items, values, strict=True) if share}
+        for item in shares:
+            del self.uncredited[item]
+        return share_out(shares, reward, confidence)
 
     def _without_doubtful(self, reader: Reader, deltas: Mapping[str, float]) -> dict[str, float]:
         """Drop rewards for doubtful text; blame still applies."""
@@ -242,6 +372,7 @@ class RunShares:
             for item, delta in deltas.items()
             if delta > 0 and item in stored and origins.is_doubtful(stored[item])
         }
+        self._doubtful |= doubtful
         self.uncredited |= dict.fromkeys(doubtful, _DOUBTFUL)
         return {item: delta for item, delta in deltas.items() if item not in doubtful}
 
@@ -263,3 +394,83 @@ class RunShares:
             else:
                 self.uncredited[item] = _CAPPED
         return capped
+
+
+# -- The log's own lines of calls: a failed one is never recalled as if it had worked
+
+
+def is_own_line(event: JournalEvent) -> bool:
+    """Return whether a credit tells only how the call ended that its item records."""
+    return event.data.get("ok") is not None and not event.data.get("share")
+
+
+def mark_calls(
+    actor: Actor,
+    reader: Reader,
+    messages: Sequence[Message],
+    entries: Sequence[Entry],
+    calls: Sequence[JudgedCall],
+    worked: Collection[int],
+    credited: Collection[str],
+) -> list[CreditEvent]:
+    """Return what is to be journalled of a run's own lines.
+
+    Those of a call that failed for good, those of one that did the job, and what recorded the same
+    call in earlier runs, or was its basis there.
+
+    Args:
+        credited: ids of items that this run credits anyway.
+        worked: the positions of calls that did what the user asked for.
+        entries: the run's new entries: the last ones of its messages; none where it is delivered
+            again.
+    """
+    if not entries:
+        return []
+    lines = _lines_of(messages, entries)
+    last = last_outcomes(calls)
+    ended: dict[str, JudgedCall] = {}
+    for call in calls:
+        final = next((each for each in last if is_same_call(each, call)), None)
+        if final is not None and (final.ok is False or final.position in worked):
+            for position in (call.asked_at, call.position):
+                # Of several calls in one line, a failed one counts.
+                if position in lines and (final.ok is False or lines[position] not in ended):
+                    ended[lines[position]] = final
+    redact = actor.redactor.redact
+    by_text = {redact(call.text).text: call for call in last if call.text and not call.excuse}
+    latest = reader.credits_of_calls(by_text, _LATEST) if by_text else []
+    # Another agent's own lines are its own matter.
+    shared = [e for e in latest if e.agent_id == actor.agent or not is_own_line(e)]
+    earlier = {c.item: c.call for c in map(CreditEvent.of, shared) if c.item not in credited}
+    for item, state in reader.states(earlier).items():
+        if not (by_text[earlier[item]].ok and state.calls.works):
+            ended[item] = by_text[earlier[item]]
+    return [
+        CreditEvent(
+            item=item,
+            attempt=1,
+            delta=0.0,
+            tool=call.name,
+            call=redact(call.text).text,
+            why=call.excuse,
+            ok=bool(call.ok),
+            exit_code=call.exit_code,
+        )
+        for item, call in ended.items()
+    ]
+
+
+def _lines_of(messages: Sequence[Message], entries: Sequence[Entry]) -> dict[int, str]:
+    """Return the new entries of calls and of their results, by the position of their message."""
+    asking = [n for n, message in enumerate(messages) if message.tool_calls]
+    asked = [
+        entry.id for entry in entries if entry.role == "assistant" and TOOL_CALL_MARK in entry.text
+    ]
+    results = [n for n, m in enumerate(messages) if m.role == "tool" and m.content.strip()]
+    shown = [entry.id for entry in entries if entry.role == "tool"]
+    # From the end: of a run that is delivered again, only what follows is new.
+    pairs = (
+        *zip(asking[::-1], asked[::-1], strict=False),
+        *zip(results[::-1], shown[::-1], strict=False),
+    )
+    return dict(pairs)

@@ -145,6 +145,7 @@ def _judge_text(text: str) -> ToolOutcome:
 # -- Share a run's reward among the memories that it was given (MemTier, eq. 1).  Pure
 
 Proxy = Literal["jaccard", "overlap"]
+FAILED: Final = -0.5  # the reward of a failure
 PROXIES: Final[tuple[Proxy, ...]] = get_args(Proxy)
 
 
@@ -160,7 +161,7 @@ def compute_reward(calls: Sequence[ToolCall]) -> float:
         return 0.0
     if all(last.values()):
         return 1.0
-    return 0.0 if decided[-1].ok else -0.5
+    return 0.0 if decided[-1].ok else FAILED
 
 
 def answer_words(messages: Sequence[Message]) -> set[str]:

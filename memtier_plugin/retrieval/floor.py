@@ -204,6 +204,7 @@ NEAREST_NOTE: Final = "merely nearest"  # of a hit below the floor, in a search
 _FIRST: Final = 3  # of the considered, the very best
 _SEVERAL: Final = 5  # of the nearest, whose mean is taken
 _STATED: Final = 0.6  # least share of the best line's probability, for what is told and not asked
+_PROVEN: Final = 0.7  # of the bar for a block, where a line has served a call that worked
 _FEW: Final = 4  # items, up to about which a store is so small that any of them may be meant
 _MAX_MATCHED: Final = 3.0  # of the matched idf over ln N, beyond which more says nothing
 
@@ -341,9 +342,11 @@ def apply_floor(
     model = _floor_model(query.model)
     least = model.levels[level]
     probability = (1 - leaning) * model.block_probability(query, judged)
-    if probability < max(bar, least["block"]):
+    bar = max(bar, least["block"])
+    if any(hit.calls.works for hit in hits[:CONSIDERED]):
+        bar *= _PROVEN
+    if probability < bar:
         shown = tuple(hit for hit, line in zip(hits, known, strict=True) if line is None)
-        bar = max(bar, least["block"])
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
         return Judged(shown, probability, dict.fromkeys((hit.id for hit in hits), "floor"), silent)
     best = Evidence.best_of(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,6 +13,11 @@ from msgspec.structs import replace
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import FloorLevel, Hit
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.retrieval.call_history import (
+    add_what_worked,
+    mark_calls,
+    order_by_calls,
+)
 from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
 from memtier_plugin.retrieval.duplicates import find_restated, hit_time
 from memtier_plugin.retrieval.floor import (
@@ -242,6 +248,8 @@ class Judge:
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
         if not (query.ranker.merges or asking):
             return Judged(lines)
+        known = {hit.id for hit in lines}
+        lines, worked = self._with_worked(query, lines)
         staying = _replaced_then(lines, replaced)
         moving = {older: now for older, now in replaced.items() if older not in staying}
         current = put_current_first(mark_replaced(lines, staying), moving)
@@ -263,12 +271,35 @@ class Judge:
             judged = apply_floor(level, evidence, hits)
         if not _asks_of_oneself(query.kinds):
             judged = leave_out_letters(judged, terms, words)
-        judged = mark_nearest(judged, hits) if searching else leave_out_restated(judged, words)
+        if searching:
+            judged = mark_nearest(replace(judged, hits=mark_calls(judged.hits)), mark_calls(hits))
+        else:
+            judged = leave_out_restated(judged, words)
+            ordered, failing = order_by_calls(judged.hits, terms, words, worked)
+            added = tuple(hit for hit in ordered if hit.id not in known)
+            left_out = {**judged.left_out, **failing}
+            judged = replace(judged, hits=ordered, left_out=left_out, added=judged.added + added)
         if asking:
             judged = keep_answering(judged)
         if no_answers and not judged.hits and not judged.silent:
             judged = replace(judged, silent="nothing found answers anything")
         return replace(judged, left_out={**judged.left_out, **no_answers})
+
+    def _with_worked(
+        self, query: Query, lines: tuple[Hit, ...]
+    ) -> tuple[tuple[Hit, ...], frozenset[str]]:
+        """Return lines with what worked for a like request, and its ids."""
+        if query.is_judged:
+            with suppress(DeadlineExceeded), self._store.deadline(query.until):
+                reader, allowed = self._store.reader(), partial(self._unseen, query)
+                return add_what_worked(reader, query.viewer, lines, allowed)
+        return lines, frozenset()
+
+    def _unseen(self, query: Query, hits: Iterable[Hit]) -> list[Hit]:
+        """Return the hits that may stand in the block, and do not stand in sight already."""
+        allowed = query.keep_allowed(hits)
+        shown = self._already_shown.find_shown(query.request, allowed)
+        return [hit for hit in allowed if hit.id not in shown]
 
     def _judge_by_kind(
         self,

@@ -23,6 +23,7 @@ from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
 from memtier_plugin.core.settings.schema import AgentRights, Settings
 from memtier_plugin.retrieval.block import BlockPlan, passage_size
+from memtier_plugin.retrieval.call_history import mark_calls, with_histories
 from memtier_plugin.retrieval.candidates import Expansion
 from memtier_plugin.retrieval.duplicates import (
     StatedValue,
@@ -185,12 +186,13 @@ class Recaller:
         judged = self._judge.judge(
             query, candidates, routed.hits, replaced, selection.already_shown
         )
+        all_hits = candidates.hits + routed.added
         read = candidates.result.postings + candidates.result.vectors
         expanding = (query.expansion.step,) if query.expansion else ()
         search_step = Step(name="search", ms=(searched - started) * 1000, read=read)
         return RecallPlan(
             query,
-            with_added(mark_replaced(candidates.hits + routed.added, replaced), judged.added),
+            with_added(mark_calls(mark_replaced(all_hits, replaced)), judged.added),
             candidates.result,
             candidates.degradations + routed.degradations,
             selection.values,
@@ -253,6 +255,8 @@ class Recaller:
                         query, query.search_text, query.by_meaning, degradations
                     )
                 hits = self._rerank(query, hits, degradations)
+                if self.ranker.merges:
+                    hits = with_histories(self.store.reader(), hits)
             except DeadlineExceeded:
                 degradations.append("deadline")
         return Candidates(tuple(query.keep_depth(hits)), result, tuple(degradations))

@@ -200,7 +200,14 @@ def _fact_hit(reader: Reader, stored: Stored, item: Fact, viewer: Viewer) -> Hit
             source if source.agent == viewer.agent else replace(source, file=None, line=None)
             for source in sources
         ]
-    return Hit(item=item, score=0.0, signals={}, sources=tuple(sources), weight=stored.state.weight)
+    return Hit(
+        item=item,
+        score=0.0,
+        signals={},
+        sources=tuple(sources),
+        weight=stored.state.weight,
+        calls=stored.state.calls,
+    )
 
 
 def entry_hit(
@@ -223,6 +230,7 @@ def entry_hit(
         sources=(source,),
         weight=stored.state.weight,
         evidence=evidence,
+        calls=stored.state.calls,
     )
 
 

@@ -96,6 +96,25 @@ class JournalReader(RecordReader):
         )
         return self.settle([decode_event(data) for (data,) in rows])
 
+    def credits_of_calls(self, calls: Collection[str], newest: int) -> list[JournalEvent]:
+        """Return the newest credits by calls with these arguments, newest first."""
+        rows = self._db.execute(
+            """SELECT data FROM events WHERE kind = 'credit'
+                 AND data ->> 'call' IN (SELECT value FROM json_each(?))
+               ORDER BY stamp DESC, id DESC LIMIT ?""",
+            (json.dumps(to_utf8_all(calls)), newest),
+        )
+        return [decode_event(data) for (data,) in rows]
+
+    def credits_of_runs(self, runs: Collection[str]) -> list[JournalEvent]:
+        """Return the credits of these runs, of whichever agent, oldest first."""
+        rows = self._db.execute(
+            """SELECT data FROM events WHERE kind = 'credit'
+                 AND run IN (SELECT value FROM json_each(?)) ORDER BY stamp, id""",
+            (json.dumps(to_utf8_all(runs)),),
+        )
+        return [decode_event(data) for (data,) in rows]
+
     def reverts_after_recall_drop(self) -> list[JournalEvent]:
         """Return the reverts of consolidations that lowered recall, oldest first."""
         rows = self._db.execute(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, Literal
 
 from memtier_plugin.core import plugins
@@ -34,7 +35,14 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.records import EventPayload, JournalEvent, StateEvent
+from memtier_plugin.core.records import (
+    NO_CALLS,
+    CallHistory,
+    EventPayload,
+    JournalEvent,
+    StateEvent,
+)
+from memtier_plugin.core.structs import replace_fields
 
 # The kinds that undo a recorded run, in this order.
 UNDO_KINDS: Final[Mapping[str, type[UndoEvent]]] = {
@@ -65,6 +73,7 @@ class State:
     reverted: bool = False
     private: bool = False
     words_only: bool = False
+    calls: CallHistory = NO_CALLS
 
     @property
     def withdrawn(self) -> bool:
@@ -134,6 +143,21 @@ def update_weight(weight: float, delta: float) -> float:
     return max(-1.0, min(1.0, weight + delta))
 
 
+def add_call(calls: CallHistory, credit: CreditEvent, at: datetime) -> CallHistory:
+    """Return a history of calls with the one that a credit tells of, if any."""
+    if credit.ok is None:
+        return calls
+    if credit.ok:
+        return replace_fields(calls, failures=0, worked_at=at, call=credit.call)
+    return CallHistory(
+        call="" if credit.why else credit.call,  # no other line is to blame
+        failures=calls.failures + 1,
+        failed_at=at,
+        exit_code=credit.exit_code,
+        worked_at=calls.worked_at,
+    )
+
+
 def bound_weight(weight: float, low: float, high: float) -> float:
     """Return a weight that no longer contradicts what an item is worth (``low`` to ``high``).
 
@@ -162,7 +186,11 @@ def fold(events: Sequence[JournalEvent]) -> State:
     state = State(forgotten=withdrawn)
     for event, credit in last_attempts(e for e in events if e.kind == CreditEvent.KIND):
         if (event.agent_id, event.run_id) not in uncredited:
-            state = replace(state, weight=update_weight(state.weight, credit.delta))
+            state = replace(
+                state,
+                weight=update_weight(state.weight, credit.delta),
+                calls=add_call(state.calls, credit, event.timestamp),
+            )
     credited = state.weight
     for payload in _effective(events):
         match payload:

@@ -8,7 +8,7 @@ from itertools import groupby, islice
 from typing import Any, Final
 
 from memtier_plugin.core.event_lines import MISS_CHARS
-from memtier_plugin.core.events import CreditEvent, RecallEvent
+from memtier_plugin.core.events import CreditEvent, RecallEvent, describe_call
 from memtier_plugin.core.formats import from_iso, to_iso
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.structs import Record
@@ -37,7 +37,10 @@ class WeightPoint(Record, frozen=True):
 
 
 class LineCredit(Record, frozen=True):
-    """A credit of a line; ``counts`` is False if a later attempt or an undo replaced it."""
+    """A credit of a line; ``counts`` is False if a later attempt or an undo replaced it.
+
+    ``call`` is the call that decided it, and how that ended.
+    """
 
     at: str
     run: str | None
@@ -46,6 +49,7 @@ class LineCredit(Record, frozen=True):
     share: float
     delta: float
     counts: bool
+    call: str
 
 
 class LineRecall(Record, frozen=True):
@@ -155,7 +159,7 @@ def _credits(ordered: Sequence[JournalEvent]) -> tuple[LineCredit, ...]:
         counts = event.id in counted and (event.agent_id, event.run_id) not in undone
         figures = (credit.reward, credit.share, credit.delta)
         at, run, agent = to_iso(event.timestamp), event.run_id, event.agent_id
-        credits.append(LineCredit(at, run, agent, *figures, counts))
+        credits.append(LineCredit(at, run, agent, *figures, counts, describe_call(event.data)))
     return tuple(credits)
 
 

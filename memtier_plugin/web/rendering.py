@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from memtier_plugin import __version__
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.events import describe_call
 from memtier_plugin.core.formats import from_iso
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
@@ -100,6 +101,7 @@ class Pages:
             "minute": lambda iso: str(iso)[:16].replace("T", " ") if iso else "–",
             "day": long_day,
             "size": format_bytes,
+            "call": describe_call,
             "signed": lambda number: f"{number:+.3f}".replace("-", "−"),
             # A name may hold lone surrogates.
             "query": partial(urlencode, errors="replace"),

@@ -15,7 +15,7 @@ QUESTION = "Where does the fox sleep?"
 
 def run_of(answer: str, content: str, **outcome: Any) -> list[dict[str, Any]]:
     """Return the messages of a run in OpenAI's form, with one tool call."""
-    call = {"id": "c1", "type": "function", "function": {"name": "sh", "arguments": answer}}
+    call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": answer}}
     return [
         {"role": "user", "content": QUESTION},
         {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -116,7 +116,7 @@ def test_plain_tool_messages_are_judged_by_their_content(
         result = memory.end_run(run_of("red barn", content), session_id="now", recall_ids=[made])
         assert (result.reward, result.confidence) == (reward, 0.9)
         assert result.credits == {entry.id: pytest.approx(0.1 * reward * 0.9)}
-        [event] = memory.events(kinds=["credit"])
+        event = next(e for e in memory.events(kinds=["credit"]) if e.data["item"] == entry.id)
         assert event.data["confidence"] == 0.9
 
 

@@ -103,7 +103,7 @@ class Attribution(Record, frozen=True, kw_only=True):
     """How a run's reward is shared among the injected items (MemTier, section 3.3, eq. 1)."""
 
     alpha: Annotated[float, Within(0, 1)] = 0.1
-    proxy: Literal["jaccard", "overlap"] = "jaccard"
+    proxy: Literal["call", "jaccard", "overlap"] = "call"
 
 
 class Trust(Record, frozen=True, kw_only=True):

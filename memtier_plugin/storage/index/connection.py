@@ -196,6 +196,12 @@ def m008_words_only(connection: apsw.Connection) -> None:
         connection.execute(statement)
 
 
+def m009_calls(connection: apsw.Connection) -> None:
+    """Keep how the tool calls went that rested on an item."""
+    connection.execute("ALTER TABLE states ADD COLUMN calls TEXT")
+    connection.execute("CREATE INDEX events_call ON events(data ->> 'call') WHERE kind = 'credit'")
+
+
 _LOST: Final = ("no such table", "no such column")  # what a statement of ours needs
 
 MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
@@ -207,6 +213,7 @@ MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
     m006_gate,
     m007_times,
     m008_words_only,
+    m009_calls,
 )
 
 

@@ -8,6 +8,7 @@ read.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -339,7 +340,7 @@ class IndexItems:
             self._db.execute("DELETE FROM states WHERE item = ?", (identity,))
         else:
             self._db.execute(
-                "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     identity,
                     state.weight,
@@ -351,6 +352,7 @@ class IndexItems:
                     state.reverted,
                     state.private,
                     state.words_only,
+                    json.dumps(state.calls.to_json()) if state.calls.last else None,
                 ),
             )
         return (state.withdrawn, state.private) != (before.withdrawn, before.private)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import (
+    NO_CALLS,
+    CallHistory,
     Entry,
     Fact,
     JournalEvent,
@@ -65,7 +67,8 @@ class RecordReader:
         stored, untouched = {}, State()
         for row, tier, data, owner, path, line, *state in self._db.execute(
             f"""SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
-                       superseded_by, valid_to, reviewed, reverted, private, states.words_only
+                       superseded_by, valid_to, reviewed, reverted, private, states.words_only,
+                       calls
                 FROM items JOIN files ON files.id = file LEFT JOIN states ON item = items.id
                 WHERE {condition} ORDER BY row""",  # noqa: S608
             (values,),
@@ -123,7 +126,7 @@ def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
     keys = to_utf8_all(ids)
     rows = connection.execute(
         """SELECT item, weight, promoted, forgotten, superseded_by, valid_to, reviewed, reverted,
-                  private, words_only
+                  private, words_only, calls
            FROM states WHERE item IN (SELECT value FROM json_each(?))""",
         (json.dumps(keys),),
     )
@@ -132,7 +135,7 @@ def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
 
 
 def _state(row: Sequence[Any]) -> State:
-    weight, promoted, forgotten, by, until, reviewed, reverted, private, words_only = row
+    weight, promoted, forgotten, by, until, reviewed, reverted, private, words_only, calls = row
     return State(
         float(weight),
         bool(promoted),
@@ -143,6 +146,7 @@ def _state(row: Sequence[Any]) -> State:
         bool(reverted),
         bool(private),
         bool(words_only),
+        CallHistory.from_json(json.loads(calls)) if calls else NO_CALLS,
     )
 
 

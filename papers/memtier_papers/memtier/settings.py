@@ -47,5 +47,5 @@ class CauseSettings(Record, frozen=True, kw_only=True):
 class ModelAttribution(Record, frozen=True, kw_only=True):
     """Sharing of a run's reward by a model's log-probabilities."""
 
-    proxy: Literal["jaccard", "overlap", "logprob"] = "jaccard"
+    proxy: Literal["call", "jaccard", "overlap", "logprob"] = "call"
     model: str = "none"

@@ -1,0 +1,279 @@
+"""Judge each tool call of a run, and find the injected lines that it rests on.  Pure.
+
+A success raises the lines that were used for that call, a failure lowers them (MemTier, section
+3.2).  What a call takes from a line are the words that the line adds to the prompt and that few
+other lines have: names, commands, options, values.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any, Final
+
+from memtier_plugin.core import lazy_regex as regex
+from memtier_plugin.core.records import Message, ToolCall
+from memtier_plugin.credit.outcomes import ToolOutcome, judge_outcome
+from memtier_plugin.text.phrases import TOOL_CALL_MARK
+from memtier_plugin.trust.escaping import remove_quotes
+from memtier_plugin.trust.origins import brings_external_text, unwrap_call
+
+Split = Callable[[str], Sequence[str]]
+
+_READ: Final = 20_000  # characters of arguments, words and results that are compared
+_SAME: Final = 0.8  # of the words of two calls, from which one repeats the other
+_NEAR_BEST: Final = 0.75  # of the best line's score, from which a line is used as well
+_LEAST: Final = (
+    0.3  # of a line's own words, or of the call's, that must be shared, unless there are
+)
+_ENOUGH: Final = 2  # so many that no other line has
+_MARK: Final = 200  # characters of a call as the journal keeps it
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCall:
+    """A tool call with its outcome.
+
+    Attributes:
+        position: of its result among the run's messages.
+        asked_at: of the assistant's message that asked for it, if that is there.
+        said: the assistant's words before it.
+        excuse: why a failure teaches nothing; "" for any other outcome.
+    """
+
+    position: int
+    asked_at: int | None
+    name: str
+    arguments: str
+    said: str
+    ok: bool | None
+    exit_code: int | None
+    confidence: float
+    result: str = ""
+    excuse: str = ""
+
+    @property
+    def text(self) -> str:
+        """The values of its arguments, cut to what the journal keeps."""
+        return " ".join(_values(self.arguments))[:_MARK]
+
+
+def judge_each(messages: Sequence[Message], local: Sequence[str] = ()) -> list[JudgedCall]:
+    """Return the calls of a run in order, each with its stated or judged outcome.
+
+    The words of a stranger state no outcome: a page that says "exit code 1" is undecided.
+
+    Args:
+        local: the tools whose results are not external (`trust.local_tools`).
+    """
+    waiting: list[tuple[ToolCall, str, int]] = []  # with the words before it, and their position
+    said, calls = "", list[JudgedCall]()
+    for position, message in enumerate(messages):
+        if message.role == "user":
+            said = ""
+        elif message.role == "assistant":
+            said = message.content if message.content.strip() else said
+            waiting += [(call, said, position) for call in message.tool_calls]
+            said = "" if message.tool_calls else said  # the words were of these calls
+        if message.tool is None:
+            continue
+        tool = message.tool
+        # By its id; of a host without ids the next call of this tool
+        same = "call_id" if tool.call_id else "name"
+        wanted = getattr(tool, same)
+        asked = next((each for each in waiting if getattr(each[0], same) == wanted), None)
+        if asked:
+            waiting.remove(asked)
+        call, words, asked_at = asked or (tool, said, None)
+        name, arguments = unwrap_call(call.name or tool.name, call.arguments or tool.arguments)
+        outcome = judge_outcome(tool, message.content)
+        is_structured = message.content.lstrip().startswith("{")
+        if tool.ok is None and not is_structured and outcome.ok is not None:
+            foreign = brings_external_text(name, arguments, message.content, local=local)
+            outcome = ToolOutcome() if foreign else outcome
+        judged = JudgedCall(
+            position,
+            asked_at,
+            name,
+            arguments,
+            words,
+            outcome.ok,
+            tool.exit_code,
+            outcome.confidence,
+            message.content[-_READ:],
+        )
+        if judged.ok is False:
+            judged = replace(judged, excuse=outside_reason(judged.result, judged.exit_code))
+        calls.append(judged)
+    return calls
+
+
+def last_outcomes(calls: Iterable[JudgedCall]) -> list[JudgedCall]:
+    """Return each decided call's last try, in order: a retry that works is no contradiction."""
+    tries: list[JudgedCall] = []
+    for call in calls:
+        if call.ok is None:
+            continue
+        tries = [earlier for earlier in tries if not is_same_call(earlier, call)]
+        tries.append(call)
+    return tries
+
+
+def is_same_call(first: JudgedCall, second: JudgedCall) -> bool:
+    """Return whether two calls are of one tool, with almost the same arguments."""
+    if first.name != second.name:
+        return False
+    ours, theirs = _tokens(first.arguments), _tokens(second.arguments)
+    union = ours | theirs
+    return not union or len(ours & theirs) >= _SAME * len(union)
+
+
+def _tokens(arguments: str) -> set[str]:
+    return {token for value in _values(arguments) for token in value.split()}
+
+
+def _values(arguments: str) -> list[str]:
+    """Return the values of a call's JSON arguments as text; what is no JSON as it is."""
+    try:
+        parsed = json.loads(arguments[:_READ])
+    except (ValueError, RecursionError):
+        return [arguments[:_READ]] if arguments else []
+    return [*_leaves(parsed)]
+
+
+def _leaves(value: Any) -> Iterable[str]:
+    if isinstance(value, Mapping):
+        for child in value.values():
+            yield from _leaves(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from _leaves(child)
+    elif value not in (None, ""):
+        yield str(value)
+
+
+# -- Why a call failed, where no line is to blame
+#
+# The operating system's and HTTP's own names of a trouble that no other recipe would have avoided.
+
+_TROUBLES: Final[Mapping[str, Sequence[int]]] = {
+    "the network": (
+        *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+        *(errno.ECONNABORTED, errno.ECONNRESET, errno.ECONNREFUSED, errno.ETIMEDOUT),
+    ),
+    "no room": (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+    "a lock": (errno.EAGAIN, errno.EBUSY, errno.ETXTBSY, errno.EDEADLK),
+}
+_BUSY: Final = (
+    *(HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS),
+    *(HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY),
+    *(HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT),
+)
+_HTTP: Final = regex.compile(
+    r"\b(?:HTTP(?:/[\d.]+)?|status(?:[ _]code)?|error|code)\D{0,12}"
+    rf"(?:{'|'.join(str(int(status)) for status in _BUSY)})\b",
+    regex.IGNORECASE,
+)
+_TEMPORARY: Final[Mapping[str, str]] = {
+    "the network": r"could not resolve|resolv\w+ (?:host|name)|name resolution|getaddrinfo"
+    r"|name or service not known|unreachable|network error|no internet"
+    r"|(?:connect\w*|request|read|operation|network|gateway|i/o|dial)\W+(?:\w+\W+)?time[d-]? ?out"
+    r"|tls handshake|connection (?:was )?(?:closed|lost|reset|refused|aborted)|offline",
+    "a limit of requests": r"rate.?limit|too many requests|quota|throttl\w+",
+    "a lock": r"\b(?:is|was|been) locked\b|(?:get|acquire|obtain|hold)\w* (?:\w+ ){0,3}lock\b"
+    r"|\block (?:\w+ ){0,3}held\b|temporarily unavailable|\bbusy\b",
+    "no room": r"no space left|disk (?:is )?full|out of memory|cannot allocate",
+    "the user": r"(?:denied|rejected|declined|cancel+ed|interrupted) by (?:the )?user"
+    r"|user (?:has )?(?:denied|rejected|declined|cancel+ed)",
+}
+# 128 + a signal, its negative, and what `timeout` returns
+_KILLED: Final = frozenset({124, 129, 130, 131, 137, 143, -1, -2, -9, -15})
+
+
+def outside_reason(result: str, exit_code: int | None) -> str:
+    """Return what made a call fail if that is no recipe's fault, else ""."""
+    if exit_code in _KILLED:
+        return "it was killed"
+    for trouble, numbers in _TROUBLES.items():
+        names = [name for n in numbers for name in (errno.errorcode[n], os.strerror(n))]
+        if any(name.casefold() in result.casefold() for name in names):
+            return trouble
+    for trouble, pattern in _TEMPORARY.items():
+        if regex.search(pattern, result, regex.IGNORECASE):
+            return trouble
+    return "the server" if _HTTP.search(result) else ""
+
+
+# -- The lines that a call rests on
+
+
+def asked_text(messages: Iterable[Message]) -> str:
+    """Return what the user said in a run, without what MemTier added to it."""
+    return "\n".join(remove_quotes(m.content[:_READ]) for m in messages if m.role == "user")
+
+
+def shares_words(call: JudgedCall, messages: Sequence[Message], split: Split) -> bool:
+    """Return whether a call's arguments take a word from what the user said."""
+    return not {*split(asked_text(messages))}.isdisjoint(split("\n".join(_values(call.arguments))))
+
+
+def find_basis(
+    call: JudgedCall, lines: Mapping[str, str], prompt: str, split: Split
+) -> dict[str, float]:
+    """Return the share of each line in a call; none for those that it does not rest on.
+
+    Args:
+        lines: the texts of injected lines by id.  The same text twice is one line.
+        prompt: the user's message: what it says itself is taken from no line.
+        split: how a text is taken apart into words.
+    """
+    asked = {*split(prompt[:_READ])}
+    arguments = {*split("\n".join(_values(call.arguments)))} - asked
+    taken = ({*split(call.said[-_READ:])} | arguments) - asked
+    missing = _missing_words(call, split)
+    words = {key: {*split(text[:_READ])} - asked for key, text in lines.items()}
+    recorded = {key for key, text in lines.items() if TOOL_CALL_MARK in text}
+    distinct = {frozenset(own) for key, own in words.items() if key not in recorded}
+    lines_with = Counter(word for own in distinct for word in own)
+    scores: dict[str, float] = {}
+    for key, own in words.items():
+        shared = own & taken
+        if key in recorded or not shared or (missing and not own & missing):
+            continue
+        unique = sum(lines_with[word] == 1 for word in shared)
+        rarity = sum(1 / lines_with[word] for word in shared)
+        of_line = rarity / sum(1 / lines_with[word] for word in own)
+        of_call = len(shared & arguments) / max(1, len(arguments))
+        if unique >= _ENOUGH or (unique and max(of_line, of_call) >= _LEAST):
+            scores[key] = rarity
+    best = max(scores.values(), default=0.0)
+    used = {key: score for key, score in scores.items() if score >= _NEAR_BEST * best}
+    total = sum(used.values())
+    return {key: score / total for key, score in used.items()}
+
+
+_MISSING: Final = regex.compile(
+    rf"([^\n]*)(?:{regex.escape(os.strerror(errno.ENOENT))}"
+    r"|not found|does not exist|cannot find)([^\n]*)",
+    regex.IGNORECASE,
+)
+
+
+_NAMED: Final = regex.compile(r"[\"'`‘“]([^\"'`’”]+)[\"'`’”]|(\S*[/.]\w\S*)")
+
+
+def _missing_words(call: JudgedCall, split: Split) -> set[str]:
+    """Return what a failed call lacked, as far as it asked for that itself.
+
+    That is what the message quotes, else a path in it, else the word before it.
+    """
+    if call.ok is not False or not (match := _MISSING.search(call.result)):
+        return set()
+    named = _NAMED.findall(f"{match[1]} {match[2]}")
+    missing = " ".join(map("".join, named)) or " ".join(match[1].split()[-1:])
+    return {*split(missing)} & {*split("\n".join(_values(call.arguments)))}
