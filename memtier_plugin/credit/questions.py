@@ -442,4 +442,6 @@ class RecallGuard:
     def compare(self, before: Sequence[float], after: Sequence[float]) -> Regression | None:
         """Return how far recall fell between two measurements; None if it did not."""
         verdict = judge(before, after, self._store.settings.regression.tolerance)
-        return Regression(len(after), int(sum(before)), int(sum(after))) if verdict.refused else None
+        return (
+            Regression(len(after), int(sum(before)), int(sum(after))) if verdict.refused else None
+        )

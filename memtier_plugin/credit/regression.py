@@ -104,9 +104,7 @@ def embeds_for_free(embedder: object) -> bool:
 
 
 def _plan(recaller: Recaller, question: Question, at: datetime, *, by_meaning: bool) -> RecallPlan:
-    request = RecallRequest(
-        purpose=_PREVIEW, sender=question.sender, at=at, deadline_ms=_PATIENCE
-    )
+    request = RecallRequest(purpose=_PREVIEW, sender=question.sender, at=at, deadline_ms=_PATIENCE)
     viewer = recaller.viewer(question.sender, at)
     return recaller.plan(question.query, viewer, request, by_meaning=by_meaning)
 
