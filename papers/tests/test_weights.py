@@ -104,7 +104,7 @@ def test_learning_is_repeatable() -> None:
 
 
 def test_the_gain_is_a_mean_over_seeds() -> None:
-    """What one draw of questions gains is no gain: it is the mean of ten, each of which is shown."""
+    """What one draw of questions gains is no gain: the mean of ten is, and each is shown."""
     trained = train(problem(), "ppo", no_progress)
     assert trained.gain and len({*trained.by_seed}) > 1 and len(trained.by_seed) == 10
     assert trained.gain.mean == pytest.approx(np.mean(trained.by_seed))
