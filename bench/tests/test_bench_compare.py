@@ -337,13 +337,13 @@ def test_facts_in_force_are_counted(tmp_path: Path) -> None:
     """A fact that a later one replaces is made, and is not in force."""
     path = locomo(tmp_path)
     [sample] = json.loads(path.read_text("utf-8"))
-    for session, said in (
+    for session, text in (
         ("session_1", "I live in Aarhus."),
         ("session_2", "I live in Porto now."),
     ):
         for turn in sample["conversation"][session]:
             turn["text"] = "See you soon."
-        sample["conversation"][session][0] |= {"speaker": "Ada", "text": said}
+        sample["conversation"][session][0] |= {"speaker": "Ada", "text": text}
     path.write_text(json.dumps([sample]), "utf-8")
     report = run_retrieval("locomo", path, facts="extracted")
     assert report["facts_stored"] == 1
