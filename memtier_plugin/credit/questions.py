@@ -340,8 +340,8 @@ def _probes_of_session(searcher: ProbeSearch, session: int) -> Iterator[Question
 
 def _shuffled(entry: Entry) -> bytes:
     """Return a key that orders entries by what was said and when: ids differ by recording."""
-    said = f"{entry.observed_at.isoformat()} {entry.content}"
-    return blake2b(said.encode("utf-8", "surrogatepass")).digest()
+    statement = f"{entry.observed_at.isoformat()} {entry.content}"
+    return blake2b(statement.encode("utf-8", "surrogatepass")).digest()
 
 
 def _probes_for(searcher: ProbeSearch, entry: Entry) -> Iterator[Question | None]:
