@@ -20,7 +20,14 @@ import numpy as np
 from memtier_papers.memtier.fit import TEMPERATURE, Example, fit
 from memtier_papers.memtier.ppo import SIGMA, Episode, learn_weights
 from memtier_papers.memtier.traps import Trap, constant_reward, find_constant, signal_traps
-from memtier_plugin.credit.verdict import Difference, paired_difference
+from memtier_plugin.credit.verdict import (
+    SAMPLES,
+    SEED,
+    Difference,
+    interval_bounds,
+    paired_difference,
+    resample_means,
+)
 
 Learner = Literal["ppo", "fit"]
 LEARNERS: Final[tuple[Learner, ...]] = ("ppo", "fit")
@@ -73,8 +80,8 @@ class Trained:
     Attributes:
         traps: why nothing was learned, or why the result has no visible effect.
         weights: of the first seed, trained on all questions.
-        gain: held out, of the share of answers among the first hits, in the mean over the seeds;
-            None without training.
+        gain: held out, of the share of answers among the first hits, in the mean over the seeds,
+            with an interval over questions and seeds; None without training.
         by_seed: the mean gain of each seed.
         changes: each held-out question's group and improvement.
         changed: share of held-out questions whose first hits, or their order, differ.
@@ -154,18 +161,28 @@ def train(problem: Problem, learner: Learner, progress: Progress) -> Trained:
     weights = _learn(problem, problem.sets, learner, traps, seeds[0])
     traps = [*{trap.name: trap for trap in traps}.values()]  # each once for all questions
     stopped = any(trap.stops for trap in traps)
-    means = np.mean(after, axis=0).tolist()  # of each question, over the seeds
+    means = np.mean(after, axis=0)  # of each question, over the seeds
+    by_seed = tuple(float(np.mean(shares) - np.mean(before)) for shares in after)
     return Trained(
         learner,
         dict(zip(problem.names, weights.round(_PLACES).tolist(), strict=True)),
         tuple(traps),
         float(np.mean(before)),
         float(np.mean(means)),
-        None if stopped else paired_difference(means, before),
+        None if stopped else _gain(means - before, by_seed),
         float(np.mean(changed)),
-        tuple((e.group, b - a) for e, a, b in zip(order, before, means, strict=True)),
-        () if stopped else tuple(float(np.mean(row) - np.mean(before)) for row in after),
+        tuple((e.group, b - a) for e, a, b in zip(order, before, means.tolist(), strict=True)),
+        () if stopped else by_seed,
     )
+
+
+def _gain(changes: np.ndarray, by_seed: Sequence[float]) -> Difference:
+    """Return the mean change, with an interval that holds for other questions and other seeds."""
+    means = resample_means(changes.tolist(), SAMPLES, SEED)
+    means += resample_means(by_seed, SAMPLES, SEED + 1) - np.mean(by_seed)
+    low, high = interval_bounds(means)
+    tail = min(int((means <= 0).sum()), int((means >= 0).sum()))
+    return Difference(float(changes.mean()), low, high, min(1.0, 2 * max(tail, 0.5) / SAMPLES))
 
 
 def held_out(trained: Trained) -> dict[str, list[float]]:
