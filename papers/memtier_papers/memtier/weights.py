@@ -162,16 +162,17 @@ def train(problem: Problem, learner: Learner, progress: Progress) -> Trained:
     traps = [*{trap.name: trap for trap in traps}.values()]  # each once for all questions
     stopped = any(trap.stops for trap in traps)
     means = np.mean(after, axis=0)  # of each question, over the seeds
-    by_seed = tuple(float(np.mean(shares) - np.mean(before)) for shares in after)
+    changes = (means - before).round(9)  # no gain is 0, not what floats add up to
+    by_seed = tuple(round(float(np.mean(shares) - np.mean(before)), 9) for shares in after)
     return Trained(
         learner,
         dict(zip(problem.names, weights.round(_PLACES).tolist(), strict=True)),
         tuple(traps),
         float(np.mean(before)),
         float(np.mean(means)),
-        None if stopped else _gain(means - before, by_seed),
+        None if stopped else _gain(changes, by_seed),
         float(np.mean(changed)),
-        tuple((e.group, b - a) for e, a, b in zip(order, before, means.tolist(), strict=True)),
+        tuple((e.group, change) for e, change in zip(order, changes.tolist(), strict=True)),
         () if stopped else by_seed,
     )
 
