@@ -39,6 +39,11 @@ def learners_view(report: Report) -> list[Section]:
             )
             for group, gain in learner["by_group"].items():
                 table.add_row(f"  {group}", "", "", _gain(gain), "")
+            if len(seeds := learner["by_seed"]) > 1:
+                notes.append(
+                    f"{learner['learner']}: means over {len(seeds)} seeds, of which one gained from"
+                    f" {min(seeds):+.4f} to {max(seeds):+.4f}"
+                )
             notes += [f"{learner['learner']}: {trap['reason']}" for trap in learner["traps"]]
         sections += [table, *dict.fromkeys(notes)]
     return sections

@@ -103,9 +103,9 @@ def _summary_text(report: Report) -> str:
         f"{ingest['turns']} turns ingested in {ingest['seconds']:.1f} s ({rate:.0f}/s)",
         f"recall {milliseconds} ms; peak memory {report['peak_rss_mb']:.0f} MB",
     ]
-    if report["facts_stored"]:
+    if report["facts"] != "none":
         each = report["facts_stored"] / max(1, report["questions"])
-        lines.append(f"{report['facts_stored']} facts, {each:.1f} a question")
+        lines.append(f"{report['facts_stored']} facts in force, {each:.1f} a question")
     if report["injected_recall"] is not None:
         lines.append(
             f"injected recall {format_share(report['injected_recall'])} "

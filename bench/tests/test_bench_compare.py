@@ -317,6 +317,39 @@ def test_tables_have_the_papers_settings(tmp_path: Path) -> None:
         run_table("10", locomo(tmp_path))
 
 
+def test_a_table_gives_the_same_digits_twice(tmp_path: Path) -> None:
+    """Two recordings have other ids and times; every figure but the milliseconds is the same."""
+    timed = {"ingest", "latency_ms", "inject_latency_ms", "peak_rss_mb"}
+    path = locomo(tmp_path)
+    runs = [run_table("5", path, "locomo", facts="dataset")["parts"] for _ in range(2)]
+    once, again = (
+        [
+            {name: value for name, value in part["report"].items() if name not in timed}
+            for part in run
+        ]
+        for run in runs
+    )
+    assert once == again
+    assert {part["facts_stored"] for part in once} == {6}
+
+
+def test_facts_in_force_are_counted(tmp_path: Path) -> None:
+    """A fact that a later one replaces is made, and is not in force."""
+    path = locomo(tmp_path)
+    [sample] = json.loads(path.read_text("utf-8"))
+    for session, text in (
+        ("session_1", "I live in Aarhus."),
+        ("session_2", "I live in Porto now."),
+    ):
+        for turn in sample["conversation"][session]:
+            turn["text"] = "See you soon."
+        sample["conversation"][session][0] |= {"speaker": "Ada", "text": text}
+    path.write_text(json.dumps([sample]), "utf-8")
+    report = run_retrieval("locomo", path, facts="extracted")
+    assert report["facts_stored"] == 1
+    assert "1 facts in force" in markdown(report)
+
+
 # -- files and plots -------------------------------------------------------------------------------
 
 

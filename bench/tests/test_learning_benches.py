@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from memtier_bench import report
 from memtier_bench.gate_check import run_gate_check
 from memtier_bench.learners import run_learners
+from tests.processes import run_json, run_memtier
 from tests.regression.conftest import words_of
 
 
@@ -53,3 +56,17 @@ def test_both_learners_are_measured(tmp_path: Path) -> None:
         assert (profile["questions"], profile["groups"]) == (48, 2)
     text = report.markdown(result)
     assert "gain held out" in text and "raw" in text
+
+
+def test_weights_are_learned_outside_of_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learning from data sets needs no project, and leaves none behind."""
+    monkeypatch.chdir(tmp_path)
+    data = a_set(tmp_path / "set.json", "small")
+    home = tmp_path / "nowhere"
+    learned = run_json("--home", home, "learn", "weights", "--data", data)
+    assert (learned["questions"], learned["groups"]) == (48, 2)
+    assert not (home / "projects").exists()
+    refused = run_memtier("--home", home, "learn", "weights", "--history", code=1)
+    assert "there is no project" in refused.output

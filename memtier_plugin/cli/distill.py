@@ -160,11 +160,7 @@ def _copied(
 
     Yield it open, with its own settings unless given.
     """
-    with tempfile.TemporaryDirectory(prefix="memtier-gate-") as folder:
-        home = make_home(Path(folder) / "home")
-        user_settings = scope.path / "config.yaml"
-        if user_settings.is_file():
-            write_private_file(home / "config.yaml", user_settings.read_text("utf-8"))
+    with temporary_home(scope) as home:
         if archive:
             restore_backup(archive, home, memory.project)
         else:
@@ -174,6 +170,17 @@ def _copied(
         with MemTier.open(home, memory.project, memory.agent_id, settings) as candidate:
             candidate.catch_up()
             yield candidate
+
+
+@contextmanager
+def temporary_home(scope: Scope) -> Iterator[Path]:
+    """Yield an empty home with the user's settings, which is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="memtier-") as folder:
+        home = make_home(Path(folder) / "home")
+        user_settings = scope.path / "config.yaml"
+        if user_settings.is_file():
+            write_private_file(home / "config.yaml", user_settings.read_text("utf-8"))
+        yield home
 
 
 def gate_view(document: Document) -> RenderableType:

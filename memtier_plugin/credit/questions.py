@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
@@ -18,7 +16,7 @@ from memtier_plugin.credit.verdict import judge
 from memtier_plugin.providers.embedding.load import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.query import QueryVector
-from memtier_plugin.retrieval.search import Search, find_ranker
+from memtier_plugin.retrieval.search import Search
 from memtier_plugin.retrieval.visibility import Viewer
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
@@ -249,9 +247,8 @@ class ProbeSearch:
         self.reader = reader
         self.untried = untried
         self.tokenizer = store.tokenizer
-        self._settings = store.settings
-        stages = find_ranker(store.settings).stages
-        self._last_stage = stages[-1] if stages else None
+        flat = replace(store.settings.retrieval, profile="recall_first", search="flat")
+        self._settings = replace(store.settings, retrieval=flat)
         self._at = at
         self._searches: dict[tuple[str, str | None], Search] = {}
         # A remote embedder costs money and time, so only words count.
@@ -271,8 +268,7 @@ class ProbeSearch:
 
     def _finds(self, probe: Question, near: QueryVector | None, depth: int) -> bool:
         search = self._search_as(probe.agent, probe.sender)
-        # Otherwise the caches of an earlier stage would decide the result.
-        ranked = search.rank(probe.query, near, stage=self._last_stage).ranked
+        ranked = search.rank(probe.query, near).ranked
         rows = [row for row, _, _ in ranked[:_RANKED]]
         evidence = self.reader.evidence_ids(rows)
         return is_among((evidence[row] for row in rows), probe.wanted, depth)
@@ -335,11 +331,17 @@ def _choose_sessions(reader: Reader, limit: int) -> list[int]:
 
 
 def _probes_of_session(searcher: ProbeSearch, session: int) -> Iterator[Question | None]:
-    """Yield the shortest successful query for each entry, in pseudo-random order."""
+    """Yield the shortest successful query for each entry, in a shuffled order."""
     stored = searcher.reader.user_entries(session, _SESSION_ENTRIES)
-    for item in sorted(stored, key=lambda item: blake2b(item.item.id.encode()).digest()):
-        if isinstance(item.item, Entry):
-            yield from _probes_for(searcher, item.item)
+    entries = [item.item for item in stored if isinstance(item.item, Entry)]
+    for entry in sorted(entries, key=_shuffled):
+        yield from _probes_for(searcher, entry)
+
+
+def _shuffled(entry: Entry) -> bytes:
+    """Return a key that orders entries by what was said and when: ids differ by recording."""
+    statement = f"{entry.observed_at.isoformat()} {entry.content}"
+    return blake2b(statement.encode("utf-8", "surrogatepass")).digest()
 
 
 def _probes_for(searcher: ProbeSearch, entry: Entry) -> Iterator[Question | None]:
@@ -394,8 +396,6 @@ def _queries(searcher: ProbeSearch, entry: Entry) -> Iterator[str]:
 # A case of the regression gate: probes that succeed before the facts are written are run again
 # afterwards, and the paired bootstrap decides.
 
-_MAX_AGE: Final = 60  # seconds for which probes are reused for later windows
-
 
 @dataclass(frozen=True, slots=True)
 class Regression:
@@ -413,49 +413,34 @@ class Regression:
         )
 
 
-@dataclass(slots=True)
-class _Baseline:
-    """Probes, the time as of which they search, and 1 for each success."""
-
-    measured: float
-    at: datetime
-    probes: list[Question]
-    values: list[float]
-
-
 class RecallGuard:
-    """Measures recall on a project's own history before and after a consolidation."""
+    """The same probes before and after facts are written, as of the same moment."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, at: datetime) -> None:
+        """Make the probes.
+
+        Args:
+            at: a moment of the project's own, such as that of its newest line: what is found must
+                not depend on when somebody consolidates.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+        """
         self._store = store
-        self._clock = clock
-        self._baseline: _Baseline | None = None
+        self._at = at
+        self._probes = make_probes(store, store.settings.consolidation.probes, at)
 
-    def measure(self) -> None:
-        """Make the probes, unless those of a recent consolidation are still valid.
-
-        Raises:
-            IndexProblem: the index cannot be used.
-        """
-        last = self._baseline.measured if self._baseline else -math.inf
-        if time.monotonic() - last > _MAX_AGE:
-            measured, at = time.monotonic(), self._clock()
-            probes = make_probes(self._store, self._store.settings.consolidation.probes, at)
-            self._baseline = _Baseline(measured, at, probes, [1.0] * len(probes))
-
-    def find_regression(self) -> Regression | None:
-        """Return how far recall fell since it was measured; None if it did not.
+    def measure(self) -> list[float]:
+        """Return 1 for each probe that succeeds now, else 0.
 
         Raises:
             IndexProblem: the index cannot be used.
         """
-        baseline = self._baseline
-        if baseline is None or not baseline.probes:
-            return None
-        values = find_probes(self._store, baseline.probes, baseline.at)
-        verdict = judge(baseline.values, values, self._store.settings.regression.tolerance)
-        if verdict.refused:
-            self._baseline = None
-            return Regression(len(values), int(sum(baseline.values)), int(sum(values)))
-        baseline.values = values  # the baseline for the next window of a long backlog
-        return None
+        return find_probes(self._store, self._probes, self._at)
+
+    def compare(self, before: Sequence[float], after: Sequence[float]) -> Regression | None:
+        """Return how far recall fell between two measurements; None if it did not."""
+        verdict = judge(before, after, self._store.settings.regression.tolerance)
+        return (
+            Regression(len(after), int(sum(before)), int(sum(after))) if verdict.refused else None
+        )

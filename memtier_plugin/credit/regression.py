@@ -37,6 +37,9 @@ from memtier_plugin.storage.store import Actor, Store
 
 QuestionProgress = Callable[[int, int], None]
 _PREVIEW: Final = "preview"  # the purpose with a prompt's block that credits nobody
+# Milliseconds for a question.  Nobody waits, and a reranker that a busy machine makes late on one
+# side of a comparison only would be taken for the change.
+_PATIENCE: Final = 600_000
 
 
 def keep_answerable(reader: Reader, questions: Iterable[Question]) -> list[Question]:
@@ -101,7 +104,7 @@ def embeds_for_free(embedder: object) -> bool:
 
 
 def _plan(recaller: Recaller, question: Question, at: datetime, *, by_meaning: bool) -> RecallPlan:
-    request = RecallRequest(purpose=_PREVIEW, sender=question.sender, at=at)
+    request = RecallRequest(purpose=_PREVIEW, sender=question.sender, at=at, deadline_ms=_PATIENCE)
     viewer = recaller.viewer(question.sender, at)
     return recaller.plan(question.query, viewer, request, by_meaning=by_meaning)
 

@@ -61,6 +61,7 @@ Progress = Callable[[int, int], None]
 class ConsolidationReport:
     """The result of a consolidation: counts read and written, and reasons of rejections.
 
+    ``facts`` are in force; of a consolidation that was held back all facts are ``proposed``.
     ``left`` estimates how many entries remain unread; ``problem`` is why the model's pass ended
     early, or ``waits`` if it waits for a host; ``unread`` are the entries without a usable answer.
     ``runs`` are the ids of the consolidations that wrote something.
@@ -114,11 +115,9 @@ class ConsolidationReport:
 class Consolidator:
     """Consolidates a project's entries into facts on behalf of an agent."""
 
-    def __init__(self, actor: Actor, guard: RecallGuard | None = None) -> None:
-        """Bind to a project and, optionally, the check that consolidations do not lower recall."""
+    def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
-        self._guard = guard
         self._writer = FactWriter(actor)
 
     @cached_property
@@ -302,10 +301,13 @@ class Consolidator:
             promoted = len(_facts_by_entry(outcome, window.entries))
             return _report(window, batch, outcome, promoted, started)
         # Facts found by our rules rest on the words that they quote, so they push no entry out.
-        guard = self._guard if batch.drafts and batch.claimed else None
-        if guard:
-            guard.measure()
+        guard = None
+        if batch.drafts and batch.claimed:
+            guard = RecallGuard(self._store, max(entry.observed_at for entry in window.entries))
+        regression = None
         with self._writer.exclusive():
+            # Under the lock, so that nobody else's facts come between the two measurements.
+            before = guard.measure() if guard else []
             outcome = self._writer.resolve(
                 batch.drafts, run=run, contexts=batch.contexts, decisions=batch.decisions
             )
@@ -320,8 +322,8 @@ class Consolidator:
                 self._consolidation(extractor, number, window, report),
             ]
             self._writer.commit(outcome.added, events)
-        wrote = report.facts or report.superseded or report.updated
-        regression = guard.find_regression() if guard and wrote else None
+            if guard and (report.facts or report.superseded or report.updated):
+                regression = guard.compare(before, guard.measure())
         return self._hold_back(report, regression) if regression else report
 
     def _hold_back(
@@ -330,7 +332,16 @@ class Consolidator:
         """Roll back the consolidations of a report because recall fell."""
         for run in reversed(report.runs):
             roll_back(self._actor, run, why=regression.describe(), regression=regression)
-        return replace(report, held_back=regression.describe())
+        return replace(
+            report,
+            facts=0,
+            promoted=0,
+            superseded=0,
+            updated=0,
+            proposed=report.proposed + report.facts,
+            replaced=(),
+            held_back=regression.describe(),
+        )
 
     # -- journal events ------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from memtier_plugin.core.formats import ID_LENGTH, MIN_ID_END, aware, new_id
 from memtier_plugin.core.records import Extractor, Fact, FactDraft, Run, check_fact
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.structs import check_methods
-from memtier_plugin.credit.questions import RecallGuard, Regression
+from memtier_plugin.credit.questions import Regression
 from memtier_plugin.facts import forgetting, views
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator, Progress
 from memtier_plugin.facts.forgetting import (
@@ -428,8 +428,7 @@ class FactService:
 
     @cached_property
     def _consolidator(self) -> Consolidator:
-        # Cached: its guard's probes serve several windows.
-        return Consolidator(self._actor, RecallGuard(self._store, self._actor.clock))
+        return Consolidator(self._actor)
 
     def consolidate(
         self,

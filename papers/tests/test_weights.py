@@ -101,3 +101,12 @@ def test_too_little_is_refused_with_what_is_needed(learner: str) -> None:
 def test_learning_is_repeatable() -> None:
     """The same questions give the same weights."""
     assert train(problem(), "ppo", no_progress) == train(problem(), "ppo", no_progress)
+
+
+def test_the_gain_is_a_mean_over_seeds() -> None:
+    """What one draw of questions gains is no gain: the mean of ten is, and each is shown."""
+    trained = train(problem(), "ppo", no_progress)
+    assert trained.gain and len({*trained.by_seed}) > 1 and len(trained.by_seed) == 10
+    assert trained.gain.mean == pytest.approx(np.mean(trained.by_seed))
+    assert trained.after - trained.before == pytest.approx(trained.gain.mean)
+    assert len(train(problem(), "fit", no_progress).by_seed) == 1  # convex: no seed matters

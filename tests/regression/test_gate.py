@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 from memtier_plugin import MemTier
+from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.errors import EmbeddingUnavailable, NotFound
 from memtier_plugin.core.events import CreditEvent
+from memtier_plugin.core.results import Hit
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.credit.questions import Question, read_history
 from memtier_plugin.credit.regression import FILE, read_baseline
@@ -105,6 +108,33 @@ def test_silence_counts_as_a_loss(opened: Opened) -> None:
         report = memory.regression.check_settings(replace(memory.settings, retrieval=quiet))
         assert report.verdict.refused
         assert report.verdict.after < report.verdict.before - 0.3
+
+
+class Hurried:
+    """A reranker that a busy machine would make late: it needs more than a prompt may wait."""
+
+    def __init__(self) -> None:
+        self.late: list[bool] = []
+
+    @hookspecs.hookimpl
+    def memtier_rerank(self, hits: list[Hit], deadline: float) -> list[Hit]:
+        """Keep the order, and whether there was a minute to find it."""
+        self.late.append(deadline - time.monotonic() < 60)
+        return hits
+
+
+def test_a_slow_reranker_is_waited_for(opened: Opened) -> None:
+    """No question of a comparison is answered without the reranker because it was late."""
+    hurried, manager = Hurried(), plugins.manager()
+    name = manager.register(hurried)
+    try:
+        with opened() as memory:
+            memory.catch_up()
+            hurried.late.clear()
+            memory.regression.check_settings(memory.settings)
+    finally:
+        manager.unregister(name=name)
+    assert hurried.late and not any(hurried.late)
 
 
 def test_short_history_is_filled_with_probes(opened: Opened) -> None:

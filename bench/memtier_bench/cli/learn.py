@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import click
 
 from memtier_plugin.cli.main import LazyGroup
+from memtier_plugin.cli.scope import Scope
 from memtier_plugin.core.entry_points import CommandSpec
+from memtier_plugin.core.errors import NotFound
+from memtier_plugin.memory import MemTier
 
 # The command NAME is the attribute NAME of its module; its help must be the line given here.
 _HERE: Final = __package__
@@ -32,3 +38,26 @@ COMMANDS: Final = {
 @click.group(cls=LazyGroup, sections={"Commands": dict(sorted(COMMANDS.items()))})
 def learn() -> None:
     """Learn from this project's use, and show or undo what was learned."""
+
+
+@contextmanager
+def open_for_data(scope: Scope, *, writes: bool) -> Iterator[MemTier]:
+    """Open the project for which a command learns from data sets.
+
+    Args:
+        writes: whether something is kept in it: where there is none it is made.  Otherwise the
+            command then runs in a home that is gone afterwards.
+    """
+    from memtier_plugin.cli.distill import temporary_home  # what `learn log` need not load
+
+    try:
+        opened = scope.open(create=writes)
+    except NotFound:
+        with (
+            temporary_home(scope) as home,
+            MemTier.open(home, workspace=Path.cwd()) as memory,
+        ):
+            yield memory
+        return
+    with opened as memory:
+        yield memory

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from memtier_bench.cli.learn import open_for_data
 from memtier_bench.cli.options import (
     count_option,
     data_option,
@@ -42,7 +43,8 @@ def policy(scope: Scope, /, output: Path | None, applies: bool, **options: Any) 
     """Train a planner of the searches of `memtier ask` on a data set."""
     from memtier_bench.planner_training import train_planner
 
-    with scope.open() as memory, LearnLog(memory.actor).exclusive(), progress_bar() as tell:
+    opened = open_for_data(scope, writes=applies or output is None)
+    with opened as memory, LearnLog(memory.actor).exclusive(), progress_bar() as tell:
         path = (output or LearnLog(memory.actor).path.parent).expanduser().resolve()
         figures = train_planner(path, progress=tell, **options)
         document = {**figures, "applied": None, "why_not": ""}

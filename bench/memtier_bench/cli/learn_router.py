@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from memtier_bench.cli.learn import open_for_data
 from memtier_bench.cli.options import (
     data_option,
     dataset_option,
@@ -35,7 +36,8 @@ def router(scope: Scope, /, applies: bool, **options: Any) -> None:
     """Train the router of depth auto on a data set."""
     from memtier_bench.router_learning import GRPO, run_router_learning
 
-    with scope.open() as memory, LearnLog(memory.actor).exclusive(), progress_bar() as tell:
+    opened = open_for_data(scope, writes=applies)
+    with opened as memory, LearnLog(memory.actor).exclusive(), progress_bar() as tell:
         report = run_router_learning("tiermem-3", progress=tell, **options)
         trained = report["strategies"][GRPO]
         figures = {"dataset": report["dataset"], "questions": report["questions"]}

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Group, RenderableType
 
+from memtier_bench.cli.learn import open_for_data
 from memtier_papers.learn_log import LearnLog
 from memtier_papers.memtier.fit import Example
 from memtier_papers.memtier.weight_job import Progress, WeightLearner
@@ -39,7 +40,8 @@ def weights(
     """Learn ranking weights, and test them on what is held out."""
     if bool(data) == history:
         raise click.UsageError("give either --data or --history")
-    with scope.open() as memory, progress_bar() as tell:
+    opened = scope.open() if history else open_for_data(scope, writes=applies)
+    with opened as memory, progress_bar() as tell:
         memory.catch_up()
         learner = WeightLearner(memory.actor)
         if history:

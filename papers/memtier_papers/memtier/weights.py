@@ -3,6 +3,9 @@
 ``ppo`` is as published (MemTier, section 4.4): a Gaussian around the weights, which sum to 1, draws
 one set of weights per question; the reward is +1 if an answer is among the first k, else -1.
 ``fit`` minimises the pairwise loss over the same signals (`fit`).
+
+What ``ppo`` learns hangs on which questions it draws, and in which order: its gain is the mean over
+several seeds, since one seed's may be luck.
 """
 
 from __future__ import annotations
@@ -17,7 +20,14 @@ import numpy as np
 from memtier_papers.memtier.fit import TEMPERATURE, Example, fit
 from memtier_papers.memtier.ppo import SIGMA, Episode, learn_weights
 from memtier_papers.memtier.traps import Trap, constant_reward, find_constant, signal_traps
-from memtier_plugin.credit.verdict import Difference, paired_difference
+from memtier_plugin.credit.verdict import (
+    SAMPLES,
+    SEED,
+    Difference,
+    interval_bounds,
+    paired_difference,
+    resample_means,
+)
 
 Learner = Literal["ppo", "fit"]
 LEARNERS: Final[tuple[Learner, ...]] = ("ppo", "fit")
@@ -27,7 +37,7 @@ FEWEST_GROUPS: Final = 2
 DEPTH: Final = 10  # hits that must contain an answer
 _PULL: Final = 0.02  # of the fit towards the initial weights
 _PLACES: Final = 3  # decimal places of a learned weight
-_SEED: Final = 42
+_SEEDS: Final[Mapping[Learner, Sequence[int]]] = {"ppo": range(42, 52), "fit": (0,)}  # fit: convex
 
 Progress = Callable[[str, int, int], None]
 
@@ -69,7 +79,10 @@ class Trained:
 
     Attributes:
         traps: why nothing was learned, or why the result has no visible effect.
-        gain: held out, of the share of answers among the first hits; None without training.
+        weights: of the first seed, trained on all questions.
+        gain: held out, of the share of answers among the first hits, in the mean over the seeds,
+            with an interval over questions and seeds; None without training.
+        by_seed: the mean gain of each seed.
         changes: each held-out question's group and improvement.
         changed: share of held-out questions whose first hits, or their order, differ.
     """
@@ -82,6 +95,7 @@ class Trained:
     gain: Difference | None
     changed: float
     changes: tuple[tuple[str, float], ...] = ()
+    by_seed: tuple[float, ...] = ()
 
     @property
     def gains(self) -> bool:
@@ -101,6 +115,7 @@ class Trained:
             "before": round(self.before, 4),
             "after": round(self.after, 4),
             "gain": gain and [round(value, 4) for value in (gain.mean, gain.low, gain.high)],
+            "by_seed": [round(value, 4) for value in self.by_seed],
             "changed": round(self.changed, 4),
         }
 
@@ -129,31 +144,46 @@ def train(problem: Problem, learner: Learner, progress: Progress) -> Trained:
     groups, examples = problem.groups, problem.examples
     if why := why_too_little(len(examples), len(groups)):
         raise ValueError(why)
-    traps = signal_traps(examples, problem.start, problem.names)
-    before, after, changed, left_out = list[float](), list[float](), list[bool](), list[str]()
+    traps, seeds = signal_traps(examples, problem.start, problem.names), _SEEDS[learner]
+    order = [example for group in groups for example in examples if example.group == group]
+    before = [example.recall(problem.start, problem.k) for example in order]
+    after: list[list[float]] = [[] for _ in seeds]  # by seed
+    changed: list[bool] = []
     for number, group in enumerate(groups):
-        weights = _learn(problem, problem.without(group), learner, traps)
-        for example in examples:
-            if example.group == group:
-                before.append(example.recall(problem.start, problem.k))
-                after.append(example.recall(weights, problem.k))
-                left_out.append(group)
-                own, other = (example.top(w, problem.k) for w in (problem.start, weights))
-                changed.append(own != other)
+        sets, asked = problem.without(group), [e for e in examples if e.group == group]
+        shown = [example.top(problem.start, problem.k) for example in asked]
+        for seed, shares in zip(seeds, after, strict=True):
+            weights = _learn(problem, sets, learner, traps, seed)
+            shares += [example.recall(weights, problem.k) for example in asked]
+            tops = (example.top(weights, problem.k) for example in asked)
+            changed += [top != own for top, own in zip(tops, shown, strict=True)]
         progress(f"{learner}: held out", number + 1, len(groups))
-    weights = _learn(problem, problem.sets, learner, traps)
+    weights = _learn(problem, problem.sets, learner, traps, seeds[0])
     traps = [*{trap.name: trap for trap in traps}.values()]  # each once for all questions
     stopped = any(trap.stops for trap in traps)
+    means = np.mean(after, axis=0)  # of each question, over the seeds
+    changes = (means - before).round(9)  # no gain is 0, not what floats add up to
+    by_seed = tuple(round(float(np.mean(shares) - np.mean(before)), 9) for shares in after)
     return Trained(
         learner,
         dict(zip(problem.names, weights.round(_PLACES).tolist(), strict=True)),
         tuple(traps),
         float(np.mean(before)),
-        float(np.mean(after)),
-        None if stopped else paired_difference(after, before),
+        float(np.mean(means)),
+        None if stopped else _gain(changes, by_seed),
         float(np.mean(changed)),
-        tuple((group, b - a) for group, a, b in zip(left_out, before, after, strict=True)),
+        tuple((e.group, change) for e, change in zip(order, changes.tolist(), strict=True)),
+        () if stopped else by_seed,
     )
+
+
+def _gain(changes: np.ndarray, by_seed: Sequence[float]) -> Difference:
+    """Return the mean change, with an interval that holds for other questions and other seeds."""
+    means = resample_means(changes.tolist(), SAMPLES, SEED)
+    means += resample_means(by_seed, SAMPLES, SEED + 1) - np.mean(by_seed)
+    low, high = interval_bounds(means)
+    tail = min(int((means <= 0).sum()), int((means >= 0).sum()))
+    return Difference(float(changes.mean()), low, high, min(1.0, 2 * max(tail, 0.5) / SAMPLES))
 
 
 def held_out(trained: Trained) -> dict[str, list[float]]:
@@ -171,6 +201,7 @@ def _learn(
     sets: Sequence[Sequence[Example]],
     learner: Learner,
     traps: list[Trap],
+    seed: int,
 ) -> np.ndarray:
     """Return the weights learned from some questions; the present ones if learning fails.
 
@@ -186,7 +217,7 @@ def _learn(
         weights = fit(answered, problem.start, free, _PULL)
         return np.asarray(weights / TEMPERATURE)
     rewards, actions, total = [], [], problem.start.sum()
-    chance, mean = random.Random(_SEED), problem.start / total
+    chance, mean = random.Random(seed), problem.start / total
     chance.shuffle(examples)
     for example in examples[:PUBLISHED_QUESTIONS]:
         action = np.where(free, [chance.gauss(m, SIGMA) for m in mean], mean)
