@@ -72,14 +72,14 @@ def judge_each(messages: Sequence[Message], local: Sequence[str] = ()) -> list[J
         local: the tools whose results are not external (`trust.local_tools`).
     """
     waiting: list[tuple[ToolCall, str, int]] = []  # with the words before it, and their position
-    said, calls = "", list[JudgedCall]()
+    last_text, calls = "", list[JudgedCall]()
     for position, message in enumerate(messages):
         if message.role == "user":
-            said = ""
+            last_text = ""
         elif message.role == "assistant":
-            said = message.content if message.content.strip() else said
-            waiting += [(call, said, position) for call in message.tool_calls]
-            said = "" if message.tool_calls else said  # the words were of these calls
+            last_text = message.content if message.content.strip() else last_text
+            waiting += [(call, last_text, position) for call in message.tool_calls]
+            last_text = "" if message.tool_calls else last_text  # the words were of these calls
         if message.tool is None:
             continue
         tool = message.tool
@@ -89,13 +89,11 @@ def judge_each(messages: Sequence[Message], local: Sequence[str] = ()) -> list[J
         asked = next((each for each in waiting if getattr(each[0], same) == wanted), None)
         if asked:
             waiting.remove(asked)
-        call, words, asked_at = asked or (tool, said, None)
+        call, words, asked_at = asked or (tool, last_text, None)
         name, arguments = unwrap_call(call.name or tool.name, call.arguments or tool.arguments)
         outcome = judge_outcome(tool, message.content)
-        is_structured = message.content.lstrip().startswith("{")
-        if tool.ok is None and not is_structured and outcome.ok is not None:
-            foreign = brings_external_text(name, arguments, message.content, local=local)
-            outcome = ToolOutcome() if foreign else outcome
+        if tool.ok is None and _is_foreign(message, name, arguments, local):
+            outcome = ToolOutcome()
         judged = JudgedCall(
             position,
             asked_at,
@@ -110,7 +108,25 @@ def judge_each(messages: Sequence[Message], local: Sequence[str] = ()) -> list[J
         if judged.ok is False:
             judged = replace(judged, excuse=outside_reason(judged.result, judged.exit_code))
         calls.append(judged)
-    return calls
+    if any(call.said or _values(call.arguments) for call in calls):
+        return calls
+    # A host that tells neither: the answer alone shows what was used.
+    return [replace(call, said=last_words(messages)) for call in calls]
+
+
+def last_words(messages: Sequence[Message]) -> str:
+    """Return the assistant's last text."""
+    texts = [m.content for m in messages if m.role == "assistant" and m.content.strip()]
+    return texts[-1] if texts else ""
+
+
+def _is_foreign(message: Message, name: str, arguments: str, local: Sequence[str]) -> bool:
+    """Return whether a result is a stranger's words, which are no outcome of the call."""
+    if message.content.lstrip().startswith("{"):
+        return False
+    if message.origin is not None:
+        return message.origin == "external"
+    return brings_external_text(name, arguments, message.content, local=local)
 
 
 def last_outcomes(calls: Iterable[JudgedCall]) -> list[JudgedCall]:
@@ -241,9 +257,15 @@ def find_basis(
     distinct = {frozenset(own) for key, own in words.items() if key not in recorded}
     lines_with = Counter(word for own in distinct for word in own)
     scores: dict[str, float] = {}
+    repeated: dict[str, float] = {}
     for key, own in words.items():
         shared = own & taken
-        if key in recorded or not shared or (missing and not own & missing):
+        if not shared or (missing and not own & missing):
+            continue
+        if (
+            key in recorded
+        ):  # an earlier call is the basis of its own repetition, if nothing else is
+            repeated |= {key: 1.0} if own & arguments == arguments else {}
             continue
         unique = sum(lines_with[word] == 1 for word in shared)
         rarity = sum(1 / lines_with[word] for word in shared)
@@ -252,7 +274,7 @@ def find_basis(
         if unique >= _ENOUGH or (unique and max(of_line, of_call) >= _LEAST):
             scores[key] = rarity
     best = max(scores.values(), default=0.0)
-    used = {key: score for key, score in scores.items() if score >= _NEAR_BEST * best}
+    used = {key: score for key, score in scores.items() if score >= _NEAR_BEST * best} or repeated
     total = sum(used.values())
     return {key: score / total for key, score in used.items()}
 
