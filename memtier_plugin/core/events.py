@@ -103,6 +103,15 @@ class CreditEvent(EventPayload, frozen=True, kw_only=True, tag="credit"):
     call: str = ""  # its arguments
     ok: bool | None = None  # how that call ended; None where it teaches nothing
     exit_code: int | None = None
+
+
+class CallEvent(StateEvent, frozen=True, kw_only=True, tag="call"):
+    """The call that entries record, or that lines were the basis of before, ended so."""
+
+    tool: str
+    call: str = ""  # its arguments
+    ok: bool
+    exit_code: int | None = None
     why: str = ""  # what outside the memory made it fail
 
 

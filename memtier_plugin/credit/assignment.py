@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from memtier_plugin.core.events import CreditEvent, OutcomeEvent, RecallEvent
+from memtier_plugin.core.events import CallEvent, CreditEvent, OutcomeEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent, Message
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.credit.calls import (
@@ -30,7 +30,7 @@ from memtier_plugin.credit.outcomes import (
     share_reward,
 )
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.storage.state import last_attempts
+from memtier_plugin.storage.state import last_attempts, touched_items
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.phrases import TOOL_CALL_MARK
 from memtier_plugin.trust import origins
@@ -106,7 +106,7 @@ def assign_credit(
     reward = min(reward, 0.0) if failed else reward
     shares = RunShares(actor, run, recalls)
     with actor.store.session() as reader:
-        lines = list[CreditEvent]()
+        lines = list[CallEvent]()
         if credits_runs(actor.store.settings):
             earned = shares.by_words(reader, messages, reward, confidence)
         else:
@@ -247,7 +247,7 @@ class RunShares:
             deltas = self._without_doubtful(reader, deltas)
             if deltas and _limits_credit(settings):
                 deltas = self._cap_deltas(reader, now, deltas)
-        earlier = [CreditEvent.of(event) for event in journalled if not is_own_line(event)]
+        earlier = [CreditEvent.of(event) for event in journalled]
         attempt = max((credit.attempt for credit in earlier), default=0)
         newest = [credit for credit in earlier if credit.attempt == attempt]
         last = {credit.item: credit.delta for credit in newest if credit.delta}
@@ -399,11 +399,6 @@ class RunShares:
 # -- The log's own lines of calls: a failed one is never recalled as if it had worked
 
 
-def is_own_line(event: JournalEvent) -> bool:
-    """Return whether a credit tells only how the call ended that its item records."""
-    return event.data.get("ok") is not None and not event.data.get("share")
-
-
 def mark_calls(
     actor: Actor,
     reader: Reader,
@@ -412,7 +407,7 @@ def mark_calls(
     calls: Sequence[JudgedCall],
     worked: Collection[int],
     credited: Collection[str],
-) -> list[CreditEvent]:
+) -> list[CallEvent]:
     """Return what is to be journalled of a run's own lines.
 
     Those of a call that failed for good, those of one that did the job, and what recorded the same
@@ -438,25 +433,31 @@ def mark_calls(
                     ended[lines[position]] = final
     redact = actor.redactor.redact
     by_text = {redact(call.text).text: call for call in last if call.text and not call.excuse}
-    latest = reader.credits_of_calls(by_text, _LATEST) if by_text else []
+    latest = reader.outcomes_of_calls(by_text, _LATEST) if by_text else []
     # Another agent's own lines are its own matter.
-    shared = [e for e in latest if e.agent_id == actor.agent or not is_own_line(e)]
-    earlier = {c.item: c.call for c in map(CreditEvent.of, shared) if c.item not in credited}
-    for item, state in reader.states(earlier).items():
-        if not (by_text[earlier[item]].ok and state.calls.works):
-            ended[item] = by_text[earlier[item]]
+    known = {
+        item: str(event.data["call"])
+        for event in latest
+        if event.kind == CreditEvent.KIND or event.agent_id == actor.agent
+        for item in touched_items(event)
+        if item not in credited
+    }
+    for item, state in reader.states(known).items():
+        if not (by_text[known[item]].ok and state.calls.works):
+            ended[item] = by_text[known[item]]
+    items: dict[JudgedCall, list[str]] = {}
+    for item, call in ended.items():
+        items.setdefault(call, []).append(item)
     return [
-        CreditEvent(
-            item=item,
-            attempt=1,
-            delta=0.0,
+        CallEvent(
+            items=tuple(lines_of_call),
             tool=call.name,
             call=redact(call.text).text,
-            why=call.excuse,
             ok=bool(call.ok),
             exit_code=call.exit_code,
+            why=call.excuse,
         )
-        for item, call in ended.items()
+        for call, lines_of_call in items.items()
     ]
 
 

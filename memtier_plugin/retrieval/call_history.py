@@ -19,6 +19,7 @@ from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.replacement import join_evidence
 from memtier_plugin.retrieval.visibility import PageReader, Viewer, read_hits
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.state import touched_items
 from memtier_plugin.text.phrases import TOOL_CALL_MARK
 
 Split = Callable[[str], Sequence[str]]
@@ -105,18 +106,21 @@ def add_what_worked(
 
 def _find_done(reader: Reader, runs: Collection[Run]) -> dict[Run, list[str]]:
     """Return, by run, the ids of what served a call of it that worked, and works to this day."""
-    credits: dict[Run, dict[str, CreditEvent]] = {}
-    for event in reader.credits_of_runs({run for _, run in runs}):
+    worked: dict[Run, dict[str, bool]] = {}  # by item, whether the call rests on it
+    for event in reader.outcomes_of_runs({run for _, run in runs}):
         if (run := (event.agent_id, event.run_id or "")) in runs:
-            credit = CreditEvent.of(event)
-            credits.setdefault(run, {})[credit.item] = credit
-    states = reader.states({item for known in credits.values() for item in known})
+            rests, ok = event.kind == CreditEvent.KIND, event.data.get("ok")
+            known = worked.setdefault(run, {})
+            for item in touched_items(event):
+                known.pop(item, None)
+                known |= {item: rests} if ok else {}
+    states = reader.states({item for known in worked.values() for item in known})
     done: dict[Run, list[str]] = {}
-    for run, known in credits.items():
-        used = {item: states[item].calls.works for item, credit in known.items() if credit.ok}
+    for run, known in worked.items():
+        works = [item for item in known if states[item].calls.works]
         # A call is no better than what it rested on, which another agent may have seen fail.
-        lasting = all(works for item, works in used.items() if known[item].share)
-        done[run] = [key for key, works in used.items() if works and (known[key].share or lasting)]
+        lasting = all(item in works for item, rests in known.items() if rests)
+        done[run] = [item for item in works if known[item] or lasting]
     return done
 
 

@@ -393,8 +393,7 @@ def credits_of(reader: Reader, recall: JournalEvent) -> Sequence[JournalEvent]:
         for credit in reader.events(items=injected, agent=recall.agent_id, kinds=kinds)
         if recall.id in credit.data.get("recalls", ())
     ]
-    of_run = reader.events(agent=recall.agent_id, run=run, kinds=kinds) if run else []
-    by_run = [credit for credit in of_run if credit.data["item"] in injected]
+    by_run = reader.events(agent=recall.agent_id, run=run, kinds=kinds) if run else []
     return [*by_run, *(credit for credit in named if credit.run_id != run)]
 
 

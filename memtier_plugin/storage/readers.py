@@ -96,20 +96,20 @@ class JournalReader(RecordReader):
         )
         return self.settle([decode_event(data) for (data,) in rows])
 
-    def credits_of_calls(self, calls: Collection[str], newest: int) -> list[JournalEvent]:
-        """Return the newest credits by calls with these arguments, newest first."""
+    def outcomes_of_calls(self, calls: Collection[str], newest: int) -> list[JournalEvent]:
+        """Return the newest credits and outcomes of calls with these arguments, newest first."""
         rows = self._db.execute(
-            """SELECT data FROM events WHERE kind = 'credit'
+            """SELECT data FROM events WHERE kind IN ('credit', 'call')
                  AND data ->> 'call' IN (SELECT value FROM json_each(?))
                ORDER BY stamp DESC, id DESC LIMIT ?""",
             (json.dumps(to_utf8_all(calls)), newest),
         )
         return [decode_event(data) for (data,) in rows]
 
-    def credits_of_runs(self, runs: Collection[str]) -> list[JournalEvent]:
-        """Return the credits of these runs, of whichever agent, oldest first."""
+    def outcomes_of_runs(self, runs: Collection[str]) -> list[JournalEvent]:
+        """Return the credits and calls of these runs, of whichever agent, oldest first."""
         rows = self._db.execute(
-            """SELECT data FROM events WHERE kind = 'credit'
+            """SELECT data FROM events WHERE kind IN ('credit', 'call')
                  AND run IN (SELECT value FROM json_each(?)) ORDER BY stamp, id""",
             (json.dumps(to_utf8_all(runs)),),
         )

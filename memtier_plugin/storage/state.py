@@ -8,7 +8,7 @@ the order in which they were written. The weight is the clipped sum of MemTier, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
@@ -16,6 +16,7 @@ from typing import Final, Literal
 from memtier_plugin.core import plugins
 from memtier_plugin.core.events import (
     AcceptEvent,
+    CallEvent,
     ConfideEvent,
     CreditEvent,
     DeliverEvent,
@@ -143,17 +144,18 @@ def update_weight(weight: float, delta: float) -> float:
     return max(-1.0, min(1.0, weight + delta))
 
 
-def add_call(calls: CallHistory, credit: CreditEvent, at: datetime) -> CallHistory:
-    """Return a history of calls with the one that a credit tells of, if any."""
-    if credit.ok is None:
+def add_call(calls: CallHistory, event: CreditEvent | CallEvent, at: datetime) -> CallHistory:
+    """Return a history of calls with the one that an event tells of, if any."""
+    if event.ok is None:
         return calls
-    if credit.ok:
-        return replace_fields(calls, failures=0, worked_at=at, call=credit.call)
+    if event.ok:
+        return replace_fields(calls, failures=0, worked_at=at, call=event.call)
+    outside = isinstance(event, CallEvent) and event.why
     return CallHistory(
-        call="" if credit.why else credit.call,  # no other line is to blame
+        call="" if outside else event.call,  # no other line is to blame
         failures=calls.failures + 1,
         failed_at=at,
-        exit_code=credit.exit_code,
+        exit_code=event.exit_code,
         worked_at=calls.worked_at,
     )
 
@@ -183,14 +185,7 @@ def fold(events: Sequence[JournalEvent]) -> State:
     """Fold one item's events, given in any order, into its current state."""
     hidden, uncredited = undone_runs(events)
     withdrawn = bool(hidden)
-    state = State(forgotten=withdrawn)
-    for event, credit in last_attempts(e for e in events if e.kind == CreditEvent.KIND):
-        if (event.agent_id, event.run_id) not in uncredited:
-            state = replace(
-                state,
-                weight=update_weight(state.weight, credit.delta),
-                calls=add_call(state.calls, credit, event.timestamp),
-            )
+    state = _fold_outcomes(State(forgotten=withdrawn), events, hidden | uncredited)
     credited = state.weight
     for payload in _effective(events):
         match payload:
@@ -216,6 +211,24 @@ def fold(events: Sequence[JournalEvent]) -> State:
                 state = replace(state, words_only=words_only)
             case StateEvent(weight_bounds=(low, high)):
                 state = replace(state, weight=bound_weight(credited, low, high))
+    return state
+
+
+def _fold_outcomes(
+    state: State, events: Sequence[JournalEvent], undone: Collection[tuple[str, str | None]]
+) -> State:
+    """Return a state with the weight and the calls that the runs gave it that stand."""
+    credits = last_attempts(event for event in events if event.kind == CreditEvent.KIND)
+    calls = [(event, CallEvent.of(event)) for event in events if event.kind == CallEvent.KIND]
+    outcomes: list[tuple[JournalEvent, CreditEvent | CallEvent]] = [*credits, *calls]
+    for event, outcome in sorted(outcomes, key=lambda pair: _order(pair[0])):
+        if (event.agent_id, event.run_id) not in undone:
+            delta = outcome.delta if isinstance(outcome, CreditEvent) else 0.0
+            state = replace(
+                state,
+                weight=update_weight(state.weight, delta),
+                calls=add_call(state.calls, outcome, event.timestamp),
+            )
     return state
 
 

@@ -222,7 +222,8 @@ def test_any_ids(home: Path, name: str) -> None:
         assert (entry.run_id, entry.sender) == (run["run_id"], name)
         recall = memory.recall("fox", purpose="inject", **run)
         assert [hit.item for hit in recall.injected] == [entry]
-        result = memory.end_run([*message, call, answer], **run)
+        asked = {"role": "user", "content": "Where does it sleep?"}
+        result = memory.end_run([asked, call, answer], **run)
         assert set(result.credits) == {entry.id}
         assert memory.explain(recall.id)["credits"]
         memory.note_hook(name, "agent_end", ok=True)

@@ -69,7 +69,7 @@ def test_other_unknown_settings_are_refused(home: Path) -> None:
     """A key or a value that was never there is an error, as with the package."""
     with pytest.raises(SettingsError, match=r"unknown key 'gates\.mode'"):
         load_settings(home, "p", None, {"gates.mode": "tag"})
-    with pytest.raises(SettingsError, match="expected one of jaccard, overlap"):
+    with pytest.raises(SettingsError, match="expected one of call, jaccard, overlap"):
         load_settings(home, "p", None, {"attribution.proxy": "cosine"})
     env = {"MEMTIER_GATE__MODE": "tag"}
     [unserved] = load_settings(home, "p", env=env).unserved

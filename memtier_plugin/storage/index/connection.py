@@ -199,7 +199,9 @@ def m008_words_only(connection: apsw.Connection) -> None:
 def m009_calls(connection: apsw.Connection) -> None:
     """Keep how the tool calls went that rested on an item."""
     connection.execute("ALTER TABLE states ADD COLUMN calls TEXT")
-    connection.execute("CREATE INDEX events_call ON events(data ->> 'call') WHERE kind = 'credit'")
+    connection.execute(
+        "CREATE INDEX events_call ON events(data ->> 'call') WHERE kind IN ('credit', 'call')"
+    )
 
 
 _LOST: Final = ("no such table", "no such column")  # what a statement of ours needs
