@@ -7,9 +7,10 @@ items that share words with it earn eq. 1's reward of 1.  A wrong answer earns n
 from __future__ import annotations
 
 from memtier_plugin.core.formats import utc_now
-from memtier_plugin.core.records import Message, ToolCall
+from memtier_plugin.core.records import Message
 from memtier_plugin.core.results import Recall
-from memtier_plugin.credit.assignment import assign_credit
+from memtier_plugin.credit.assignment import RunShares
+from memtier_plugin.credit.outcomes import STATED
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust.redaction import Redactor
@@ -22,14 +23,14 @@ def credit_right_answer(memory: MemTier, recall: Recall, run: str, answer: str) 
         IndexProblem, LedgerError: the credits were not written.
     """
     memory.store.refresh(memory.agent_id, wait_ms=2000)
-    event = memory.store.reader().event(recall.id)
-    if event is None:
-        return False
-    right = ToolCall(name="answer", ok=True)
-    messages = [
-        Message(role="tool", content="", tool=right),
-        Message(role="assistant", content=answer),
-    ]
+    messages = [Message(role="assistant", content=answer)]
     actor = Actor(memory.store, memory.agent_id, utc_now, Redactor())
-    result = assign_credit(actor, run, messages, [event], entries=[], refused={}, failed=False)
-    return any(delta > 0 for delta in result.credits.values())
+    with memory.store.session() as reader:
+        event = reader.event(recall.id)
+        if event is None:
+            return False
+        shares = RunShares(actor, run, [event])
+        earned = shares.by_words(reader, messages, 1.0, STATED)
+        credits = shares.credits(reader, earned)
+    memory.store.append_events([actor.event(credit, run=run) for credit in credits])
+    return any(credit.delta > 0 for credit in credits)

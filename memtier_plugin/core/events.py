@@ -99,8 +99,8 @@ class CreditEvent(EventPayload, frozen=True, kw_only=True, tag="credit"):
     confidence: float | None = None  # set where the tools' results judged it
     recalls: tuple[str, ...] | None = None  # of other runs, named when this one ended
     proxy: str | None = None  # the proxy model whose job computed the share
-    tool: str = ""  # where one call decided
-    call: str = ""  # its arguments
+    tool: str | None = None  # where one call decided
+    call: str | None = None  # its arguments
     ok: bool | None = None  # how that call ended; None where it teaches nothing
     exit_code: int | None = None
 
@@ -112,7 +112,7 @@ class CallEvent(StateEvent, frozen=True, kw_only=True, tag="call"):
     call: str = ""  # its arguments
     ok: bool
     exit_code: int | None = None
-    why: str = ""  # what outside the memory made it fail
+    why: str | None = None  # what outside the memory made it fail
 
 
 def describe_call(credit: Mapping[str, Any]) -> str:
@@ -121,7 +121,7 @@ def describe_call(credit: Mapping[str, Any]) -> str:
         return ""
     code = credit.get("exit_code")
     ended = "worked" if credit["ok"] else "failed" if code is None else f"failed, exit {code}"
-    call = " ".join(f"{credit.get('tool', '')} {credit.get('call', '')}".split())
+    call = " ".join(f"{credit.get('tool') or ''} {credit.get('call') or ''}".split())
     return f"{call[:_SHOWN_CALL]}: {ended}"
 
 

@@ -110,12 +110,8 @@ def assign_credit(
         if credits_runs(actor.store.settings):
             earned = shares.by_words(reader, messages, reward, confidence)
         else:
-            judged = judge_each(messages, actor.store.settings.trust.local_tools)
-            tries = [call for call in last_outcomes(judged) if not (failed and call.ok)]
-            earned = shares.by_calls(reader, messages, tries)
+            earned, lines = _earn_by_calls(shares, reader, messages, entries, failed=failed)
             reason = "" if earned else reason
-            worked = shares.find_done(messages, tries)
-            lines = mark_calls(actor, reader, messages, entries, judged, worked, earned)
         events = shares.credits(reader, earned)
         outcome = shares.outcome(reader, reward, confidence)
     journalled = [*outcome, *events, *lines]
@@ -146,6 +142,22 @@ def _why_no_reward(reward: float, confidence: float, *, failed: bool) -> str:
     if reward:
         return ""
     return _MIXED if confidence else _NO_OUTCOME
+
+
+def _earn_by_calls(
+    shares: RunShares,
+    reader: Reader,
+    messages: Sequence[Message],
+    entries: Sequence[Entry],
+    *,
+    failed: bool,
+) -> tuple[dict[str, ItemCredit], list[CallEvent]]:
+    """Return what each item earns by the calls that rest on it, and what the run's lines tell."""
+    judged = judge_each(messages, shares.actor.store.settings.trust.local_tools)
+    tries = [call for call in last_outcomes(judged) if not (failed and call.ok)]
+    earned = shares.by_calls(reader, messages, tries)
+    worked = shares.find_done(messages, tries)
+    return earned, mark_calls(shares.actor, reader, messages, entries, judged, worked, earned)
 
 
 def credits_runs(settings: Settings) -> bool:
@@ -206,13 +218,13 @@ class RunShares:
         self.repeated = False
         self._doubtful = set[str]()
         self._based = set[int]()  # the positions of calls that rest on items
-        self._actor, self._run = actor, run
+        self.actor, self._run = actor, run
         self._recalls = tuple(event.id for event in recalls if event.run_id != run) or None
         self._agent = recalls[0].agent_id if recalls else actor.agent
 
     def outcome(self, reader: Reader, reward: float, confidence: float) -> list[OutcomeEvent]:
         """Return the outcome to journal, if a job will need it and it differs from the last one."""
-        by_plugin = self._actor.store.settings.attribution.proxy not in CORE_PROXIES and reward
+        by_plugin = self.actor.store.settings.attribution.proxy not in CORE_PROXIES and reward
         if not self._withheld and not (by_plugin and self.items):
             return []
         stated = _unless_stated(confidence)
@@ -237,13 +249,13 @@ class RunShares:
         """
         if not self.items:
             return []
-        settings = self._actor.store.settings
+        settings = self.actor.store.settings
         alpha = settings.attribution.alpha
         deltas = {item: alpha * each.gain for item, each in earned.items() if alpha * each.gain}
         journalled = reader.events(agent=self._agent, run=self._run, kinds=[CreditEvent.KIND])
         if settings.trust.defence:
             # A run that is delivered again keeps the limits of its first delivery.
-            now = journalled[0].timestamp if journalled else self._actor.clock()
+            now = journalled[0].timestamp if journalled else self.actor.clock()
             deltas = self._without_doubtful(reader, deltas)
             if deltas and _limits_credit(settings):
                 deltas = self._cap_deltas(reader, now, deltas)
@@ -284,8 +296,8 @@ class RunShares:
             confidence=_unless_stated(earned.confidence),
             recalls=self._recalls,
             proxy=proxy,
-            tool=earned.call.name if earned.call else "",
-            call=self._actor.redactor.redact(earned.call.text).text if earned.call else "",
+            tool=earned.call.name if earned.call else None,
+            call=self.actor.redactor.redact(earned.call.text).text if earned.call else None,
             ok=earned.call.ok if earned.call else None,
             exit_code=earned.call.exit_code if earned.call else None,
         )
@@ -306,7 +318,7 @@ class RunShares:
         """Return what each item earns by the calls that rest on it (MemTier, section 3.2)."""
         if not (self.items and calls):
             return {}
-        texts, words = self._texts(reader, _UNUSED), self._actor.store.tokenizer.words
+        texts, words = self._texts(reader, _UNUSED), self.actor.store.tokenizer.words
         asked = asked_text(messages)
         earned: dict[str, ItemCredit] = {}
         for call in calls:
@@ -342,7 +354,7 @@ class RunShares:
             elif call.position in self._based:
                 done.add(call.position)
             elif call.name in failing and shares_words(
-                call, messages, self._actor.store.tokenizer.words
+                call, messages, self.actor.store.tokenizer.words
             ):
                 done.add(call.position)
                 failing.discard(call.name)
@@ -355,7 +367,7 @@ class RunShares:
         if not self.items:
             return {}
         texts = self._texts(reader, _UNUSED)
-        proxy = self._actor.store.settings.attribution.proxy
+        proxy = self.actor.store.settings.attribution.proxy
         by_words: Proxy = proxy if proxy in PROXIES else "jaccard"  # until a plugin's job has run
         answer = answer_words(messages)
         values = share_reward([texts.get(item, "") for item in self.items], answer, by_words)
@@ -455,7 +467,7 @@ def mark_calls(
             call=redact(call.text).text,
             ok=bool(call.ok),
             exit_code=call.exit_code,
-            why=call.excuse,
+            why=call.excuse or None,
         )
         for call, lines_of_call in items.items()
     ]

@@ -149,10 +149,10 @@ def add_call(calls: CallHistory, event: CreditEvent | CallEvent, at: datetime) -
     if event.ok is None:
         return calls
     if event.ok:
-        return replace_fields(calls, failures=0, worked_at=at, call=event.call)
+        return replace_fields(calls, failures=0, worked_at=at, call=event.call or "")
     outside = isinstance(event, CallEvent) and event.why
     return CallHistory(
-        call="" if outside else event.call,  # no other line is to blame
+        call="" if outside else event.call or "",  # no other line is to blame
         failures=calls.failures + 1,
         failed_at=at,
         exit_code=event.exit_code,

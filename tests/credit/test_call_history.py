@@ -73,8 +73,8 @@ def place(lines: list[str], word: str) -> int:
 
 def weights(memory: MemTier) -> dict[str, float]:
     """Return the weights of the three lines by their text."""
-    said = (RESTIC, RSYNC, INNOCENT)
-    return {e.content: e.cognitive_weight for e in memory.entries() if e.content in said}
+    stated = (RESTIC, RSYNC, INNOCENT)
+    return {e.content: e.cognitive_weight for e in memory.entries() if e.content in stated}
 
 
 @pytest.mark.parametrize(
