@@ -192,13 +192,13 @@ def spoken(home: Path) -> list[tuple[str, bytes]]:
         memory.recall("nothing of the kind")
         done = [
             user_message("Where does Ada live?"),
-            *tool("o" * 200, "grep Ada", exit_code=0),
+            *tool("o" * 200, "grep Lisbon", exit_code=0),
             {"role": "assistant", "content": "Ada lives in Lisbon."},
         ]
         memory.end_run(done, session_id="s4", run_id="r6", sender="ann")
         failed = [
             user_message("Where does Ada live?"),
-            *tool("gone", "grep Ada", ok=False),
+            *tool("gone", "grep Lisbon", ok=False),
             {"role": "assistant", "content": "Ada lives in Lisbon."},
         ]
         memory.end_run(failed, session_id="s4", run_id="r6", sender="ann", error="it broke")
