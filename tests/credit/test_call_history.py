@@ -238,3 +238,16 @@ def test_the_paper_credits_the_run(home: Path) -> None:
     with open_memory(home, days, settings={"retrieval.profile": "paper"}) as memory:
         result = work(memory, days, RSYNC_FAILS, RESTIC_CALL)
         assert result.reward == 0.0 or all(delta > 0 for delta in result.credits.values())
+
+
+def test_what_worked_is_shown_to_nobody_who_may_not_see_it(home: Path) -> None:
+    """A like request brings back no line that was forgotten, or that another person said."""
+    days = Days()
+    with open_memory(home, days) as memory:
+        work(memory, days, RESTIC_CALL)
+        [line] = [entry for entry in memory.entries() if entry.content == RESTIC]
+        assert any(RESTIC in shown for shown in block(memory))
+        memory.forget(ids=[line.id])
+        assert not any(RESTIC in shown for shown in block(memory))
+        asked = memory.recall(LIKE, purpose="inject", sender="eve")
+        assert not asked.text and not asked.hits
