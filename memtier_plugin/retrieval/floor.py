@@ -43,6 +43,7 @@ class QueryEvidence(Struct, frozen=True, kw_only=True):
         has_question: whether it asks a question among other things.
         model: the embedder whose vectors were compared, None where none were.
         by_time: whether it asks for what was said in a time, and for hardly anything else.
+        is_served: whether something among the hits worked for a request like it.
         about_asker: whether it is about its asker, and so are the best lines, in their own words.
     """
 
@@ -53,6 +54,7 @@ class QueryEvidence(Struct, frozen=True, kw_only=True):
     model: str | None = None
     by_time: bool = False
     about_asker: bool = False
+    is_served: bool = False
 
 
 def gather_evidence(
@@ -205,6 +207,7 @@ _FIRST: Final = 3  # of the considered, the very best
 _SEVERAL: Final = 5  # of the nearest, whose mean is taken
 _STATED: Final = 0.6  # least share of the best line's probability, for what is told and not asked
 _PROVEN: Final = 0.7  # of the bar for a block, where a line has served a call that worked
+_SERVED: Final = 0.3  # where something worked for a request like this one
 _FEW: Final = 4  # items, up to about which a store is so small that any of them may be meant
 _MAX_MATCHED: Final = 3.0  # of the matched idf over ln N, beyond which more says nothing
 
@@ -343,7 +346,9 @@ def apply_floor(
     least = model.levels[level]
     probability = (1 - leaning) * model.block_probability(query, judged)
     bar = max(bar, least["block"])
-    if any(hit.calls.works for hit in hits[:CONSIDERED]):
+    if query.is_served:
+        bar *= _SERVED
+    elif any(hit.calls.works for hit in hits[:CONSIDERED]):
         bar *= _PROVEN
     if probability < bar:
         shown = tuple(hit for hit, line in zip(hits, known, strict=True) if line is None)

@@ -253,7 +253,8 @@ class Judge:
         staying = _replaced_then(lines, replaced)
         moving = {older: now for older, now in replaced.items() if older not in staying}
         current = put_current_first(mark_replaced(lines, staying), moving)
-        level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
+        level = self._settings.retrieval.floor
+        evidence = replace(candidates.result.query_evidence, is_served=bool(worked))
         terms, words = candidates.result.terms, self._store.tokenizer.words
         no_answers, rivals = dict[str, str](), candidates.hits
         if not searching:
