@@ -112,7 +112,8 @@ def _judged(memory: MemTier) -> dict[str, Any]:
     """Return what was judged of the entries: verdicts of the gate, importance, retractions.
 
     Without what was stored after the background had run, which another process may judge.  Of the
-    importance that there is one: what it is depends on the facts that there were by then.
+    importance and the verdicts that there is one: what they are depends on the facts that there
+    were by then.
     """
     stored = memory.store.reader().items(entry.id for entry in memory.entries(limit=1_000))
     texts = {
@@ -121,12 +122,12 @@ def _judged(memory: MemTier) -> dict[str, Any]:
         if isinstance(row.item, Entry) and row.item.session_id not in (BESIDE, VAULT)
     }
     connection = memory.store.index.connection()
-    verdicts = dict(connection.execute("SELECT item, verdict FROM verdicts"))
+    verdicts = {item for (item,) in connection.execute("SELECT item FROM verdicts")}
     rated = {item for (item,) in connection.execute("SELECT item FROM importance")}
     facts = {fact.id: fact.text for fact in memory.facts(include_superseded=True)}
     retracted = [RetractEvent.of(event) for event in memory.events(kinds=[RetractEvent.KIND])]
     return {
-        "verdicts": sorted((text, verdicts.get(i, "")) for i, text in texts.items()),
+        "verdicts": sorted((text, i in verdicts) for i, text in texts.items()),
         "rated": sorted((text, i in rated) for i, text in texts.items()),
         "retracted": sorted(facts[i] for event in retracted for i in event.items),
     }
