@@ -280,22 +280,23 @@ def find_basis(
 
 
 _MISSING: Final = regex.compile(
-    rf"([^\n]*)(?:{regex.escape(os.strerror(errno.ENOENT))}"
-    r"|not found|does not exist|cannot find)([^\n]*)",
+    rf"{regex.escape(os.strerror(errno.ENOENT))}|not found|does not exist|cannot find",
     regex.IGNORECASE,
 )
-
-
-_NAMED: Final = regex.compile(r"[\"'`‘“]([^\"'`’”]+)[\"'`’”]|(\S*[/.]\w\S*)")
+_QUOTED: Final = regex.compile(r"[\"'`‘“]([^\"'`‘’“”]{1,200})[\"'`’”]")
 
 
 def _missing_words(call: JudgedCall, split: Split) -> set[str]:
     """Return what a failed call lacked, as far as it asked for that itself.
 
-    That is what the message quotes, else a path in it, else the word before it.
+    That is what the line of the message quotes, else a path in it, else the word before.
     """
     if call.ok is not False or not (match := _MISSING.search(call.result)):
         return set()
-    named = _NAMED.findall(f"{match[1]} {match[2]}")
-    missing = " ".join(map("".join, named)) or " ".join(match[1].split()[-1:])
+    start = call.result.rfind("\n", 0, match.start()) + 1
+    line = call.result[start : match.end() + _READ].partition("\n")[0]
+    before = call.result[start : match.start()].split()
+    quoted = _QUOTED.findall(line)
+    paths = [word for word in line.split() if "/" in word or "." in word[:-1]]
+    missing = " ".join(quoted or paths or before[-1:])
     return {*split(missing)} & {*split("\n".join(_values(call.arguments)))}
