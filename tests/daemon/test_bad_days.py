@@ -96,6 +96,7 @@ def test_an_endpoint_that_fails(home: Path, server: Loopback, fault: str) -> Non
         wait_until(lambda: "model" in job_state.read_background(home / "projects" / PROJECT).jobs)
         say_in(home, PROJECT, "I am allergic to walnuts.")
         wait_until(lambda: len(facts(home)) > 1)  # the rules' pass waits for no endpoint
+        wait_until(lambda: status(home)["consolidation"]["backlog"]["rules"] == 0)
         wait_until(
             lambda: any(message.startswith("model: ") for message in status(home)["degraded"])
         )
