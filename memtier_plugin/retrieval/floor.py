@@ -345,11 +345,7 @@ def apply_floor(
     model = _floor_model(query.model)
     least = model.levels[level]
     probability = (1 - leaning) * model.block_probability(query, judged)
-    bar = max(bar, least["block"])
-    if query.is_served:
-        bar *= _SERVED
-    elif any(hit.calls.works for hit in hits[:CONSIDERED]):
-        bar *= _PROVEN
+    bar = max(bar, least["block"]) * _proven_share(query, hits)
     if probability < bar:
         shown = tuple(hit for hit, line in zip(hits, known, strict=True) if line is None)
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
@@ -377,6 +373,13 @@ def apply_floor(
             kept.append(hit.with_probability(line))
     silent = "" if kept else "what fits stands in sight"
     return Judged(tuple(kept), probability, weak, silent)
+
+
+def _proven_share(query: QueryEvidence, hits: Sequence[Hit]) -> float:
+    """Return the share of the bar for a block that is left where a line has proved its worth."""
+    if query.is_served:
+        return _SERVED
+    return _PROVEN if any(hit.calls.works for hit in hits[:CONSIDERED]) else 1.0
 
 
 def block_probability(query: QueryEvidence, lines: Sequence[Evidence]) -> float:
