@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memtier_plugin.core.events import CallEvent, CreditEvent, OutcomeEvent, RecallEvent
@@ -162,17 +163,22 @@ def _earn_by_calls(
 
 def credits_runs(settings: Settings) -> bool:
     """Return whether a run's reward is shared by words, as published, instead of each call's."""
-    return settings.attribution.proxy != BY_CALL or _ranker(settings).credits_runs
+    ranker = _plugin_ranker(settings)
+    return settings.attribution.proxy != BY_CALL or (ranker is not None and ranker.credits_runs)
 
 
 def _limits_credit(settings: Settings) -> bool:
-    return _ranker(settings).limits_credit
+    ranker = _plugin_ranker(settings)
+    return ranker is None or ranker.limits_credit
 
 
-def _ranker(settings: Settings) -> type[Ranker] | Ranker:
-    from memtier_plugin.retrieval.search import Ranker, find_ranker
+def _plugin_ranker(settings: Settings) -> Ranker | None:
+    """Return the ranker that the settings name; the default one's module is not loaded for it."""
+    if settings.retrieval.ranker is None:
+        return None
+    from memtier_plugin.retrieval.search import find_ranker
 
-    return Ranker if settings.retrieval.ranker is None else find_ranker(settings)
+    return find_ranker(settings)
 
 
 def _unless_stated(confidence: float) -> float | None:
@@ -318,7 +324,7 @@ class RunShares:
         """Return what each item earns by the calls that rest on it (MemTier, section 3.2)."""
         if not (self.items and calls):
             return {}
-        texts, words = self._texts(reader, _UNUSED), self.actor.store.tokenizer.words
+        texts, words = self._texts(reader, _UNUSED), cache(self.actor.store.tokenizer.words)
         asked = asked_text(messages)
         earned: dict[str, ItemCredit] = {}
         for call in calls:

@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -149,8 +150,9 @@ def is_same_call(first: JudgedCall, second: JudgedCall) -> bool:
     return not union or len(ours & theirs) >= _SAME * len(union)
 
 
-def _tokens(arguments: str) -> set[str]:
-    return {token for value in _values(arguments) for token in value.split()}
+@lru_cache(1024)  # each call of a run is compared with all others
+def _tokens(arguments: str) -> frozenset[str]:
+    return frozenset(token for value in _values(arguments) for token in value.split())
 
 
 def _values(arguments: str) -> list[str]:
@@ -215,9 +217,10 @@ def outside_reason(result: str, exit_code: int | None) -> str:
     """Return what made a call fail if that is no recipe's fault, else ""."""
     if exit_code in _KILLED:
         return "it was killed"
+    folded = result.casefold()
     for trouble, numbers in _TROUBLES.items():
         names = [name for n in numbers for name in (errno.errorcode[n], os.strerror(n))]
-        if any(name.casefold() in result.casefold() for name in names):
+        if any(name.casefold() in folded for name in names):
             return trouble
     for trouble, pattern in _TEMPORARY.items():
         if regex.search(pattern, result, regex.IGNORECASE):
