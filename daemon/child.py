@@ -18,10 +18,11 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.files import release_lock, try_acquire_lock
 from memtier_plugin.core.formats import from_iso
 from memtier_plugin.core.paths import (
+    ProjectFolder,
     encode_file_name,
-    make_private_folder,
     make_project_folder,
     open_process_log,
+    owned_folder_exists,
 )
 from memtier_plugin.operations import job_state
 from memtier_plugin.operations.job_state import LOCK_NAME
@@ -34,12 +35,17 @@ _PAUSE: Final = 0.02  # seconds
 
 
 def acquire(home: Path, project: str) -> int | None:
-    """Lock the project; return the descriptor for `release_lock`, or None if another daemon runs.
+    """Lock the project; return the descriptor for `release_lock`.
+
+    Returns None if another daemon runs, or if the project is gone: its folder is not made anew.
 
     Raises:
         LedgerError: the project's folder cannot be used.
     """
-    path = make_private_folder(home, "projects", encode_file_name(project)) / LOCK_NAME
+    folder = ProjectFolder.of(home, project).path
+    if not owned_folder_exists(folder):
+        return None
+    path = folder / LOCK_NAME
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE)
@@ -50,6 +56,8 @@ def acquire(home: Path, project: str) -> int | None:
 
 def is_held(home: Path, project: str) -> bool:
     """Return whether any process is the project's daemon now."""
+    if not owned_folder_exists(ProjectFolder.of(home, project).path):
+        return False
     fd = acquire(home, project)
     if fd is not None:
         release_lock(fd)
