@@ -28,6 +28,7 @@ Split = Callable[[str], Sequence[str]]
 
 _READ: Final = 20_000  # characters of arguments, words and results that are compared
 _SAME: Final = 0.8  # of the words of two calls, from which one repeats the other
+_ALIKE: Final = 0.6  # of the shorter line's words, from which two say the same
 _NEAR_BEST: Final = 0.75  # of the best line's score, from which a line is used as well
 _LEAST: Final = (
     0.3  # of a line's own words, or of the call's, that must be shared, unless there are
@@ -247,7 +248,7 @@ def find_basis(
     """Return the share of each line in a call; none for those that it does not rest on.
 
     Args:
-        lines: the texts of injected lines by id.  The same text twice is one line.
+        lines: the texts of injected lines by id.  What says the same of a call is one line.
         prompt: the user's message: what it says itself is taken from no line.
         split: how a text is taken apart into words.
     """
@@ -257,7 +258,13 @@ def find_basis(
     missing = _missing_words(call, split)
     words = {key: {*split(text[:_READ])} - asked for key, text in lines.items()}
     recorded = {key for key, text in lines.items() if TOOL_CALL_MARK in text}
-    distinct = {frozenset(own) for key, own in words.items() if key not in recorded}
+    distinct: list[set[str]] = []
+    for own in (own for key, own in words.items() if key not in recorded):
+        alike = (other for other in distinct if _restates(other, own, taken))
+        if (same := next(alike, None)) is None:
+            distinct.append({*own})
+        else:
+            same |= own
     lines_with = Counter(word for own in distinct for word in own)
     scores: dict[str, float] = {}
     repeated: dict[str, float] = {}
@@ -280,6 +287,12 @@ def find_basis(
     used = {key: score for key, score in scores.items() if score >= _NEAR_BEST * best} or repeated
     total = sum(used.values())
     return {key: score / total for key, score in used.items()}
+
+
+def _restates(first: set[str], second: set[str], taken: set[str]) -> bool:
+    """Return whether two lines say the same of a call, such as a line and the answer from it."""
+    alike = len(first & second) >= _ALIKE * min(len(first), len(second))
+    return alike and first & taken == second & taken
 
 
 _MISSING: Final = regex.compile(

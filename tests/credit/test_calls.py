@@ -60,6 +60,17 @@ def test_a_call_rests_on_the_line_that_it_took_its_command_from(
     assert set(basis_of(command)) == used
 
 
+def test_an_answer_that_restates_a_line_takes_no_credit_away() -> None:
+    """Lines that say the same of a call share it; a rival that differs in what it took does not."""
+    said = "The shelf NAS gets the backups with `rsync -a --delete`, as always."
+    [call] = judge_each(run_of(("rsync -a --delete /srv nas:/shelf", True, "done")))
+    used = find_basis(call, LINES | {"said": said}, PROMPT, plain_words)
+    assert set(used) == {"rsync", "said"}
+    rivals = {"custom": "Dump it with `pg_dump -Fc`.", "plain": "Dump it with `pg_dump -Fp`."}
+    [call] = judge_each(run_of(("pg_dump -Fc shop", True, "done")))
+    assert set(find_basis(call, rivals, PROMPT, plain_words)) == {"custom"}
+
+
 @given(st.text(max_size=80), st.lists(st.text(max_size=60), max_size=5), st.text(max_size=40))
 def test_shares_are_a_distribution(command: str, texts: list[str], prompt: str) -> None:
     """The shares of a call are positive and sum to 1, or there are none."""

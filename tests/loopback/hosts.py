@@ -2,7 +2,7 @@
 
 A message may say RUN-OK or RUN-FAIL (a shell command that ends with 0 or 3), RUN: and a command,
 STORE: and a text (by the host's memory tool), DELEGATE: and a task. What is said in the end is
-scripted, a sub-agent's words apart.
+scripted, a sub-agent's words apart, and so is what RUN-OK and RUN-FAIL take from an injected line.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class LoopbackModel(CanaryModel):
         super().__init__(self._answer, port)
         self._server.RequestHandlerClass = WireHandler
         self.says = self.sub_agent_says = "Noted."
+        self.takes = ""  # what its commands take from the lines that it was given
         self._faults: deque[int] = deque()
         self._mutex = threading.Lock()
         self._before: deque[str] = deque(maxlen=100)  # prompts that a provider's cache would hold
@@ -65,7 +66,7 @@ class LoopbackModel(CanaryModel):
         ]
         prompt = remove_blocks(text(messages[users[-1]])) if users else ""  # not what was recalled
         rounds = sum(message["role"] == "tool" for message in messages[users[-1] :]) if users else 0
-        call = _call(prompt, tools) if not rounds else None
+        call = _call(prompt, tools, self.takes) if not rounds else None
         if call:
             return CanaryReply(tool=call, usage=usage)
         says = self.sub_agent_says if "[Subagent Task]" in prompt else self.says
@@ -111,7 +112,7 @@ def _arguments(shell: str, line: str) -> dict[str, Any]:
     return {"cmd" if shell == "exec_command" else "command": line}
 
 
-def _call(prompt: str, tools: list[str]) -> tuple[str, dict[str, Any]] | None:
+def _call(prompt: str, tools: list[str], takes: str) -> tuple[str, dict[str, Any]] | None:
     if (match := re.search(r"DELEGATE: (.+?) :END", prompt)) and "Agent" in tools:
         task = {"description": "a task", "prompt": match[1], "subagent_type": "general-purpose"}
         return "Agent", task  # Claude Code's; OpenClaw's has another name
@@ -119,7 +120,7 @@ def _call(prompt: str, tools: list[str]) -> tuple[str, dict[str, Any]] | None:
     command = {"RUN-OK": "echo fine", "RUN-FAIL": "sh -c 'exit 3'"}
     for word, line in command.items():
         if word in prompt and shell:
-            return shell, _arguments(shell, line)
+            return shell, _arguments(shell, f"{line} {takes}".rstrip())
     if (match := re.search(r"RUN: (.+?) :END", prompt)) and shell:
         return shell, _arguments(shell, match[1])
     if (match := re.search(r"DELEGATE: (.+?) :END", prompt)) and "sessions_spawn" in tools:

@@ -122,6 +122,7 @@ def test_the_model_fails_and_comes_back(
     line = ground.plant(openclaw.agent, BAG)
     ground.model.fail(4)
     ground.model.says = "Your bag is in the blue locker at the station."
+    ground.model.takes = "blue locker"
     openclaw.say("Where is my bag? RUN-OK")
     assert len(ground.model.requests) >= 6
     complete(ground, openclaw, report_day, "Where is my bag? RUN-OK")

@@ -16,6 +16,7 @@ BAG = "My bag is in the blue locker at the station."
 # A consolidation may make a fact of the line at any moment; then the fact is what is recalled.
 RECALLED = BAG.removeprefix("My ")
 ANSWER = "Your bag is in the blue locker at the station."
+LOCKER = "blue locker"
 
 
 def recalled(ground: Ground) -> None:
@@ -53,7 +54,7 @@ def seen_in_use(ground: Ground, host: Host) -> None:
 def test_openclaw_local(ground: Ground, openclaw: OpenClaw) -> None:
     """`openclaw agent --local`: recall in the request, run in the log, weight after 0 and 3."""
     line = ground.plant(openclaw.agent, BAG)
-    ground.model.says = ANSWER
+    ground.model.says, ground.model.takes = ANSWER, LOCKER
     openclaw.say("Where is my bag? RUN-OK")
     recalled(ground)
     entries = ground.entries(openclaw.agent)
@@ -77,7 +78,7 @@ def test_openclaw_local(ground: Ground, openclaw: OpenClaw) -> None:
 def test_openclaw_gateway(ground: Ground, openclaw: OpenClaw) -> None:
     """A Gateway: two conversations, recall across them, one resident that outlives it."""
     line = ground.plant(openclaw.agent, BAG)
-    ground.model.says = ANSWER
+    ground.model.says, ground.model.takes = ANSWER, LOCKER
     with openclaw.gateway():
         openclaw.say("Where is my bag? RUN-FAIL", key="agent:main:one", gateway=True)
         wait_until(lambda: len(ground.entries(openclaw.agent)) >= 4)
@@ -105,7 +106,7 @@ def test_openclaw_gateway(ground: Ground, openclaw: OpenClaw) -> None:
 def test_hermes(ground: Ground, hermes: Hermes) -> None:
     """`hermes -z` and `chat -q`: recall in the request, run in the log, weight moved both ways."""
     line = ground.plant(hermes.agent, BAG)
-    ground.model.says = ANSWER
+    ground.model.says, ground.model.takes = ANSWER, LOCKER
     hermes.say("Where is my bag? RUN-OK")
     recalled(ground)
     assert tools(ground.entries(hermes.agent)) == [(True, 0)]
