@@ -41,7 +41,14 @@ from memtier_plugin.core.hookspecs import (
 )
 
 if TYPE_CHECKING:
-    from memtier_plugin.core.records import Entry, EventPayload, Fact, FactDraft, JournalEvent
+    from memtier_plugin.core.records import (
+        Entry,
+        EventPayload,
+        Fact,
+        FactDraft,
+        JournalEvent,
+        Message,
+    )
     from memtier_plugin.core.results import Hit, RecallRequest, Signal
     from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.core.structs import Record
@@ -194,6 +201,15 @@ def pack_block(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any:
     """Return the block of a plan from the first plugin that packs it; else None."""
     return _hook("memtier_pack", actor.store.settings)(
         plan=plan, recall_id=recall_id, actor=actor, journal=journal
+    )
+
+
+def credit_run(
+    run: Any, reader: Any, messages: Sequence[Message], reward: float, confidence: float
+) -> Any:
+    """Return what the first plugin that credits runs makes of one; else None."""
+    return _extensions().hook.memtier_credit_run(
+        run=run, reader=reader, messages=messages, reward=reward, confidence=confidence
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Message, ToolCall
-from memtier_plugin.credit.outcomes import ToolOutcome, judge_outcome
+from memtier_plugin.credit.outcomes import ToolOutcome
 from memtier_plugin.text.phrases import TOOL_CALL_MARK
 from memtier_plugin.trust.escaping import remove_quotes
 from memtier_plugin.trust.origins import brings_external_text, unwrap_call
@@ -64,12 +64,15 @@ class JudgedCall:
         return " ".join(_values(self.arguments))[:_MARK]
 
 
-def judge_each(messages: Sequence[Message], local: Sequence[str] = ()) -> list[JudgedCall]:
-    """Return the calls of a run in order, each with its stated or judged outcome.
+def judge_each(
+    messages: Sequence[Message], outcomes: Mapping[int, ToolOutcome], local: Sequence[str] = ()
+) -> list[JudgedCall]:
+    """Return the calls of a run in order, each with its outcome.
 
     The words of a stranger state no outcome: a page that says "exit code 1" is undecided.
 
     Args:
+        outcomes: those of `judge_results`.
         local: the tools whose results are not external (`trust.local_tools`).
     """
     waiting: list[tuple[ToolCall, str, int]] = []  # with the words before it, and their position
@@ -92,7 +95,7 @@ def judge_each(messages: Sequence[Message], local: Sequence[str] = ()) -> list[J
             waiting.remove(asked)
         call, words, asked_at = asked or (tool, last_text, None)
         name, arguments = unwrap_call(call.name or tool.name, call.arguments or tool.arguments)
-        outcome = judge_outcome(tool, message.content)
+        outcome = outcomes[position]
         if tool.ok is None and _is_foreign(message, name, arguments, local):
             outcome = ToolOutcome()
         judged = JudgedCall(

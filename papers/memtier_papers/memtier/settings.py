@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from memtier_plugin.core.settings.schema import Within
+from memtier_plugin.core.settings.schema import Settings, Within
 from memtier_plugin.core.structs import Record
 
 
@@ -49,3 +49,13 @@ class ModelAttribution(Record, frozen=True, kw_only=True):
 
     proxy: Literal["call", "jaccard", "overlap", "logprob"] = "call"
     model: str = "none"
+
+
+def is_published(settings: Settings) -> bool:
+    """Return whether the profile `paper` is in use, in which no day limits credit (eq. 1)."""
+    return settings.of(PublishedProfile).profile == "paper"
+
+
+def credits_runs(settings: Settings) -> bool:
+    """Return whether a run has one reward, shared by words, instead of each of its calls."""
+    return is_published(settings) or settings.of(ModelAttribution).proxy != "call"
