@@ -4,6 +4,13 @@ The tables were written before their author had read the list they measure. They
 measure it, not to be tuned to: an output that goes wrong stays here and is counted.
 """
 
+from __future__ import annotations
+
+import pytest
+
+from memtier_plugin.credit import calls
+from memtier_plugin.credit.calls import outside_reason
+
 # What a tool prints when the network, a service, a lock or a full disk made the call fail.
 OUTSIDE: list[str] = [
     "curl: (6) Could not resolve host: api.payments.example",
@@ -77,3 +84,21 @@ OWN_FAULT: list[str] = [
     'fatal: [web1]: FAILED! => {"changed": false, "msg": "Unsupported parameters for (uri) '
     'module: timeout_s. Supported parameters include: timeout, url"}',
 ]
+
+
+def excused() -> tuple[int, int]:
+    """Return how many failures of each table are excused."""
+    outside, own = (sum(bool(outside_reason(o, 1)) for o in each) for each in (OUTSIDE, OWN_FAULT))
+    return outside, own
+
+
+def test_most_failures_from_outside_are_excused_and_hardly_any_other() -> None:
+    """Recall 15 of 20 and precision 15 of 16; 13 and 13 of 14 before HTTP's own phrases counted."""
+    assert (len(OUTSIDE), len(OWN_FAULT)) == (20, 20)
+    assert excused() == (15, 1)
+
+
+def test_the_list_of_wordings_earns_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of errno and HTTP alone excuse no failure wrongly, but fewer than half of all."""
+    monkeypatch.setattr(calls, "_TEMPORARY", {})
+    assert excused() == (8, 0)

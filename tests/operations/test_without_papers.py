@@ -43,7 +43,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         function.cache_clear()
 
 
-@each_case("kind", ["attribute", "importance", "learn", "persona", "prioritise", "uplift"])
+@each_case(
+    "kind", ["attribute", "importance", "learn", "outcome", "persona", "prioritise", "uplift"]
+)
 def test_lines_of_a_missing_plugin_are_kept(kind: str) -> None:
     """An event of a kind that nothing installed knows is read, written back and listed."""
     [line, *_] = [line for line in LINES if json.loads(line).get("kind") == kind]

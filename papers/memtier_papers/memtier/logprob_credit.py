@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from memtier_papers.memtier.events import OutcomeEvent
 from memtier_papers.memtier.logprob import leave_one_out
 from memtier_papers.memtier.run_credit import normalise_shares, share_out
 from memtier_papers.memtier.scoring import score_within_budget
 from memtier_papers.memtier.settings import ModelAttribution, is_published
 from memtier_plugin.core.errors import ContextTooLong, EndpointRefused, SettingsError
-from memtier_plugin.core.events import OutcomeEvent, RecallEvent
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, EventPayload, JournalEvent
 from memtier_plugin.core.results import Hit
 from memtier_plugin.credit.assignment import RunShares

@@ -140,12 +140,12 @@ def memtier_jobs() -> Sequence[JobSpec]:
 
 @hookimpl
 def memtier_event_kinds() -> Sequence[type[EventPayload]]:
-    """Return the events of scored runs, bounded weights, and learned settings."""
+    """Return the events of runs' rewards, scored runs, bounded weights, and learned settings."""
     from memtier_papers.learn_log import LearnEvent
-    from memtier_papers.memtier.events import UpliftEvent
+    from memtier_papers.memtier.events import OutcomeEvent, UpliftEvent
     from memtier_papers.memtier.logprob_credit import AttributeEvent
 
-    return [AttributeEvent, LearnEvent, UpliftEvent]
+    return [AttributeEvent, LearnEvent, OutcomeEvent, UpliftEvent]
 
 
 @hookimpl

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
+from memtier_papers.memtier.events import OutcomeEvent
 from memtier_papers.memtier.settings import ModelAttribution, credits_runs, is_published
-from memtier_plugin.core.events import OutcomeEvent
 from memtier_plugin.core.records import Message
 from memtier_plugin.credit.assignment import ItemCredit, RunCredit, RunShares, unless_stated
 from memtier_plugin.storage.readers import Reader
