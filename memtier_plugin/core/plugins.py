@@ -41,14 +41,7 @@ from memtier_plugin.core.hookspecs import (
 )
 
 if TYPE_CHECKING:
-    from memtier_plugin.core.records import (
-        Entry,
-        EventPayload,
-        Fact,
-        FactDraft,
-        JournalEvent,
-        Message,
-    )
+    from memtier_plugin.core.records import Entry, EventPayload, Fact, FactDraft, JournalEvent
     from memtier_plugin.core.results import Hit, RecallRequest, Signal
     from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.core.structs import Record
@@ -204,9 +197,7 @@ def pack_block(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any:
     )
 
 
-def credit_run(
-    run: Any, reader: Any, messages: Sequence[Message], reward: float, confidence: float
-) -> Any:
+def credit_run(run: Any, reader: Any, messages: Any, reward: float, confidence: float) -> Any:
     """Return what the first plugin that credits runs makes of one; else None."""
     return _extensions().hook.memtier_credit_run(
         run=run, reader=reader, messages=messages, reward=reward, confidence=confidence

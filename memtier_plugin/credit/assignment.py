@@ -95,12 +95,12 @@ def assign_credit(
     with actor.store.session() as reader:
         chosen = plugins.credit_run(shares, reader, messages, reward, confidence)
         rule: RunCredit = chosen or RunCredit()
-        earned, lines = rule.earned, list[CallEvent]()
-        if earned is None:
+        lines = list[CallEvent]()
+        if rule.earned is None:
             judged = judge_each(messages, outcomes, actor.store.settings.trust.local_tools)
             earned, lines = _earn_by_calls(shares, reader, messages, entries, judged, failed=failed)
-            reason = "" if earned else reason
-        events = shares.credits(reader, earned, limited=rule.limited)
+            rule, reason = rule._replace(earned=earned), "" if earned else reason
+        events = shares.credits(reader, rule)
     journalled = [*rule.events, *events, *lines]
     actor.store.append_events([actor.event(payload, run=run) for payload in journalled])
     credits = {credit.item: credit.delta for credit in events}
@@ -172,7 +172,7 @@ class RunCredit(NamedTuple):
     """What a plugin makes of a finished run.
 
     Attributes:
-        earned: what each item earns; None: by the calls that rest on it.
+        earned: what each item earns, before its limits; None: by the calls that rest on it.
         limited: whether a weight moves by at most so much a day.
         events: what to journal besides the credits.
     """
@@ -198,23 +198,16 @@ class RunShares:
         self.agent = recalls[0].agent_id if recalls else actor.agent
 
     def credits(
-        self,
-        reader: Reader,
-        earned: Mapping[str, ItemCredit],
-        proxy: str | None = None,
-        *,
-        limited: bool = True,
+        self, reader: Reader, rule: RunCredit, proxy: str | None = None
     ) -> list[CreditEvent]:
         """Return the credits to journal, and record why other items have none.
 
         Args:
-            earned: what each item earns, before its limits.
             proxy: the proxy by which a job computed them; None at the end of the run.
-            limited: whether a weight moves by at most so much a day.
         """
         if not self.items:
             return []
-        settings = self.actor.store.settings
+        earned, settings = rule.earned or {}, self.actor.store.settings
         alpha = settings.attribution.alpha
         deltas = {item: alpha * each.gain for item, each in earned.items() if alpha * each.gain}
         journalled = reader.events(agent=self.agent, run=self.run, kinds=[CreditEvent.KIND])
@@ -222,7 +215,7 @@ class RunShares:
             # A run that is delivered again keeps the limits of its first delivery.
             now = journalled[0].timestamp if journalled else self.actor.clock()
             deltas = self._without_doubtful(reader, deltas)
-            if deltas and limited:
+            if deltas and rule.limited:
                 deltas = self._cap_deltas(reader, now, deltas)
         earlier = [CreditEvent.of(event) for event in journalled]
         attempt = max((credit.attempt for credit in earlier), default=0)

@@ -16,7 +16,7 @@ from memtier_papers.memtier.events import OutcomeEvent
 from memtier_papers.memtier.logprob import leave_one_out
 from memtier_papers.memtier.run_credit import normalise_shares, share_out
 from memtier_papers.memtier.scoring import score_within_budget
-from memtier_papers.memtier.settings import ModelAttribution, is_published
+from memtier_papers.memtier.settings import ModelAttribution
 from memtier_plugin.core.errors import ContextTooLong, EndpointRefused, SettingsError
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, EventPayload, JournalEvent
@@ -136,9 +136,7 @@ class LogprobCreditor:
             shares = dict(zip(affinities, normalise_shares([*affinities.values()]), strict=True))
             confidence = STATED if outcome.confidence is None else outcome.confidence
             run = RunShares(actor, event.run_id or "", recalls)
-            earned = share_out(shares, outcome.reward, confidence)
-            limited = not is_published(self._store.settings)
-            credits = run.credits(reader, earned, PROXY, limited=limited)
+            credits = run.credits(reader, share_out(run, shares, outcome.reward, confidence), PROXY)
         rounded = {item: round(value, _DIGITS) for item, value in affinities.items()}
         events = [*credits, AttributeEvent(model=model.name, affinities=rounded)]
         self._store.append_events([actor.event(each, run=event.run_id) for each in events])

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from memtier_papers.memtier.events import OutcomeEvent
-from memtier_papers.memtier.settings import ModelAttribution, credits_runs, is_published
+from memtier_papers.memtier.settings import ModelAttribution, PublishedProfile, credits_runs
 from memtier_plugin.core.records import Message
 from memtier_plugin.credit.assignment import ItemCredit, RunCredit, RunShares, unless_stated
 from memtier_plugin.storage.readers import Reader
@@ -26,21 +26,16 @@ def credit_run(
     Raises:
         IndexProblem: the index cannot be used.
     """
-    settings = run.actor.store.settings
-    by_run = credits_runs(settings)
-    return RunCredit(
-        share_by_words(run, reader, messages, reward, confidence) if by_run else None,
-        limited=not is_published(settings),
-        events=_outcome(run, reader, reward, confidence),
-    )
+    credit = RunCredit()
+    if credits_runs(run.actor.store.settings):
+        credit = share_by_words(run, reader, messages, reward, confidence)
+    return credit._replace(events=_outcome(run, reader, reward, confidence))
 
 
 def share_by_words(
     run: RunShares, reader: Reader, messages: Sequence[Message], reward: float, confidence: float
-) -> dict[str, ItemCredit]:
+) -> RunCredit:
     """Return what each item earns of a run's reward, by the words it shares with the answer."""
-    if not run.items:
-        return {}
     texts = run.texts(reader)
     proxy = run.actor.store.settings.of(ModelAttribution).proxy
     values = share_reward(
@@ -51,17 +46,19 @@ def share_by_words(
     shares = {item: share for item, share in zip(run.items, values, strict=True) if share}
     for item in shares:
         del run.uncredited[item]
-    return share_out(shares, reward, confidence)
+    return share_out(run, shares, reward, confidence)
 
 
 def share_out(
-    shares: Mapping[str, float], reward: float, confidence: float
-) -> dict[str, ItemCredit]:
+    run: RunShares, shares: Mapping[str, float], reward: float, confidence: float
+) -> RunCredit:
     """Return what each item earns of a run's reward, by its share (MemTier, eq. 1)."""
-    return {
+    earned = {
         item: ItemCredit(reward * confidence * share, reward, share, confidence)
         for item, share in shares.items()
     }
+    profile = run.actor.store.settings.of(PublishedProfile).profile
+    return RunCredit(earned, limited=profile != "paper")  # eq. 1 sets no limit
 
 
 def _outcome(

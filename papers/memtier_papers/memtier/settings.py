@@ -51,11 +51,7 @@ class ModelAttribution(Record, frozen=True, kw_only=True):
     model: str = "none"
 
 
-def is_published(settings: Settings) -> bool:
-    """Return whether the profile `paper` is in use, in which no day limits credit (eq. 1)."""
-    return settings.of(PublishedProfile).profile == "paper"
-
-
 def credits_runs(settings: Settings) -> bool:
     """Return whether a run has one reward, shared by words, instead of each of its calls."""
-    return is_published(settings) or settings.of(ModelAttribution).proxy != "call"
+    paper = settings.of(PublishedProfile).profile == "paper"
+    return paper or settings.of(ModelAttribution).proxy != "call"
