@@ -6,6 +6,7 @@ items that share words with it earn eq. 1's reward of 1.  A wrong answer earns n
 
 from __future__ import annotations
 
+from memtier_papers.memtier.run_credit import share_by_words
 from memtier_plugin.core.formats import utc_now
 from memtier_plugin.core.records import Message
 from memtier_plugin.core.results import Recall
@@ -30,7 +31,7 @@ def credit_right_answer(memory: MemTier, recall: Recall, run: str, answer: str) 
         if event is None:
             return False
         shares = RunShares(actor, run, [event])
-        earned = shares.by_words(reader, messages, 1.0, STATED)
-        credits = shares.credits(reader, earned)
+        rule = share_by_words(shares, reader, messages, 1.0, STATED)
+        credits = shares.credits(reader, rule)
     memory.store.append_events([actor.event(credit, run=run) for credit in credits])
     return any(credit.delta > 0 for credit in credits)

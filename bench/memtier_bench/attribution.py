@@ -20,9 +20,9 @@ from memtier_bench.progress import Progress, no_progress
 from memtier_bench.synthetic import WordList
 from memtier_bench.tables import Report, ReportTable, Section
 from memtier_papers.memtier.logprob import leave_one_out
+from memtier_papers.memtier.run_credit import affinity
 from memtier_papers.memtier.scoring import ScoredText, score_text
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.credit.outcomes import affinity
 from memtier_plugin.providers.endpoint import EndpointClient
 from memtier_plugin.text.tokenizer import plain_words
 

@@ -19,9 +19,9 @@ from memtier_bench.intervals import bootstrap_interval, wilson_interval
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.retrieval import BenchRun, prepare_dataset
 from memtier_bench.tables import Report, ReportTable, Section
+from memtier_papers.memtier.run_credit import share_reward
 from memtier_papers.memtier.uplift import Observation, Uplift, estimate_uplift
 from memtier_papers.memtier.withholding import draw
-from memtier_plugin.credit.outcomes import share_reward
 from memtier_plugin.storage.state import update_weight
 from memtier_plugin.text.tokenizer import plain_words
 

@@ -131,15 +131,6 @@ class DeliverEvent(EventPayload, frozen=True, kw_only=True, tag="deliver"):
     recall: str
 
 
-class OutcomeEvent(EventPayload, frozen=True, kw_only=True, tag="outcome"):
-    """A run ended with a reward, shared among its recalls; a later ``attempt`` counts."""
-
-    attempt: int
-    reward: float
-    confidence: float | None = None  # set where the tools' results judged it
-    recalls: tuple[str, ...] = ()
-
-
 # -- facts -----------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a plugin that only adds commands needs none of these
         Fact,
         FactDraft,
         JournalEvent,
+        Message,
         Origin,
         Source,
     )
@@ -352,6 +353,16 @@ def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | N
 
     Returns the injected hits, the text of the block, and the `EventRecord` or None that the journal
     stores as ``withheld``.
+    """
+
+
+@hookspec(firstresult=True)
+def memtier_credit_run(
+    run: Any, reader: Any, messages: Sequence[Message], reward: float, confidence: float
+) -> Any | None:
+    """Return what the injected items earn by a finished run, or None: by the calls they were for.
+
+    ``run`` is a `memtier_plugin.credit.assignment.RunShares`, the result a `RunCredit` of there.
     """
 
 

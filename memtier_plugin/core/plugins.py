@@ -197,6 +197,13 @@ def pack_block(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any:
     )
 
 
+def credit_run(run: Any, reader: Any, messages: Any, reward: float, confidence: float) -> Any:
+    """Return what the first plugin that credits runs makes of one; else None."""
+    return _extensions().hook.memtier_credit_run(
+        run=run, reader=reader, messages=messages, reward=reward, confidence=confidence
+    )
+
+
 def explain_recall(
     recall: JournalEvent, items: Mapping[str, Any], reader: Any, settings: Settings, now: datetime
 ) -> dict[str, Any]:

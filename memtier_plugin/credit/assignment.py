@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from memtier_plugin.core.events import CallEvent, CreditEvent, OutcomeEvent, RecallEvent
-from memtier_plugin.core.records import Entry, JournalEvent, Message
-from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core import plugins
+from memtier_plugin.core.events import CallEvent, CreditEvent, RecallEvent
+from memtier_plugin.core.records import Entry, EventPayload, JournalEvent, Message
 from memtier_plugin.credit.calls import (
     JudgedCall,
     asked_text,
@@ -20,25 +20,13 @@ from memtier_plugin.credit.calls import (
     last_outcomes,
     shares_words,
 )
-from memtier_plugin.credit.outcomes import (
-    FAILED,
-    PROXIES,
-    STATED,
-    Proxy,
-    answer_words,
-    compute_reward,
-    judge_calls,
-    share_reward,
-)
+from memtier_plugin.credit.outcomes import FAILED, STATED, judge_results, reward_run
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import last_attempts, touched_items
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.phrases import TOOL_CALL_MARK
 from memtier_plugin.trust import origins
 from memtier_plugin.trust.external_text import missing_statement
-
-if TYPE_CHECKING:
-    from memtier_plugin.retrieval.search import Ranker
 
 _NO_OUTCOME: Final = (
     "no outcome of a tool is known: give tool messages an exit_code, ok or is_error"
@@ -54,8 +42,6 @@ _STATES_NOTHING: Final = "it states nothing: a question, an acknowledgement or a
 _GONE: Final = "it is no longer stored"
 _DOUBTFUL: Final = "it rests on text from outside that nobody reviewed"
 _CAPPED: Final = "its limit of credit for the day is reached"
-BY_CALL: Final = "call"
-CORE_PROXIES: Final = (BY_CALL, *PROXIES)
 _LATEST: Final = 100  # earlier credits by the same calls that are read
 
 
@@ -101,21 +87,21 @@ def assign_credit(
         IndexProblem: the index cannot be used.
         LedgerError: the credits were not written.
     """
-    calls, confidence = judge_calls(messages)
-    reward = compute_reward(calls)
+    outcomes = judge_results(messages)
+    reward, confidence = reward_run(messages, outcomes)
     reason = _why_no_reward(reward, confidence, failed=failed)
     reward = min(reward, 0.0) if failed else reward
     shares = RunShares(actor, run, recalls)
     with actor.store.session() as reader:
+        chosen = plugins.credit_run(shares, reader, messages, reward, confidence)
+        rule: RunCredit = chosen or RunCredit()
         lines = list[CallEvent]()
-        if credits_runs(actor.store.settings):
-            earned = shares.by_words(reader, messages, reward, confidence)
-        else:
-            earned, lines = _earn_by_calls(shares, reader, messages, entries, failed=failed)
-            reason = "" if earned else reason
-        events = shares.credits(reader, earned)
-        outcome = shares.outcome(reader, reward, confidence)
-    journalled = [*outcome, *events, *lines]
+        if rule.earned is None:
+            judged = judge_each(messages, outcomes, actor.store.settings.trust.local_tools)
+            earned, lines = _earn_by_calls(shares, reader, messages, entries, judged, failed=failed)
+            rule, reason = rule._replace(earned=earned), "" if earned else reason
+        events = shares.credits(reader, rule)
+    journalled = [*rule.events, *events, *lines]
     actor.store.append_events([actor.event(payload, run=run) for payload in journalled])
     credits = {credit.item: credit.delta for credit in events}
     uncredited = {item: reason or why for item, why in shares.uncredited.items()}
@@ -150,38 +136,18 @@ def _earn_by_calls(
     reader: Reader,
     messages: Sequence[Message],
     entries: Sequence[Entry],
+    judged: Sequence[JudgedCall],
     *,
     failed: bool,
 ) -> tuple[dict[str, ItemCredit], list[CallEvent]]:
     """Return what each item earns by the calls that rest on it, and what the run's lines tell."""
-    judged = judge_each(messages, shares.actor.store.settings.trust.local_tools)
     tries = [call for call in last_outcomes(judged) if not (failed and call.ok)]
     earned = shares.by_calls(reader, messages, tries)
     worked = shares.find_done(messages, tries)
     return earned, mark_calls(shares.actor, reader, messages, entries, judged, worked, earned)
 
 
-def credits_runs(settings: Settings) -> bool:
-    """Return whether a run's reward is shared by words, as published, instead of each call's."""
-    ranker = _plugin_ranker(settings)
-    return settings.attribution.proxy != BY_CALL or (ranker is not None and ranker.credits_runs)
-
-
-def _limits_credit(settings: Settings) -> bool:
-    ranker = _plugin_ranker(settings)
-    return ranker is None or ranker.limits_credit
-
-
-def _plugin_ranker(settings: Settings) -> Ranker | None:
-    """Return the ranker that the settings name; the default one's module is not loaded for it."""
-    if settings.retrieval.ranker is None:
-        return None
-    from memtier_plugin.retrieval.search import find_ranker
-
-    return find_ranker(settings)
-
-
-def _unless_stated(confidence: float) -> float | None:
+def unless_stated(confidence: float) -> float | None:
     """Return a confidence as the journal stores it: None if the outcome was stated."""
     return confidence if confidence < STATED else None
 
@@ -202,68 +168,54 @@ class ItemCredit(NamedTuple):
 _NOTHING: Final = ItemCredit(0.0, 0.0, 0.0, STATED)
 
 
-def share_out(
-    shares: Mapping[str, float], reward: float, confidence: float
-) -> dict[str, ItemCredit]:
-    """Return what each item earns of a run's reward, by its share (MemTier, eq. 1)."""
-    return {
-        item: ItemCredit(reward * confidence * share, reward, share, confidence)
-        for item, share in shares.items()
-    }
+class RunCredit(NamedTuple):
+    """What a plugin makes of a finished run.
+
+    Attributes:
+        earned: what each item earns, before its limits; None: by the calls that rest on it.
+        limited: whether a weight moves by at most so much a day.
+        events: what to journal besides the credits.
+    """
+
+    earned: Mapping[str, ItemCredit] | None = None
+    limited: bool = True
+    events: Sequence[EventPayload] = ()
 
 
 class RunShares:
     """The shares of the injected items in a run's rewards."""
 
     def __init__(self, actor: Actor, run: str, recalls: Sequence[JournalEvent]) -> None:
-        payloads = [RecallEvent.of(event) for event in recalls]
-        self.items = list(dict.fromkeys(r.item for recall in payloads for r in recall.injected))
-        self._events = tuple(event.id for event in recalls)
-        self._withheld = any(recall.withheld for recall in payloads)
+        self.recalls = {event.id: RecallEvent.of(event) for event in recalls}
+        injected = [ranked.item for recall in self.recalls.values() for ranked in recall.injected]
+        self.items = list(dict.fromkeys(injected))
         self.uncredited: dict[str, str] = {}
         self.repeated = False
         self._doubtful = set[str]()
         self._based = set[int]()  # the positions of calls that rest on items
-        self.actor, self._run = actor, run
-        self._recalls = tuple(event.id for event in recalls if event.run_id != run) or None
-        self._agent = recalls[0].agent_id if recalls else actor.agent
-
-    def outcome(self, reader: Reader, reward: float, confidence: float) -> list[OutcomeEvent]:
-        """Return the outcome to journal, if a job will need it and it differs from the last one."""
-        by_plugin = self.actor.store.settings.attribution.proxy not in CORE_PROXIES and reward
-        if not self._withheld and not (by_plugin and self.items):
-            return []
-        stated = _unless_stated(confidence)
-        events = reader.events(agent=self._agent, run=self._run, kinds=[OutcomeEvent.KIND])
-        earlier = [OutcomeEvent.of(event) for event in events]
-        last = max(earlier, key=lambda each: each.attempt, default=None)
-        if last and (last.reward, last.confidence) == (reward, stated):
-            return []
-        attempt = last.attempt + 1 if last else 1
-        return [
-            OutcomeEvent(attempt=attempt, reward=reward, confidence=stated, recalls=self._events)
-        ]
+        self.actor, self.run = actor, run
+        self._others = tuple(event.id for event in recalls if event.run_id != run) or None
+        self.agent = recalls[0].agent_id if recalls else actor.agent
 
     def credits(
-        self, reader: Reader, earned: Mapping[str, ItemCredit], proxy: str | None = None
+        self, reader: Reader, rule: RunCredit, proxy: str | None = None
     ) -> list[CreditEvent]:
         """Return the credits to journal, and record why other items have none.
 
         Args:
-            earned: what each item earns, before its limits.
             proxy: the proxy by which a job computed them; None at the end of the run.
         """
         if not self.items:
             return []
-        settings = self.actor.store.settings
+        earned, settings = rule.earned or {}, self.actor.store.settings
         alpha = settings.attribution.alpha
         deltas = {item: alpha * each.gain for item, each in earned.items() if alpha * each.gain}
-        journalled = reader.events(agent=self._agent, run=self._run, kinds=[CreditEvent.KIND])
+        journalled = reader.events(agent=self.agent, run=self.run, kinds=[CreditEvent.KIND])
         if settings.trust.defence:
             # A run that is delivered again keeps the limits of its first delivery.
             now = journalled[0].timestamp if journalled else self.actor.clock()
             deltas = self._without_doubtful(reader, deltas)
-            if deltas and _limits_credit(settings):
+            if deltas and rule.limited:
                 deltas = self._cap_deltas(reader, now, deltas)
         earlier = [CreditEvent.of(event) for event in journalled]
         attempt = max((credit.attempt for credit in earlier), default=0)
@@ -276,7 +228,7 @@ class RunShares:
         ended_before = {credit.item: credit.ok for credit in newest if credit.ok is not None}
         # A run delivered again with the same outcome does not undo a job's credits.
         by_job = [(credit.reward, credit.confidence) for credit in newest if credit.proxy]
-        outcomes = {(each.reward, _unless_stated(each.confidence)) for each in earned.values()}
+        outcomes = {(each.reward, unless_stated(each.confidence)) for each in earned.values()}
         self.uncredited |= {
             item: "" for item in self.items if not deltas.get(item) and item not in self.uncredited
         }
@@ -299,8 +251,8 @@ class RunShares:
             reward=earned.reward,
             share=earned.share,
             delta=delta,
-            confidence=_unless_stated(earned.confidence),
-            recalls=self._recalls,
+            confidence=unless_stated(earned.confidence),
+            recalls=self._others,
             proxy=proxy,
             tool=earned.call.name if earned.call else None,
             call=self.actor.redactor.redact(earned.call.text).text if earned.call else None,
@@ -308,13 +260,13 @@ class RunShares:
             exit_code=earned.call.exit_code if earned.call else None,
         )
 
-    def _texts(self, reader: Reader, unused: str) -> dict[str, str]:
+    def texts(self, reader: Reader) -> dict[str, str]:
         """Return the texts of the items that state something, and say why of the others."""
         stored = {row.item.id: row.item for row in reader.items(self.items).values()}
         # Acknowledgements, questions and calls of the memory's own tools answer nothing.
         texts = {item.id: item.text for item in stored.values() if not missing_statement(item)}
         for item in self.items:
-            stating = unused if item in texts else _STATES_NOTHING
+            stating = _UNUSED if item in texts else _STATES_NOTHING
             self.uncredited[item] = stating if item in stored else _GONE
         return texts
 
@@ -324,7 +276,7 @@ class RunShares:
         """Return what each item earns by the calls that rest on it (MemTier, section 3.2)."""
         if not (self.items and calls):
             return {}
-        texts, words = self._texts(reader, _UNUSED), cache(self.actor.store.tokenizer.words)
+        texts, words = self.texts(reader), cache(self.actor.store.tokenizer.words)
         asked = asked_text(messages)
         earned: dict[str, ItemCredit] = {}
         for call in calls:
@@ -366,22 +318,6 @@ class RunShares:
                 failing.discard(call.name)
         return done
 
-    def by_words(
-        self, reader: Reader, messages: Sequence[Message], reward: float, confidence: float
-    ) -> dict[str, ItemCredit]:
-        """Return what each item earns of a run's reward, by the words it shares with the answer."""
-        if not self.items:
-            return {}
-        texts = self._texts(reader, _UNUSED)
-        proxy = self.actor.store.settings.attribution.proxy
-        by_words: Proxy = proxy if proxy in PROXIES else "jaccard"  # until a plugin's job has run
-        answer = answer_words(messages)
-        values = share_reward([texts.get(item, "") for item in self.items], answer, by_words)
-        shares = {item: share for item, share in zip(self.items, values, strict=True) if share}
-        for item in shares:
-            del self.uncredited[item]
-        return share_out(shares, reward, confidence)
-
     def _without_doubtful(self, reader: Reader, deltas: Mapping[str, float]) -> dict[str, float]:
         """Drop rewards for doubtful text; blame still applies."""
         stored = {row.item.id: row.item for row in reader.items([*deltas]).values()}
@@ -401,7 +337,7 @@ class RunShares:
         day = now.replace(hour=0, minute=0, second=0, microsecond=0)
         others: dict[str, list[JournalEvent]] = {}
         for event in reader.events(
-            items=deltas, agent=self._agent, kinds=[CreditEvent.KIND], since=day, before=now
+            items=deltas, agent=self.agent, kinds=[CreditEvent.KIND], since=day, before=now
         ):
             others.setdefault(CreditEvent.of(event).item, []).append(event)
         capped = {}

@@ -1,16 +1,15 @@
-"""Judge the outcome of tool calls, and share a run's reward among lines (eq. 1).  Pure."""
+"""Judge the outcome of tool calls, and the reward of a run.  Pure."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.core.structs import replace_fields as replace
-from memtier_plugin.text.tokenizer import plain_words
 
 # -- Judge the outcome of a tool call from its result, if none is stated.  Pure
 #
@@ -70,20 +69,13 @@ class ToolOutcome:
     confidence: float = 0.0
 
 
-def judge_calls(messages: Sequence[Message]) -> tuple[list[ToolCall], float]:
-    """Return the tool calls with their stated or judged outcomes, and the confidence.
-
-    The confidence is the lowest among the outcomes that decide the reward: the last of every tool.
-    """
-    calls, confidences = [], {}
-    for message in messages:
-        if message.tool is None:
-            continue
-        outcome = judge_outcome(message.tool, message.content)
-        calls.append(replace(message.tool, ok=outcome.ok))
-        if outcome.ok is not None:
-            confidences[message.tool.name] = outcome.confidence
-    return calls, min(confidences.values(), default=0.0)
+def judge_results(messages: Sequence[Message]) -> dict[int, ToolOutcome]:
+    """Return the stated or judged outcome of each tool's result, by its position."""
+    return {
+        position: judge_outcome(message.tool, message.content)
+        for position, message in enumerate(messages)
+        if message.tool is not None
+    }
 
 
 def judge_outcome(call: ToolCall, content: str) -> ToolOutcome:
@@ -142,11 +134,25 @@ def _judge_text(text: str) -> ToolOutcome:
     return ToolOutcome()
 
 
-# -- Share a run's reward among the memories that it was given (MemTier, eq. 1).  Pure
-
-Proxy = Literal["jaccard", "overlap"]
 FAILED: Final = -0.5  # the reward of a failure
-PROXIES: Final[tuple[Proxy, ...]] = get_args(Proxy)
+
+
+def reward_run(
+    messages: Sequence[Message], outcomes: Mapping[int, ToolOutcome]
+) -> tuple[float, float]:
+    """Return the reward of a run, and how certain it is.
+
+    The confidence is the lowest among the outcomes that decide the reward: the last of every tool.
+
+    Args:
+        outcomes: those of `judge_results`.
+    """
+    calls, confidences = list[ToolCall](), dict[str, float]()
+    for position, outcome in outcomes.items():
+        if outcome.ok is not None and (tool := messages[position].tool):
+            calls.append(replace(tool, ok=outcome.ok))
+            confidences[tool.name] = outcome.confidence
+    return compute_reward(calls), min(confidences.values(), default=0.0)
 
 
 def compute_reward(calls: Sequence[ToolCall]) -> float:
@@ -162,33 +168,3 @@ def compute_reward(calls: Sequence[ToolCall]) -> float:
     if all(last.values()):
         return 1.0
     return 0.0 if decided[-1].ok else FAILED
-
-
-def answer_words(messages: Sequence[Message]) -> set[str]:
-    """Return the words that the agent produced: its last text and its tool-call arguments.
-
-    Tool results and the injected block are excluded, or each injected line would credit itself.
-    """
-    texts = [m.content for m in messages if m.role == "assistant" and m.content.strip()][-1:]
-    texts += [call.arguments for message in messages for call in message.tool_calls]
-    return {word for text in texts for word in plain_words(text)}
-
-
-def share_reward(
-    texts: Iterable[str], answer: Collection[str], proxy: Proxy = "jaccard"
-) -> list[float]:
-    """Return a_hat of the memories of these texts, by the words they share with the answer."""
-    return normalise_shares([affinity(plain_words(text), answer, proxy) for text in texts])
-
-
-def affinity(memory: Collection[str], answer: Collection[str], proxy: Proxy = "jaccard") -> float:
-    """Return a_i: shared words over the union (jaccard) or over the memory's words (overlap)."""
-    memory_words, answer_side = set(memory), set(answer)
-    union = memory_words | answer_side if proxy == "jaccard" else memory_words
-    return len(memory_words & answer_side) / len(union) if union else 0.0
-
-
-def normalise_shares(affinities: Sequence[float]) -> list[float]:
-    """Return a_hat: each affinity divided by their sum; all 0 if the sum is 0."""
-    total = sum(affinities)
-    return [value / total if total else 0.0 for value in affinities]

@@ -238,8 +238,6 @@ class Ranker:
             query gets follow-up searches. Off offers the hits as they were ranked.
         refines: whether new lines are embedded first, plugins may rerank or expand the query, and
             long lines are cut to what the query asks for.
-        limits_credit: whether a learned weight moves by at most so much a day.
-        credits_runs: whether a run has one reward, instead of each of its calls.
         limits: why it may pass over what shares words with the query.
         stages: parts of the store that are searched one after the other, each with those before
             it; the last one is all of it.
@@ -247,8 +245,6 @@ class Ranker:
 
     merges: bool = True
     refines: bool = True
-    limits_credit: bool = True
-    credits_runs: bool = False
     limits: str = (
         "the shared words are too common: only the newest postings, up to "
         "retrieval.postings_cap, are read"

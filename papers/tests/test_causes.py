@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from memtier_papers.memtier.events import UpliftEvent, Withholding
+from memtier_papers.memtier.events import OutcomeEvent, UpliftEvent, Withholding
 from memtier_papers.memtier.plugin import follow_causes
 from memtier_plugin import MemTier
 from memtier_plugin.core.events import (
-    OutcomeEvent,
     RankedItem,
     RecallEvent,
     UncreditEvent,

@@ -13,10 +13,11 @@ from rank_bm25 import BM25Okapi
 
 from memtier_papers.memtier import ppo
 from memtier_papers.memtier import scorer as paper_scorer
+from memtier_papers.memtier.run_credit import affinity, normalise_shares
 from memtier_papers.memtier.scorer import decay
 from memtier_plugin.core.records import JournalEvent, ToolCall
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.credit.outcomes import affinity, compute_reward, normalise_shares
+from memtier_plugin.credit.outcomes import compute_reward
 from memtier_plugin.retrieval.block import pack
 from memtier_plugin.storage.index import postings
 from memtier_plugin.storage.state import fold, update_weight

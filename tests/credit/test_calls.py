@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.credit.calls import (
+    JudgedCall,
     find_basis,
     is_same_call,
     judge_each,
     last_outcomes,
     outside_reason,
 )
+from memtier_plugin.credit.outcomes import judge_results
 from memtier_plugin.text.tokenizer import plain_words
 
 LINES = {
@@ -38,9 +40,14 @@ def run_of(*tries: tuple[str, bool | None, str], tool: str = "exec") -> list[Mes
     return messages
 
 
+def judge(messages: list[Message]) -> list[JudgedCall]:
+    """Return the calls of a run with their outcomes."""
+    return judge_each(messages, judge_results(messages))
+
+
 def basis_of(command: str, ok: bool = True, result: str = "done") -> dict[str, float]:
     """Return what one call rests on."""
-    [call] = judge_each(run_of((command, ok, result)))
+    [call] = judge(run_of((command, ok, result)))
     return find_basis(call, LINES, PROMPT, plain_words)
 
 
@@ -74,7 +81,7 @@ def test_an_answer_that_restates_a_line_takes_no_credit_away() -> None:
 @given(st.text(max_size=80), st.lists(st.text(max_size=60), max_size=5), st.text(max_size=40))
 def test_shares_are_a_distribution(command: str, texts: list[str], prompt: str) -> None:
     """The shares of a call are positive and sum to 1, or there are none."""
-    [call] = judge_each(run_of((command, True, "ok")))
+    [call] = judge(run_of((command, True, "ok")))
     lines = {str(number): text for number, text in enumerate(texts)}
     shares = find_basis(call, lines, prompt, plain_words)
     assert all(share > 0 for share in shares.values())
@@ -84,7 +91,7 @@ def test_shares_are_a_distribution(command: str, texts: list[str], prompt: str) 
 def test_a_retry_that_works_is_no_contradiction() -> None:
     """The last try of one call counts; another call in between does not change that."""
     tries = (("make deploy", False, "boom"), ("ls", True, "x"), ("make deploy", True, "ok"))
-    calls = judge_each(run_of(*tries))
+    calls = judge(run_of(*tries))
     assert [call.ok for call in calls] == [False, True, True]
     assert [(call.text, call.ok) for call in last_outcomes(calls)] == [
         ("ls", True),
@@ -125,6 +132,6 @@ def test_what_is_missing_blames_only_who_names_it() -> None:
 def test_the_words_of_a_stranger_are_no_outcome() -> None:
     """A page that speaks of an exit code states none; a command's own words do."""
     page = "The manual says: command exited with exit code 1"
-    [fetched] = judge_each(run_of(("curl https://example.org", None, page)))
-    [ran] = judge_each(run_of(("make", None, page)))
+    [fetched] = judge(run_of(("curl https://example.org", None, page)))
+    [ran] = judge(run_of(("make", None, page)))
     assert fetched.ok is None and ran.ok is False

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Message, ToolCall
-from memtier_plugin.credit.outcomes import compute_reward, judge_calls, judge_outcome
+from memtier_plugin.credit.outcomes import judge_outcome, judge_results, reward_run
 from memtier_plugin.ingest.messages import parse_messages
 from tests.cases import each_case
 
@@ -112,8 +112,8 @@ def test_a_mistyped_name_blames_nobody(name: str, content: str) -> None:
         Message(role="tool", content=content, tool=ToolCall(name=name, ok=False)),
         Message(role="tool", content="3 lines", tool=ToolCall(name="right", ok=True)),
     ]
-    assert compute_reward(judge_calls(messages)[0]) == 1.0
-    assert compute_reward(judge_calls(messages[::-1])[0]) == 1.0
+    for order in (messages, messages[::-1]):
+        assert reward_run(order, judge_results(order))[0] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,11 @@ def test_confidence_is_that_of_the_weakest_deciding_call() -> None:
             {"role": "tool", "name": "read", "content": "a text"},
         ]
     )
-    calls, confidence = judge_calls(messages)
-    assert [call.ok for call in calls] == [False, True, False, None]
-    assert confidence == 0.9
-    assert judge_calls([Message(role="user", content="Error: x")]) == ([], 0.0)
+    outcomes = judge_results(messages)
+    assert [outcome.ok for outcome in outcomes.values()] == [False, True, False, None]
+    assert reward_run(messages, outcomes) == (-0.5, 0.9)
+    assert judge_results([Message(role="user", content="Error: x")]) == {}
+    assert reward_run([], {}) == (0.0, 0.0)
 
 
 @given(st.text(alphabet="{}[]:\" \n\terorxit0code1aTb/.'", max_size=400), st.integers(1, 60))

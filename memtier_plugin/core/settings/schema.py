@@ -100,10 +100,10 @@ class Embedding(Record, frozen=True, kw_only=True):
 
 
 class Attribution(Record, frozen=True, kw_only=True):
-    """How a run's reward is shared among the injected items (MemTier, section 3.3, eq. 1)."""
+    """How outcomes move the weights of the injected items (MemTier, eq. 1)."""
 
     alpha: Annotated[float, Within(0, 1)] = 0.1
-    proxy: Literal["call", "jaccard", "overlap"] = "call"
+    proxy: Literal["call"] = "call"
 
 
 class Trust(Record, frozen=True, kw_only=True):

@@ -288,6 +288,7 @@ _ELSEWHERE: Final[Mapping[str, frozenset[str]]] = {
     "memtier-papers": frozenset(
         {
             *("ask.hypothetical", "ask.mode: tools", "ask.planner", "attribution.model"),
+            *("attribution.proxy: jaccard", "attribution.proxy: overlap"),
             *("attribution.proxy: logprob", "causes", "consolidation.second_look"),
             *("consolidation.tools", "gate", "paper", "people", "priority", "rerank"),
             *("retrieval.profile: paper", "retrieval.profile: rrf", "retrieval.router"),

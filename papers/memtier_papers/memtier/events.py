@@ -1,11 +1,11 @@
-"""Journal events of withheld lines, and of the resulting bounds."""
+"""Journal events of withheld lines, of the rewards of runs, and of the resulting bounds."""
 
 from __future__ import annotations
 
 from typing import Self
 
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import EventRecord, StateEvent
+from memtier_plugin.core.records import EventPayload, EventRecord, StateEvent
 
 
 class Withholding(EventRecord, frozen=True, kw_only=True):
@@ -23,6 +23,15 @@ class Withholding(EventRecord, frozen=True, kw_only=True):
     def of(cls, recall: RecallEvent) -> Self | None:
         """Return the lottery of a recall, if there was one."""
         return None if recall.withheld is None else cls.from_json(recall.withheld)
+
+
+class OutcomeEvent(EventPayload, frozen=True, kw_only=True, tag="outcome"):
+    """A run ended with a reward, shared among its recalls; a later ``attempt`` counts."""
+
+    attempt: int
+    reward: float
+    confidence: float | None = None  # set where the tools' results judged it
+    recalls: tuple[str, ...] = ()
 
 
 class UpliftEvent(StateEvent, frozen=True, kw_only=True, tag="uplift"):

@@ -12,15 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from memtier_papers.memtier.events import OutcomeEvent
 from memtier_papers.memtier.logprob import leave_one_out
+from memtier_papers.memtier.run_credit import normalise_shares, share_out
 from memtier_papers.memtier.scoring import score_within_budget
 from memtier_papers.memtier.settings import ModelAttribution
 from memtier_plugin.core.errors import ContextTooLong, EndpointRefused, SettingsError
-from memtier_plugin.core.events import OutcomeEvent, RecallEvent
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, EventPayload, JournalEvent
 from memtier_plugin.core.results import Hit
-from memtier_plugin.credit.assignment import RunShares, share_out
-from memtier_plugin.credit.outcomes import STATED, normalise_shares
+from memtier_plugin.credit.assignment import RunShares
+from memtier_plugin.credit.outcomes import STATED
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.storage.budget import ChatBudget
@@ -134,7 +136,7 @@ class LogprobCreditor:
             shares = dict(zip(affinities, normalise_shares([*affinities.values()]), strict=True))
             confidence = STATED if outcome.confidence is None else outcome.confidence
             run = RunShares(actor, event.run_id or "", recalls)
-            credits = run.credits(reader, share_out(shares, outcome.reward, confidence), PROXY)
+            credits = run.credits(reader, share_out(run, shares, outcome.reward, confidence), PROXY)
         rounded = {item: round(value, _DIGITS) for item, value in affinities.items()}
         events = [*credits, AttributeEvent(model=model.name, affinities=rounded)]
         self._store.append_events([actor.event(each, run=event.run_id) for each in events])

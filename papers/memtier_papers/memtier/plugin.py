@@ -1,4 +1,4 @@
-"""MemTier's plugin for its own paper: the profile `paper`, a lottery, and other credit proxies."""
+"""MemTier's plugin for its own paper: the profile `paper`, a lottery, and the credit of runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from memtier_papers.memtier.settings import (
     ModelAttribution,
     Paper,
     PublishedProfile,
+    credits_runs,
 )
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import JobSpec, WebPage, hookimpl, off_while
-from memtier_plugin.core.records import EventPayload, JournalEvent
+from memtier_plugin.core.records import EventPayload, JournalEvent, Message
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.structs import Record
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from memtier_papers.memtier.causes import Causes
     from memtier_papers.memtier.logprob_credit import LogprobCreditor
     from memtier_papers.memtier.retirement import Retirement
+    from memtier_plugin.credit.assignment import RunCredit
     from memtier_plugin.memory import MemTier
     from memtier_plugin.retrieval.search import Ranker
 
@@ -60,6 +62,19 @@ def memtier_pack(plan: Any, recall_id: str, actor: Any, journal: Any) -> Any | N
     from memtier_papers.memtier.withholding import pack_without_a_line
 
     return pack_without_a_line(plan, recall_id, actor, journal)
+
+
+@hookimpl
+def memtier_credit_run(
+    run: Any, reader: Any, messages: Sequence[Message], reward: float, confidence: float
+) -> RunCredit | None:
+    """Return what a run earns by the published rule, and its outcome for the jobs."""
+    by_run = credits_runs(run.actor.store.settings)
+    if not by_run and not any(recall.withheld for recall in run.recalls.values()):
+        return None
+    from memtier_papers.memtier.run_credit import credit_run
+
+    return credit_run(run, reader, messages, reward, confidence)
 
 
 @hookimpl
@@ -125,12 +140,12 @@ def memtier_jobs() -> Sequence[JobSpec]:
 
 @hookimpl
 def memtier_event_kinds() -> Sequence[type[EventPayload]]:
-    """Return the events of scored runs, bounded weights, and learned settings."""
+    """Return the events of runs' rewards, scored runs, bounded weights, and learned settings."""
     from memtier_papers.learn_log import LearnEvent
-    from memtier_papers.memtier.events import UpliftEvent
+    from memtier_papers.memtier.events import OutcomeEvent, UpliftEvent
     from memtier_papers.memtier.logprob_credit import AttributeEvent
 
-    return [AttributeEvent, LearnEvent, UpliftEvent]
+    return [AttributeEvent, LearnEvent, OutcomeEvent, UpliftEvent]
 
 
 @hookimpl

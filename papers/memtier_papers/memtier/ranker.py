@@ -18,8 +18,6 @@ class PaperRanker(Ranker):
 
     merges = False
     refines = False
-    limits_credit = False  # eq. 1 sets no limit
-    credits_runs = True
     limits = "its session is not among those that the profile looks into"
 
     def size(self, settings: Settings) -> Paper:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from memtier_plugin.core.settings.schema import Within
+from memtier_plugin.core.settings.schema import Settings, Within
 from memtier_plugin.core.structs import Record
 
 
@@ -49,3 +49,9 @@ class ModelAttribution(Record, frozen=True, kw_only=True):
 
     proxy: Literal["call", "jaccard", "overlap", "logprob"] = "call"
     model: str = "none"
+
+
+def credits_runs(settings: Settings) -> bool:
+    """Return whether a run has one reward, shared by words, instead of each of its calls."""
+    paper = settings.of(PublishedProfile).profile == "paper"
+    return paper or settings.of(ModelAttribution).proxy != "call"

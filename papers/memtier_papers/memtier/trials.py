@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from memtier_papers.memtier.events import Withholding
+from memtier_papers.memtier.events import OutcomeEvent, Withholding
 from memtier_papers.memtier.uplift import Observation, Uplift, estimate_uplift
-from memtier_plugin.core.events import OutcomeEvent, RecallEvent
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import UNDO_KINDS, undone_runs

@@ -22,7 +22,7 @@ from statistics import NormalDist
 from typing import Final, Literal
 
 LEAST_RUNS: Final = 20  # on each side, before a result is reported
-REWARD_RANGE: Final = (-0.5, 1.0)  # of a run (`attribution.compute_reward`)
+REWARD_RANGE: Final = (-0.5, 1.0)  # of a run (`outcomes.compute_reward`)
 _Z: Final = NormalDist().inv_cdf(0.975)
 
 Verdict = Literal["helps", "harms", "unclear", "too few runs"]
