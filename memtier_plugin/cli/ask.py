@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -210,8 +211,7 @@ def recall_document(recall: Recall, limit: int) -> dict[str, Any]:
                 "injected": hit.id in injected,
                 "note": notes.get(hit.id, hit.note),
             }
-            for rank, hit in enumerate(recall.hits, 1)
-            if rank <= limit or hit.id in injected
+            for rank, hit in enumerate(recall.hits[:limit], 1)
         ],
     }
 
@@ -238,17 +238,19 @@ def _hit_document(hit: Hit) -> dict[str, Any]:
 
 def recall_view(document: Document) -> RenderableType:
     """Render ranked hits with their ledger locations, marking those that would be injected."""
+    hits = document["hits"]
     parts: list[RenderableType] = []
-    by_text: dict[str, list[Document]] = {}  # the same text may be a fact, or from another day
-    for hit in document["hits"]:
-        by_text.setdefault(" ".join(hit["text"].split()).casefold(), []).append(hit)
-    for hit, *others in by_text.values():
-        mark = Text("▸" if any(row["injected"] for row in (hit, *others)) else " ", "green")
+    times = Counter(" ".join(hit["text"].split()).casefold() for hit in hits)
+    for hit in hits:
+        again = times.pop(" ".join(hit["text"].split()).casefold(), 0) - 1
+        if again < 0:
+            continue  # the same text, as a fact or from another day
+        mark = Text("▸" if hit["injected"] else " ", "green")
         head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
         shown = hit | {"id": short_id(hit["id"])}
         source = " · ".join(str(shown[name]) for name in ("tier", "date", "who", "id", "place"))
         parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
-        more = f" · {len(others)} more with the same text" if others else ""
+        more = f" · {again} more with the same text" if again else ""
         parts.append(indented(source + more, "cyan"))
         if hit["note"]:
             parts.append(indented(hit["note"], "yellow"))
