@@ -61,13 +61,13 @@ def test_openclaw_local(ground: Ground, openclaw: OpenClaw) -> None:
     assert [e.role for e in entries] == ["user", "assistant", "tool", "assistant"]
     assert entries[0].content == "Where is my bag? RUN-OK"
     assert tools(entries) == [(True, 0)]
+    wait_until(lambda: ground.weight(openclaw.agent, line) > 0)  # credited after the run is stored
     up = ground.weight(openclaw.agent, line)
-    assert up > 0
     openclaw.say("Where is my bag? RUN-FAIL")
     entries = ground.entries(openclaw.agent)
     assert tools(entries) == [(True, 0), (False, 3)]
     assert len(runs(entries)) == 2
-    assert ground.weight(openclaw.agent, line) < up
+    wait_until(lambda: ground.weight(openclaw.agent, line) < up)
     assert ground.queued() == []
     held = ground.held(openclaw.agent)
     assert held["before_prompt_build"]["slowest_ms"] == max(openclaw.hook_ms()), "the host's log"
@@ -110,8 +110,8 @@ def test_hermes(ground: Ground, hermes: Hermes) -> None:
     hermes.say("Where is my bag? RUN-OK")
     recalled(ground)
     assert tools(ground.entries(hermes.agent)) == [(True, 0)]
+    wait_until(lambda: ground.weight(hermes.agent, line) > 0)  # credited after the run is stored
     up = ground.weight(hermes.agent, line)
-    assert up > 0
     ground.model.requests.clear()
     hermes.say("Where is my bag? RUN-FAIL", chat=True)
     recalled(ground)
@@ -121,7 +121,7 @@ def test_hermes(ground: Ground, hermes: Hermes) -> None:
         "Where is my bag? RUN-FAIL",
     ]
     assert tools(entries) == [(True, 0), (False, 3)]
-    assert ground.weight(hermes.agent, line) < up
+    wait_until(lambda: ground.weight(hermes.agent, line) < up)
     assert ground.queued() == []
     answered(ground.held(hermes.agent), 2)
     seen_in_use(ground, hermes)
