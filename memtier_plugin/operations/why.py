@@ -8,7 +8,7 @@ furthest gives the answer.  Nothing is written.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,9 +39,9 @@ _LATE: Final = ("deadline", "no time is left")  # in the label of a recall
 
 STAGES: Final = (  # in the order in which a line passes them
     *("unrecorded", "masked", "project", "purged", "paused", "owner", "unconsolidated", "no_fact"),
-    *("forgotten", "rejected", "review", "superseded", "later", "unindexed", "held", "kind"),
-    *("unfound", "standard", "failed", "restated", "repeat", "room", "changed", "late", "unasked"),
-    *("shown", "ignored", "credited"),
+    *("forgotten", "withdrawn", "rejected", "review", "superseded", "later", "unindexed", "held"),
+    *("kind", "unfound", "standard", "failed", "restated", "repeat", "room", "changed", "late"),
+    *("unasked", "shown", "ignored", "credited"),
 )
 _COMMANDS: Final = {  # that help, by stage; at any other the recall is explained
     "remember {text}": "unrecorded, purged, owner, no_fact, held",
@@ -51,7 +51,7 @@ _COMMANDS: Final = {  # that help, by stage; at any other the recall is explaine
     "consolidate": "unconsolidated",
     "unforget {id}": "forgotten",
     "review --accept {id}": "rejected, review",
-    "explain {id}": "superseded, later, failed, credited",
+    "explain {id}": "withdrawn, superseded, later, failed, credited",
     "reindex": "unindexed",
     "status": "late",
     "doctor": "unasked",
@@ -156,23 +156,18 @@ class Inquiry:
         for stored in self._reader.items(shown).values():
             if not stored.item.text or PURGED_MARK in stored.item.text:
                 return _Answer("purged", "some of what this prompt was shown is purged", stored)
-        for project, entry in self._elsewhere():
-            message = f"{entry.agent_id} recorded it, in the project {project!r}"
-            return _Answer("project", message, project=project)
+        home, here = self.actor.store.project_folder.home, self.actor.store.project
+        for project in list_projects(home) if self.actor.everybody else ():
+            with suppress(MemTierError):
+                log = open_log(home / "projects" / encode_file_name(project))
+                entries = (logged.entry for logged in log.entries() if project != here)
+                if any(entry and self._says(entry.content) for entry in entries):
+                    message = f"it was recorded in the project {project!r}"
+                    return _Answer("project", message, project=project)
         message = "no line of this project has these words"
         if self._reader.events([PurgeEvent.KIND], newest=1):
             message += "; what was purged here left no words to compare"
         return _Answer("unrecorded", message)
-
-    def _elsewhere(self) -> Iterator[tuple[str, Entry]]:
-        """Yield what the home's other projects have of it, for the person at the machine."""
-        home = self.actor.store.project_folder.home
-        for project in list_projects(home) if self.actor.everybody else ():
-            log = open_log(home / "projects" / encode_file_name(project))
-            with suppress(MemTierError):
-                for logged in log.entries() if project != self.actor.store.project else ():
-                    if logged.entry and self._says(logged.entry.content):
-                        yield project, logged.entry
 
     # -- the recall ----------------------------------------------------------------------------
 
@@ -189,15 +184,13 @@ class Inquiry:
             query = _words_of(recall.query)  # a subject of its session may stand behind it
             if is_theirs and (not wanted or query == wanted or query.startswith(f"{wanted} (")):
                 return read_in_full(event, self._reader)
-        asking = (agent, *(event.agent_id for event in prompts[:1]), *self._active_agents())
+        lines = (line.item for line in self._lines)
+        asking = [agent, *(event.agent_id for event in prompts[:1])]
+        asking += [span.agent for span in self._reader.session_spans()]
+        asking += [*(i.agent_id for i in lines if isinstance(i, Entry)), self.actor.agent]
         actor = replace(self.actor, agent=next(filter(None, asking)), everybody=False)
         request = RecallRequest(purpose="inject", sender=self.sender)
         return read_in_full(Recaller(actor).rehearse(self.prompt or "", request), self._reader)
-
-    def _active_agents(self) -> Iterator[str]:
-        yield from (span.agent for span in self._reader.session_spans())
-        yield from (line.item.agent_id for line in self._lines if isinstance(line.item, Entry))
-        yield self.actor.agent
 
     @cached_property
     def _recall(self) -> RecallEvent:
@@ -245,7 +238,7 @@ class Inquiry:
         if item.private or stored.state.private:
             return "owner", f"it is a line of {owner}, told in confidence"
         if item.agent_id == agent:
-            return "owner", f"it is a line of {owner}, for whom was not recalled"
+            return "owner", f"it is a line of {owner}, and the prompt was not theirs"
         if self._reader.facts_citing([item.id]):
             return "owner", f"it is a line of {owner}, and its facts say something else"
         return self._no_fact(item, f"it is a line of {owner}")

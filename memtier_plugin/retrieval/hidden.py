@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from memtier_plugin.core.events import ProposeForgetEvent
+from memtier_plugin.core.events import ProposeForgetEvent, WithdrawEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.storage.index.records import Stored
@@ -32,10 +32,13 @@ def find_hidden(reader: Reader, recall: JournalEvent, stored: Stored) -> Hidden 
         return None
     if not state.forgotten and (state.reverted or state.reviewed == "rejected"):
         return _undone(reader, recall, item.id)
-    kind = "forget" if state.forgotten else "supersede"
-    events = [e for e in reader.events(item=item.id) if e.kind == kind]
+    kinds = ("forget", "withdraw") if state.forgotten else ("supersede",)
+    events = [e for e in reader.events(item=item.id) if e.kind in kinds]
     since = bool(events) and events[-1].timestamp > recall.timestamp
     on = f" on {to_iso(events[-1].timestamp)[:10]}" if events else ""
+    if state.forgotten and events and events[-1].kind == "withdraw":
+        run = WithdrawEvent.of(events[-1]).run
+        return Hidden("withdrawn", f"it was withdrawn{on} with the run {run}", since)
     if state.forgotten:
         why = f": {evidence}" if (evidence := _evidence_against(reader, item.id)) else ""
         return Hidden("forgotten", f"it was forgotten{on}{why}", since)

@@ -202,6 +202,24 @@ def past_its_retention(world: World) -> Question:
     return Question("port 8443", ASK_PORT)
 
 
+@fault("withdrawn")
+def its_run_was_undone(world: World) -> Question:
+    memory = world.open()
+    say(memory, PORT, run_id="wrong")
+    memory.history.revert("wrong")
+    return Question("port 8443", ASK_PORT)
+
+
+@fault("withdrawn")
+def the_run_below_a_fact_was_undone(world: World) -> Question:
+    other, memory = world.open(OTHER), world.open()
+    say(other, PORT, run_id="wrong")
+    other.consolidate()
+    world.prompt(memory, "When does the gate open?")
+    other.history.revert("wrong")
+    return Question("port 8443", ASK_PORT, MAIN)
+
+
 @fault("later")
 def said_after_the_prompt(world: World) -> Question:
     memory = world.open()
@@ -245,6 +263,16 @@ def confided_to_another_agent(world: World) -> Question:
     say(other, PORT, private=True)
     memory.consolidate()
     world.prompt(memory)
+    return Question("port 8443", ASK_PORT)
+
+
+@fault("owner")
+def confided_afterwards(world: World) -> Question:
+    other = world.open(OTHER)
+    say(other, PORT, session_id="private")
+    other.make_private("private")
+    other.consolidate()
+    world.prompt(world.open())
     return Question("port 8443", ASK_PORT)
 
 
@@ -312,6 +340,15 @@ def everything_waits(world: World) -> Question:
     other.consolidate()
     world.prompt(world.open())
     return Question("port 8443", ASK_PORT)
+
+
+@fault("review")
+def a_sensitive_statement(world: World) -> Question:
+    other, asked = world.open(OTHER), "Which illness was I diagnosed with?"
+    say(other, "I was diagnosed with diabetes in May.")
+    other.consolidate()
+    world.prompt(world.open(), asked)
+    return Question("diagnosed with diabetes", asked)
 
 
 @fault("review")
@@ -456,6 +493,14 @@ def small_talk(world: World) -> Question:
     say(memory, "Thanks go to Ada for the flowers.")
     world.prompt(memory, "Thanks a lot!")
     return Question("Thanks go to Ada", "Thanks a lot!")
+
+
+@fault("kind")
+def it_means_the_conversation_alone(world: World) -> Question:
+    memory = world.open()
+    say(memory, PORT)
+    world.prompt(memory, "And the other one?")
+    return Question("port 8443", "And the other one?")
 
 
 @fault("kind")
