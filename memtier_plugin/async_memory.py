@@ -135,6 +135,7 @@ class AsyncMemTier:
     facts = _awaited(MemTier.facts)
     fact = _awaited(MemTier.fact)
     explain = _awaited(MemTier.explain)
+    why = _awaited(MemTier.why)
     make_private = _awaited(MemTier.make_private)
     forget = _awaited(MemTier.forget)
     unforget = _awaited(MemTier.unforget)

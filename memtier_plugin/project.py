@@ -22,6 +22,7 @@ from memtier_plugin.core.structs import check_methods
 from memtier_plugin.ingest.messages import Session
 from memtier_plugin.providers.embedding.load import RemoteEmbedder
 from memtier_plugin.storage.opening import open_store
+from memtier_plugin.storage.sessions import from_new_index
 from memtier_plugin.storage.store import Actor, Store
 from memtier_plugin.trust.redaction import Redactor
 
@@ -126,6 +127,27 @@ class Project:
         from memtier_plugin.operations import status
 
         return status.collect_status(self.store, self._clock())
+
+    @from_new_index
+    def why(
+        self,
+        text: str,
+        prompt: str | None = None,
+        *,
+        agent: str | None = None,
+        sender: str | None = None,
+    ) -> dict[str, Any]:
+        """Return at which ``stage`` a text failed to reach a prompt; nothing is journalled.
+
+        Args:
+            text: words of the line, or its id.
+            prompt: by default that of the newest recall; without a recall one is rehearsed.
+            agent: whose prompt; only the person at the machine (``everybody``) names another's.
+            sender: the person whose prompt it was.
+        """
+        from memtier_plugin.operations.why import Inquiry
+
+        return Inquiry(self.actor, text, prompt, agent, self.actor.mask_name(sender)).answer()
 
     def doctor(self) -> list[HealthFinding]:
         """Check the home, the ledgers, the index and the settings; each finding has a remedy."""

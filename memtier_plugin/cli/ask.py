@@ -247,7 +247,7 @@ def recall_view(document: Document) -> RenderableType:
             continue  # the same text, as a fact or from another day
         mark = Text("▸" if hit["injected"] else " ", "green")
         head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
-        shown = hit | {"id": short_id(hit["id"])}
+        shown = {**hit, "id": short_id(hit["id"])}
         source = " · ".join(str(shown[name]) for name in ("tier", "date", "who", "id", "place"))
         parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
         more = f" · {again} more with the same text" if again else ""

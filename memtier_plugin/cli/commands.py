@@ -65,6 +65,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "sessions": ("listing", "List the project's sessions, most recently active first."),
             "tui": ("screens", "Review pending items and read the log, full screen."),
             "web": ("screens", "Browse the memory: log, facts, review, recalls, health."),
+            "why": ("explain", "Tell why a line was not used for a prompt, and what helps."),
         },
         "Correct and take back": {
             "edit": ("edit", "Edit facts, or a day of the log, as text in $EDITOR."),

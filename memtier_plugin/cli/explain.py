@@ -1,8 +1,9 @@
-"""`memtier explain`: why a recall chose its lines, or the history of one line."""
+"""`memtier explain`: why a recall chose its lines, or the history of one line; `memtier why`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -31,6 +32,7 @@ from memtier_plugin.views.journal import Bar, RankedRow, RecallView, recall_view
 from memtier_plugin.views.reading import read_curves, read_line_history
 
 HIDDEN: Final = "(forgotten, or another agent's)"
+_OTHERS: Final = 5  # lines beside the one that `why` is about
 _SHOWN: Final = 20  # newest recalls and credits of a line
 
 Curves = Mapping[str, Sequence[float]]
@@ -62,6 +64,38 @@ def explain(scope: Scope, item_id: str, why: str | None) -> None:
         hits = [row["id"] for row in (*document["injected"], *document["near_misses"])]
         curves = read_curves(memory, hits) if draws() else {}
     scope.show(document, partial(explain_view, curves=curves))
+
+
+@click.command(cls=CliCommand, example='"use pnpm" --prompt "Install lodash"')
+@click.argument("text", metavar="TEXT", shell_complete=complete_items)
+@click.option("--prompt", metavar="TEXT", help="The prompt [the newest].")
+@click.option("--sender", metavar="ID", help="The person whose prompt it was.")
+@click.pass_obj
+def why(scope: Scope, text: str, prompt: str | None, sender: str | None) -> None:
+    """Tell why a line was not used for a prompt, and what helps."""
+    with replace(scope, agent=None).open(everybody=True) as memory:
+        scope.show(memory.why(text, prompt, agent=scope.agent, sender=sender), why_view)
+
+
+def why_view(document: Document) -> RenderableType:
+    """Render the stage at which a line stopped, the line, the prompt, and what to do."""
+    line, recall = document["line"], document["recall"]
+    rows = [(document["stage"], document["said"])]
+    if line:
+        who = "as a fact" if line["who"] == "fact" else f"by {line['who']}"
+        source = f"{who}, session {line['session']} of {line['agent']}"
+        rows.append(("line", f"{short_id(line['id'])}  {one_line(line['text'] or HIDDEN)}"))
+        rows.append(("recorded", f"{format_time(line['at'])} {source}"))
+        rows.append(("in", f"{line['file']}:{line['line']}"))
+    made = f"{format_time(recall['at'])} as {short_id(recall['id'])}, {recall['label']}"
+    made = made if recall["id"] else "as it would be recalled now"
+    if recall["query"]:
+        rows.append(("prompt", f"{one_line(recall['query'])} ({recall['agent']}, {made})"))
+    rows += [
+        ("also", f"{short_id(other['id'])}  {one_line(other['text'], 60)}: {other['stage']}")
+        for other in document["others"][:_OTHERS]
+    ]
+    return name_value_table([*rows, ("next", document["next"])])
 
 
 def explain_view(document: Document, curves: Curves | None = None) -> RenderableType:

@@ -15,14 +15,15 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.events import ProposeForgetEvent, RecallEvent
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import from_iso, to_iso
-from memtier_plugin.core.records import FOR_PROMPTS, Entry, Fact, JournalEvent, count_tokens
+from memtier_plugin.core.records import FOR_PROMPTS, Fact, JournalEvent, count_tokens
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.block import keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
 from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
+from memtier_plugin.retrieval.hidden import find_hidden
 from memtier_plugin.retrieval.journal import (
     LATE,
     RECOMPUTED,
@@ -61,6 +62,7 @@ _REASONS: Final = {
     "weak": "it is not likely enough to be part of what is asked (`retrieval.floor`)",
     "question": "it is an earlier question that repeats the prompt, and answers nothing",
     "receipt": "it only acknowledges what was said",
+    "failed": "its last calls failed, and another line that was found works",
     "letters": "it shares letters with the prompt, but no word, and is not near it in meaning",
     "restated": "another line of the block says all that it says",
     "far": "its score is too far below the best one's to be worth a line of a routed recall",
@@ -96,14 +98,6 @@ class _Case(Struct, frozen=True):
         return _verdict(self.id, reason, message, **{**self.details, **details})
 
 
-class _Hidden(Struct, frozen=True):
-    """Why no query finds an item, and whether that arose only after the recall."""
-
-    reason: str
-    message: str
-    since_recall: bool = False
-
-
 class Explainer:
     """Answers why, to one agent of a project."""
 
@@ -136,7 +130,7 @@ class Explainer:
             settings, now = self._store.settings, self._actor.clock()
             document |= plugins.explain_recall(event, stored, reader, settings, now)
             if why is not None:
-                document["why"] = self._why(event, why)
+                document["why"] = self.explain_item(event, why)
         return document
 
     def _with_signals(
@@ -182,10 +176,11 @@ class Explainer:
 
     # -- one item ------------------------------------------------------------------------------
 
-    def _why(self, event: JournalEvent, item_id: str) -> dict[str, Any]:
+    def explain_item(self, event: JournalEvent, item_id: str) -> dict[str, Any]:
         """Return what a recall did with one entry or fact: ``reason``, and ``said`` in words.
 
-        Texts and numbers are there only for who may see the item.
+        The event may be a rehearsal's; a session of the store must be open.  Texts and numbers are
+        there only for who may see the item.
         """
         reader = self._store.reader()
         stored = reader.items([item_id]).get(item_id)
@@ -195,7 +190,7 @@ class Explainer:
                 return _verdict(item_id, "unindexed", "the index has not read it yet")
             return _verdict(item_id, "unknown", _REASONS["unknown"])
         viewer = self._find_viewer(event)
-        if not _may_see(reader, viewer, stored):
+        if not may_see(reader, viewer, stored):
             # The same answer as for what does not exist: that it does would tell of others.
             return _verdict(item_id, "unknown", _REASONS["unknown"])
         then = find_journalled(event, item_id)
@@ -210,7 +205,7 @@ class Explainer:
     def _judge(self, case: _Case) -> dict[str, Any]:
         """Return the first reason that applies."""
         event, item, then = case.event, case.stored.item, case.details["then"]
-        hidden = self._hidden(event, case.stored)
+        hidden = find_hidden(self._store.reader(), event, case.stored)
         if hidden and hidden.since_recall:  # it could be found when the recall was made
             case.details["differences"].append(f"since then: {hidden.message}")
         recall = RecallEvent.of(event)
@@ -233,49 +228,6 @@ class Explainer:
         if self._store.paused:
             return case.verdict("paused", "the project is off: nothing is ranked")
         return self._rank_again(case)
-
-    def _hidden(self, event: JournalEvent, stored: Stored) -> _Hidden | None:
-        """Return why an item cannot be found by anybody; None where it can."""
-        reader, item, state = self._store.reader(), stored.item, stored.state
-        if isinstance(item, Entry) and not item.retrievable:
-            return _Hidden("system", "the system's own text is kept for the log but never found")
-        if isinstance(item, Fact) and item.status != "active" and not state.reviewed:
-            return _Hidden("proposed", f"the fact is {item.status}, and found once it is accepted")
-        if reader.candidates([stored.row]):
-            return None
-        if not state.forgotten and (state.reverted or state.reviewed == "rejected"):
-            return self._undone(event, item.id)
-        kind = "forget" if state.forgotten else "supersede"
-        events = [e for e in reader.events(item=item.id) if e.kind == kind]
-        since = bool(events) and events[-1].timestamp > event.timestamp
-        on = f" on {to_iso(events[-1].timestamp)[:10]}" if events else ""
-        if state.forgotten:
-            why = f": {evidence}" if (evidence := self._evidence_against(item.id)) else ""
-            return _Hidden("forgotten", f"it was forgotten{on}{why}", since)
-        if state.superseded_by:
-            message = f"it was superseded{on} by {state.superseded_by}"
-            return _Hidden("superseded", message, since)
-        if isinstance(item, Fact) and item.shelf:
-            return _Hidden("forgotten", f"something that the {item.shelf} shows was withdrawn")
-        if isinstance(item, Fact):
-            return _Hidden("forgotten", "every source of the fact was forgotten")
-        return _Hidden("unindexed", "the index does not hold it yet")
-
-    def _evidence_against(self, item_id: str) -> str:
-        """Return why it was last proposed to forget an item; empty where no evidence says so."""
-        proposals = map(
-            ProposeForgetEvent.of, self._store.reader().events(kinds=[ProposeForgetEvent.KIND])
-        )
-        reasons = [each.evidence for each in proposals if each.fact == item_id and each.evidence]
-        return reasons[-1] if reasons else ""
-
-    def _undone(self, event: JournalEvent, item_id: str) -> _Hidden:
-        events = self._store.reader().events(item=item_id)
-        last = [undo for undo in events if undo.kind in ("revert", "reject")][-1]
-        on, since = to_iso(last.timestamp)[:10], last.timestamp > event.timestamp
-        if last.kind == "reject":
-            return _Hidden("rejected", f"it was rejected on {on}", since)
-        return _Hidden("reverted", f"the consolidation that made it was undone on {on}", since)
 
     def _differences(
         self,
@@ -458,7 +410,8 @@ def _verdict(item_id: str, reason: str, message: str, **details: Any) -> dict[st
     }
 
 
-def _may_see(reader: Reader, viewer: Viewer, stored: Stored) -> bool:
+def may_see(reader: Reader, viewer: Viewer, stored: Stored) -> bool:
+    """Return whether a viewer may know of an item; confidences are for their own agent alone."""
     if viewer.asker is None:
         return True
     if stored.is_confided_to_another(viewer.agent):
@@ -481,7 +434,12 @@ def _left_out(
     if index is None and item_id in plan.left_out:
         reason = plan.left_out[item_id]
         by = "floor" if reason in plan.judged.left_out.values() else "route"
-        return reason, _REASONS[reason], {"left_out": {"by": by, "reason": reason}}
+        details: dict[str, Any] = {"by": by, "reason": reason}
+        if not (bar := plan.judged.bars.get(item_id)):
+            return reason, _REASONS[reason], {"left_out": details}
+        details |= {"likely": round(bar[0], 4), "least": round(bar[1], 4)}
+        message = f"{_REASONS[reason]}: {bar[0]:.2f} of the {bar[1]:.2f} that are needed"
+        return reason, message, {"left_out": details}
     if index is None:
         double = _stand_in(plan, item_id, allowed)
         details = {"left_out": {"by": "duplicate", "of": double}}

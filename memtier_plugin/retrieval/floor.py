@@ -290,6 +290,7 @@ class Judged(Struct, frozen=True):
         left_out: by id, why a hit gets no line.
         silent: why no hit gets one although there are some; "" otherwise.
         added: hits that were not among those judged.
+        bars: by id of a hit below the floor, how likely it is, and how likely it must be.
     """
 
     hits: tuple[Hit, ...]
@@ -297,6 +298,7 @@ class Judged(Struct, frozen=True):
     left_out: Mapping[str, str] = field(default_factory=dict)
     silent: str = ""
     added: tuple[Hit, ...] = ()
+    bars: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def preceded_by(self, first: Sequence[Hit]) -> Judged:
         """Return the same after these hits, which are shown whatever the floor says."""
@@ -349,7 +351,9 @@ def apply_floor(
     if probability < bar:
         shown = tuple(hit for hit, line in zip(hits, known, strict=True) if line is None)
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
-        return Judged(shown, probability, dict.fromkeys((hit.id for hit in hits), "floor"), silent)
+        ids = [hit.id for hit in hits]
+        bars = dict.fromkeys(ids, (probability, bar))
+        return Judged(shown, probability, dict.fromkeys(ids, "floor"), silent, bars=bars)
     best = Evidence.best_of(
         [*judged, *(hit.evidence for hit in in_sight if hit.evidence is not None)]
     )
@@ -363,16 +367,16 @@ def apply_floor(
     # What is only told gets at most what it is about, not all that was said that day.
     share = max(least["line"], _STATED * query.kinds.states)
     bar = share * max(line or 0.0 for line in (*seen, *lines))
-    kept, weak = list[Hit](), dict[str, str]()
+    kept, weak = list[Hit](), dict[str, tuple[float, float]]()
     for hit, line in zip(hits, lines, strict=True):
         if line is None:
             kept.append(hit)
         elif line < bar:
-            weak[hit.id] = "weak"
+            weak[hit.id] = line, bar
         else:
             kept.append(hit.with_probability(line))
     silent = "" if kept else "what fits stands in sight"
-    return Judged(tuple(kept), probability, weak, silent)
+    return Judged(tuple(kept), probability, dict.fromkeys(weak, "weak"), silent, bars=weak)
 
 
 def _proven_share(query: QueryEvidence, hits: Sequence[Hit]) -> float:

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from memtier_plugin.core import plugins
 from memtier_plugin.core.concurrency import delayed_collection
 from memtier_plugin.core.errors import NOT_RERANKED, RerankUnavailable
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import aware, new_id
-from memtier_plugin.core.records import count_tokens
+from memtier_plugin.core.records import JournalEvent, count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
 from memtier_plugin.core.settings.schema import AgentRights, Settings
 from memtier_plugin.retrieval.block import BlockPlan, passage_size
@@ -126,6 +127,19 @@ class Recaller:
             by_meaning: off lets the search go by words alone.
             expands: off searches for the query alone, whatever plugins would add.
         """
+        recall, event, recalled = self._answer(text, request, by_meaning, expands)
+        if not self.store.paused:
+            self.journal.write(event, recalled)
+        return recall
+
+    def rehearse(self, text: str, request: RecallRequest) -> JournalEvent:
+        """Return the event of a recall as it would be made now; nothing is journalled."""
+        return self._answer(text, request, True, True)[1]
+
+    def _answer(
+        self, text: str, request: RecallRequest, by_meaning: bool, expands: bool
+    ) -> tuple[Recall, JournalEvent, RecallEvent]:
+        """Return a recall, and its event with what that holds."""
         started = time.monotonic()
         recall_id, now = new_id(), self._actor.clock()
         mask = self._actor.mask_name
@@ -150,9 +164,7 @@ class Recaller:
                 expands=expands and by_meaning,
             )
             recall = self._pack(plan, recall_id, started)
-        if not paused:
-            self._journal(recall, plan, now)
-        return recall
+        return recall, *self._event(recall, plan, now)
 
     def plan(
         self,
@@ -431,7 +443,9 @@ class Recaller:
 
     # -- journal -------------------------------------------------------------------------------
 
-    def _journal(self, recall: Recall, plan: RecallPlan, now: datetime) -> None:
+    def _event(
+        self, recall: Recall, plan: RecallPlan, now: datetime
+    ) -> tuple[JournalEvent, RecallEvent]:
         request, settings = plan.query.request, self.settings
         event = recall_event(
             recall,
@@ -441,7 +455,7 @@ class Recaller:
             weights=self.ranker.weights(settings, plan.result.model),
         )
         written = self._actor.event(event, run=request.run_id, at=now, event_id=recall.id)
-        self.journal.write(written, event)
+        return written, event
 
     def redact(self, text: str) -> str:
         """Return a text as it may be kept."""
