@@ -46,7 +46,7 @@ from memtier_plugin.memory import MemTier
 
 GROUPS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
-    *("fusion", "adaptive", "stores"),
+    *("fusion", "adaptive", "stores", "outcomes"),
 )
 _SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
     "recall_first": {
@@ -91,11 +91,15 @@ _CHOICES: Final[Mapping[str, Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Settings that differ from the profile's in one part."""
+    """Settings that differ from the profile's in one part.
+
+    ``credits``: whether outcomes of calls count, if each question is a run with a call.
+    """
 
     group: str
     name: str
     overrides: Mapping[str, Any]
+    credits: bool = False
 
 
 @dataclass(slots=True)
@@ -122,7 +126,8 @@ class AblationPlan:
     Attributes:
         profile: `recall_first`, `paper` or `rrf` [each].
         facts: as for `run_retrieval`.
-        only: which of `GROUPS` to vary [all].
+        only: which of `GROUPS` to vary [all but `outcomes`]; with `outcomes` each question is a
+            run with a call, whose outcome one variant credits and all others ignore.
         variants: use these in place of the groups'.
         overrides: settings of every arm, by dotted key.
         reader: also let it answer from each variant's block.
@@ -142,6 +147,11 @@ class AblationPlan:
     learn: bool = False
     silence: int = 0
     keep: Callable[[dict[str, Any]], None] | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether each question is a run with a call."""
+        return "outcomes" in self.only
 
     def arms(self, home: Path) -> list[Arm]:
         """Return each profile and its variants.
@@ -164,6 +174,8 @@ class AblationPlan:
         for variant in self.variants or list_variants(profile, settings):
             if self.variants or variant.group in (self.only or GROUPS):
                 yield Arm(profile, variant, {**chosen, **variant.overrides})
+        if self.acts:
+            yield Arm(profile, Variant("outcomes", "outcomes credited", {}, credits=True), chosen)
 
 
 def run_ablation(
@@ -211,6 +223,7 @@ def ablate(loaded: Dataset, plan: AblationPlan, progress: Progress | None = None
     """
     facts, learn = plan.facts, plan.learn
     run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress, learn=learn)
+    run.acts = plan.acts
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         arms = plan.arms(Path(folder))
         for finished in _ask(run, Path(folder), arms, plan):
@@ -345,11 +358,18 @@ def _ask_stage(
             # Later stages have the recalls of earlier ones in their index.
             sizes[key] = _index_bytes(home, stage.id) if first and plan.silence else 0
         arm.index_bytes += sizes[key]
-        if run.learn:
+        if run.learn or run.acts:
             home = _copy_project(home, folder / f"arm-{number}", stage.id)
         conditions = ("memory", *(() if arm.variant.group else plan.conditions))
         with MemTier.open(home, stage.id, settings=arm.overrides) as memory:
-            arm.outcomes += run.ask(memory, stage, recorded[key], plan.reader, conditions)
+            arm.outcomes += run.ask(
+                memory,
+                stage,
+                recorded[key],
+                plan.reader,
+                conditions,
+                credits=arm.variant.credits,
+            )
             arm.quiet += _ask_quiet(memory, quiet)
 
 
