@@ -37,7 +37,12 @@ from memtier_bench.retrieval import (
     dataset_fingerprint,
     prepare_dataset,
 )
-from memtier_bench.silence_prompts import AskedPrompt, list_prompts, load_generic_prompts
+from memtier_bench.silence_prompts import (
+    AskedPrompt,
+    foreign_questions,
+    list_prompts,
+    load_generic_prompts,
+)
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.paths import ProjectFolder, make_home
@@ -133,7 +138,8 @@ class AblationPlan:
         reader: also let it answer from each variant's block.
         conditions: further contexts given to the reader with the unchanged profile.
         learn: credit right answers, as for `run_retrieval`; each variant learns separately.
-        silence: how many prompts that need no memory to ask too.
+        silence: how many prompts that need no memory to ask too; where questions are runs also
+            so many about another conversation.
         keep: called with the report after each conversation.
     """
 
@@ -242,7 +248,8 @@ def _report(
         "facts": plan.facts,
         "facts_stored": run.facts_stored // run.recordings,
         "questions": sum(bool(outcome.gold) for outcome in arms[0].outcomes),
-        "quiet": len(arms[0].quiet),
+        "quiet": sum("silent" in row for row in arms[0].quiet),
+        "foreign": sum("foreign_silent" in row for row in arms[0].quiet),
         "conversations": [finished, len(loaded.conversations)],
         "skipped": loaded.skipped,
         "unresolved": loaded.unresolved,
@@ -323,9 +330,12 @@ def _ask(run: BenchRun, folder: Path, arms: Sequence[Arm], plan: AblationPlan) -
     prompts = load_generic_prompts() if plan.silence else []
     prompts = prompts[:: max(1, len(prompts) // max(1, plan.silence))][: plan.silence]
     conversations = run.loaded.conversations
+    others = foreign_questions([run.loaded]) if plan.acts and plan.silence else {}
+    foreign_each = -(-plan.silence // len(conversations))
     for number, conversation in enumerate(conversations):
-        quiet = list_prompts(conversation, (), prompts[number :: len(conversations)])
-        quiet = [prompt for prompt in quiet if prompt.kind == "generic"]
+        foreign = others.get(id(conversation), [])[:foreign_each]
+        quiet = list_prompts(conversation, foreign, prompts[number :: len(conversations)])
+        quiet = [prompt for prompt in quiet if prompt.kind != "own"]
         stages = [*conversation.stages]
         recorded: dict[tuple[Any, ...], RecordedConversation] = {}
         for stage in stages:
@@ -388,7 +398,8 @@ def _ask_quiet(memory: MemTier, prompts: Sequence[AskedPrompt]) -> Iterator[dict
             purpose="inject",
             at=prompt.question.at,
         )
-        yield {"silent": float(not recall.injected)}
+        name = "silent" if prompt.kind == "generic" else "foreign_silent"
+        yield {name: float(not recall.injected)}
 
 
 def _recording_of(arm: Arm) -> tuple[Any, ...]:
@@ -424,13 +435,18 @@ def _profile_report(base: Arm, others: Sequence[Arm]) -> dict[str, Any]:
     }
 
 
+def _mean_of(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows if name in row]
+    return mean(values) if values else None
+
+
 def _figures(arm: Arm) -> dict[str, Any]:
     seconds = [outcome.seconds for outcome in arm.outcomes]
     shares = [recall_at(each.ranked, each.gold, 10) for each in arm.outcomes if each.gold] or [0.0]
     return {
         **summarise_outcomes(arm.outcomes),
         "recall10_interval": [round(bound, 4) for bound in bootstrap_interval(shares)],
-        "silent": mean([row["silent"] for row in arm.quiet]) if arm.quiet else None,
+        **{name: _mean_of(arm.quiet, name) for name in ("silent", "foreign_silent")},
         "latency_ms": latency_percentiles(seconds),
         "index_bytes": arm.index_bytes,
     }
