@@ -37,7 +37,12 @@ from memtier_bench.retrieval import (
     dataset_fingerprint,
     prepare_dataset,
 )
-from memtier_bench.silence_prompts import AskedPrompt, list_prompts, load_generic_prompts
+from memtier_bench.silence_prompts import (
+    AskedPrompt,
+    foreign_questions,
+    list_prompts,
+    load_generic_prompts,
+)
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.paths import ProjectFolder, make_home
@@ -46,7 +51,7 @@ from memtier_plugin.memory import MemTier
 
 GROUPS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
-    *("fusion", "adaptive", "stores"),
+    *("fusion", "adaptive", "stores", "outcomes"),
 )
 _SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
     "recall_first": {
@@ -91,11 +96,15 @@ _CHOICES: Final[Mapping[str, Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Settings that differ from the profile's in one part."""
+    """Settings that differ from the profile's in one part.
+
+    ``credits``: whether outcomes of calls count, if each question is a run with a call.
+    """
 
     group: str
     name: str
     overrides: Mapping[str, Any]
+    credits: bool = False
 
 
 @dataclass(slots=True)
@@ -122,13 +131,15 @@ class AblationPlan:
     Attributes:
         profile: `recall_first`, `paper` or `rrf` [each].
         facts: as for `run_retrieval`.
-        only: which of `GROUPS` to vary [all].
+        only: which of `GROUPS` to vary [all but `outcomes`]; with `outcomes` each question is a
+            run with a call, whose outcome one variant credits and all others ignore.
         variants: use these in place of the groups'.
         overrides: settings of every arm, by dotted key.
         reader: also let it answer from each variant's block.
         conditions: further contexts given to the reader with the unchanged profile.
         learn: credit right answers, as for `run_retrieval`; each variant learns separately.
-        silence: how many prompts that need no memory to ask too.
+        silence: how many prompts that need no memory to ask too; where questions are runs also
+            so many about another conversation.
         keep: called with the report after each conversation.
     """
 
@@ -142,6 +153,11 @@ class AblationPlan:
     learn: bool = False
     silence: int = 0
     keep: Callable[[dict[str, Any]], None] | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether each question is a run with a call."""
+        return "outcomes" in self.only
 
     def arms(self, home: Path) -> list[Arm]:
         """Return each profile and its variants.
@@ -164,6 +180,8 @@ class AblationPlan:
         for variant in self.variants or list_variants(profile, settings):
             if self.variants or variant.group in (self.only or GROUPS):
                 yield Arm(profile, variant, {**chosen, **variant.overrides})
+        if self.acts:
+            yield Arm(profile, Variant("outcomes", "outcomes credited", {}, credits=True), chosen)
 
 
 def run_ablation(
@@ -211,6 +229,7 @@ def ablate(loaded: Dataset, plan: AblationPlan, progress: Progress | None = None
     """
     facts, learn = plan.facts, plan.learn
     run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress, learn=learn)
+    run.acts = plan.acts
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         arms = plan.arms(Path(folder))
         for finished in _ask(run, Path(folder), arms, plan):
@@ -229,7 +248,8 @@ def _report(
         "facts": plan.facts,
         "facts_stored": run.facts_stored // run.recordings,
         "questions": sum(bool(outcome.gold) for outcome in arms[0].outcomes),
-        "quiet": len(arms[0].quiet),
+        "quiet": sum("silent" in row for row in arms[0].quiet),
+        "foreign": sum("foreign_silent" in row for row in arms[0].quiet),
         "conversations": [finished, len(loaded.conversations)],
         "skipped": loaded.skipped,
         "unresolved": loaded.unresolved,
@@ -310,9 +330,12 @@ def _ask(run: BenchRun, folder: Path, arms: Sequence[Arm], plan: AblationPlan) -
     prompts = load_generic_prompts() if plan.silence else []
     prompts = prompts[:: max(1, len(prompts) // max(1, plan.silence))][: plan.silence]
     conversations = run.loaded.conversations
+    others = foreign_questions([run.loaded]) if plan.acts and plan.silence else {}
+    foreign_each = -(-plan.silence // len(conversations))
     for number, conversation in enumerate(conversations):
-        quiet = list_prompts(conversation, (), prompts[number :: len(conversations)])
-        quiet = [prompt for prompt in quiet if prompt.kind == "generic"]
+        foreign = others.get(id(conversation), [])[:foreign_each]
+        quiet = list_prompts(conversation, foreign, prompts[number :: len(conversations)])
+        quiet = [prompt for prompt in quiet if prompt.kind != "own"]
         stages = [*conversation.stages]
         recorded: dict[tuple[Any, ...], RecordedConversation] = {}
         for stage in stages:
@@ -345,11 +368,18 @@ def _ask_stage(
             # Later stages have the recalls of earlier ones in their index.
             sizes[key] = _index_bytes(home, stage.id) if first and plan.silence else 0
         arm.index_bytes += sizes[key]
-        if run.learn:
+        if run.learn or run.acts:
             home = _copy_project(home, folder / f"arm-{number}", stage.id)
         conditions = ("memory", *(() if arm.variant.group else plan.conditions))
         with MemTier.open(home, stage.id, settings=arm.overrides) as memory:
-            arm.outcomes += run.ask(memory, stage, recorded[key], plan.reader, conditions)
+            arm.outcomes += run.ask(
+                memory,
+                stage,
+                recorded[key],
+                plan.reader,
+                conditions,
+                credits=arm.variant.credits,
+            )
             arm.quiet += _ask_quiet(memory, quiet)
 
 
@@ -368,7 +398,8 @@ def _ask_quiet(memory: MemTier, prompts: Sequence[AskedPrompt]) -> Iterator[dict
             purpose="inject",
             at=prompt.question.at,
         )
-        yield {"silent": float(not recall.injected)}
+        name = "silent" if prompt.kind == "generic" else "foreign_silent"
+        yield {name: float(not recall.injected)}
 
 
 def _recording_of(arm: Arm) -> tuple[Any, ...]:
@@ -404,13 +435,18 @@ def _profile_report(base: Arm, others: Sequence[Arm]) -> dict[str, Any]:
     }
 
 
+def _mean_of(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows if name in row]
+    return mean(values) if values else None
+
+
 def _figures(arm: Arm) -> dict[str, Any]:
     seconds = [outcome.seconds for outcome in arm.outcomes]
     shares = [recall_at(each.ranked, each.gold, 10) for each in arm.outcomes if each.gold] or [0.0]
     return {
         **summarise_outcomes(arm.outcomes),
         "recall10_interval": [round(bound, 4) for bound in bootstrap_interval(shares)],
-        "silent": mean([row["silent"] for row in arm.quiet]) if arm.quiet else None,
+        **{name: _mean_of(arm.quiet, name) for name in ("silent", "foreign_silent")},
         "latency_ms": latency_percentiles(seconds),
         "index_bytes": arm.index_bytes,
     }

@@ -35,6 +35,7 @@ def ablation_view(report: Report) -> list[Section]:
             f"facts {report['facts']} ({report['facts_stored']})",
             f"{report['questions']} questions",
             *([f"{report['quiet']} prompts that need no memory"] if report["quiet"] else []),
+            *([f"{report['foreign']} foreign questions"] if report["foreign"] else []),
             *([f"{finished} of {conversations} conversations"] if finished < conversations else []),
         )
     )
@@ -56,6 +57,7 @@ def _metrics_of(report: Report) -> dict[str, str]:
     metrics = dict(_METRICS)
     metrics |= {"soft_em": "soft-EM", "f1": "F1"} if report["reader"] else {}
     metrics |= {"silent": "silent"} if report["quiet"] else {}
+    metrics |= {"foreign_silent": "of foreign"} if report["foreign"] else {}
     return metrics
 
 

@@ -32,6 +32,7 @@ METRICS: Final[Mapping[str, Callable[[QuestionFigures], Any]]] = {
     "injected_recall": lambda question: question.get("injected_recall"),
     "tokens": lambda question: question.get("tokens"),
     "silent": lambda question: question.get("silent"),
+    "foreign_silent": lambda question: question.get("foreign_silent"),
     "answered": lambda question: question.get("answered"),
     "right": lambda question: question.get("right"),
     "soft_em": _answer_metric("soft_em"),

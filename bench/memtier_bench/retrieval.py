@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_bench.answer_credit import credit_right_answer
+from memtier_bench.answer_credit import act_on_block, credit_right_answer
 from memtier_bench.answers import ReaderAnswer
 from memtier_bench.baselines import Bm25Baseline
 from memtier_bench.datasets import Conversation, Dataset, DatasetQuestion, load_dataset
@@ -200,7 +200,8 @@ class BenchRun:
     """Records conversations and asks their questions, with counts and timings.
 
     ``recordings`` and ``repeats``: how often each conversation is recorded, and queried; ``learn``:
-    whether right answers change weights, and ``credited`` how many did.
+    whether right answers change weights, and ``credited`` how many did; ``acts``: whether each
+    question is a run with a call.
     """
 
     loaded: Dataset
@@ -214,6 +215,7 @@ class BenchRun:
     asked: int = 0
     learn: bool = False
     credited: int = 0
+    acts: bool = False
 
     def recorded_conversations(
         self, overrides: Mapping[str, Any] | None
@@ -329,11 +331,16 @@ class BenchRun:
         recorded: RecordedConversation,
         reader: ReaderModel | None = None,
         conditions: Sequence[str] = DEFAULT_CONDITIONS,
+        *,
+        credits: bool = False,
     ) -> Iterator[QuestionOutcome]:
         """Ask the questions about a conversation.
 
         Each is asked twice: as a search, whose hits are ranked, and as the first prompt of a new
         session, whose block is what gets injected.
+
+        Args:
+            credits: where each question is a run, whether the outcome of its call counts.
         """
         for question in conversation.questions:
             started = time.perf_counter()
@@ -356,10 +363,18 @@ class BenchRun:
                 if reader and question.answer
                 else {}
             )
-            shown = frozenset(recorded.turns(recall.injected))
+            turns = recorded.turns(recall.injected)
+            shown = frozenset(turns)
             if self.learn and (right := _right_answer(question, recorded, shown, answers)):
                 run_id = f"answered:{self.asked}"
                 self.credited += credit_right_answer(memory, recall, run_id, right)
+            if self.acts:
+                found = question.gold & shown
+                taken = "\n".join(recorded.hits[turn].text for turn in sorted(found) or turns[:1])
+                session = f"asked:{self.asked}"
+                act_on_block(
+                    memory, recall, session, taken, question.at, ok=bool(found), credits=credits
+                )
             yield QuestionOutcome(
                 id=question.id,
                 category=question.category,

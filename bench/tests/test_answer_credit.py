@@ -10,7 +10,7 @@ import pytest
 from bench.tests.test_bench_answers import talk
 from memtier_bench import retrieval
 from memtier_bench.ablation import run_ablation
-from memtier_bench.answer_credit import credit_right_answer
+from memtier_bench.answer_credit import act_on_block, credit_right_answer
 from memtier_bench.retrieval import run_retrieval
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
@@ -77,3 +77,24 @@ def test_each_variant_of_an_ablation_learns_for_itself(
         assert seen == sorted(seen) and seen[-1] > 0
     assert report["credited"] == 6 * len(weights)
     assert "credited" not in run_ablation("locomo", repeated(tmp_path), "paper", only=("k",))
+
+
+@pytest.mark.parametrize(("ok", "credits"), [(True, True), (False, True), (True, False)])
+def test_a_call_credits_or_blames_the_line_it_takes(home: Path, ok: bool, credits: bool) -> None:
+    """The line whose words a call takes rises or falls with it; where that is ignored, neither."""
+    with MemTier.open(home, "p", settings={"retrieval.floor": "off"}) as memory:
+        teal, cello = say_each(memory, "We painted the hallway teal.", "My cello is old.")
+        recall = memory.recall("hallway cello", session_id="q", purpose="inject")
+        act_on_block(memory, recall, "q", teal.text, None, ok=ok, credits=credits)
+        with memory.store.session() as reader:
+            weights = {item: s.weight for item, s in reader.states([teal.id, cello.id]).items()}
+    assert weights[cello.id] == 0
+    assert (weights[teal.id] > 0, weights[teal.id] < 0) == (ok and credits, credits and not ok)
+
+
+def test_an_ablation_of_outcomes_differs_in_their_credit_alone(tmp_path: Path) -> None:
+    """Every question is a run in both arms, so only what outcomes teach tells them apart."""
+    report = run_ablation("locomo", repeated(tmp_path), "recall_first", only=("outcomes",))
+    [profile] = report["profiles"]
+    assert [row["name"] for row in profile["rows"]] == ["outcomes credited"]
+    assert profile["rows"][0]["difference"]["injected_recall"]["questions"] == 6

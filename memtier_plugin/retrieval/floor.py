@@ -206,8 +206,7 @@ NEAREST_NOTE: Final = "merely nearest"  # of a hit below the floor, in a search
 _FIRST: Final = 3  # of the considered, the very best
 _SEVERAL: Final = 5  # of the nearest, whose mean is taken
 _STATED: Final = 0.6  # least share of the best line's probability, for what is told and not asked
-_PROVEN: Final = 0.7  # of the bar for a block, where a line has served a call that worked
-_SERVED: Final = 0.3  # where something worked for a request like this one
+_SERVED: Final = 0.3  # of the bar for a block, where something worked for a like request
 _FEW: Final = 4  # items, up to about which a store is so small that any of them may be meant
 _MAX_MATCHED: Final = 3.0  # of the matched idf over ln N, beyond which more says nothing
 
@@ -347,7 +346,8 @@ def apply_floor(
     model = _floor_model(query.model)
     least = model.levels[level]
     probability = (1 - leaning) * model.block_probability(query, judged)
-    bar = max(bar, least["block"]) * _proven_share(query, hits)
+    # What worked for some other request lowers nothing: in time that is most of a store.
+    bar = max(bar, least["block"]) * (_SERVED if query.is_served else 1.0)
     if probability < bar:
         shown = tuple(hit for hit, line in zip(hits, known, strict=True) if line is None)
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
@@ -377,13 +377,6 @@ def apply_floor(
             kept.append(hit.with_probability(line))
     silent = "" if kept else "what fits stands in sight"
     return Judged(tuple(kept), probability, dict.fromkeys(weak, "weak"), silent, bars=weak)
-
-
-def _proven_share(query: QueryEvidence, hits: Sequence[Hit]) -> float:
-    """Return the share of the bar for a block that is left where a line has proved its worth."""
-    if query.is_served:
-        return _SERVED
-    return _PROVEN if any(hit.calls.works for hit in hits[:CONSIDERED]) else 1.0
 
 
 def block_probability(query: QueryEvidence, lines: Sequence[Evidence]) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin import MemTier
+from memtier_plugin.trust import origins
 from tests.builders import say
 
 RESTIC = "We make the backups with `restic backup --tag nightly`."
@@ -48,7 +49,13 @@ def open_memory(home: Path, days: Days, **options: Any) -> MemTier:
 def work(memory: MemTier, days: Days, *calls: Call, request: str = REQUEST, **result: Any) -> Any:
     """Let an agent be asked, make these calls and answer, on a day of its own."""
     days.now += timedelta(days=1)
-    run = f"run-{days.now:%d}"
+    return work_again(memory, f"run-{days.now:%d}", *calls, request=request, **result)
+
+
+def work_again(
+    memory: MemTier, run: str, *calls: Call, request: str = REQUEST, **result: Any
+) -> Any:
+    """Let an agent be asked, make these calls and answer, in a run of this name."""
     memory.recall(request, purpose="inject", session_id=run, run_id=run)
     messages: list[dict[str, Any]] = [{"role": "user", "content": request}]
     for number, (command, code) in enumerate(calls):
@@ -251,3 +258,30 @@ def test_what_worked_is_shown_to_nobody_who_may_not_see_it(home: Path) -> None:
         assert not any(RESTIC in shown for shown in block(memory))
         asked = memory.recall(LIKE, purpose="inject", sender="eve")
         assert not asked.text and not asked.hits
+
+
+@pytest.mark.parametrize(("cap", "left"), [(0.15, 0.25), (0.3, 0.1), (2.0, -0.45)])
+def test_a_poisoned_day_moves_a_weight_by_its_cap_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch, cap: float, left: float
+) -> None:
+    """Twenty false outcomes of one day: the daily cap bounds the weight, an honest run the order.
+
+    Without a cap they take a line that worked four times far below one that was never tried.
+    """
+    monkeypatch.setattr(origins, "MAX_DAILY_CREDIT", cap)
+    days = Days()
+    with open_memory(home, days) as memory:
+        for _ in range(4):
+            work(memory, days, RESTIC_CALL)
+        assert weights(memory)[RESTIC] == pytest.approx(0.4)
+        days.now += timedelta(days=1)
+        for number in range(20):
+            days.now += timedelta(minutes=20)
+            work_again(memory, f"false-{number}", RESTIC_FAILS, RSYNC_CALL)
+        assert weights(memory)[RESTIC] == pytest.approx(left)
+        assert weights(memory)[INNOCENT] == 0
+        lines = block(memory)
+        assert place(lines, "rsync") < place(lines, "restic"), "outcomes are believed that day"
+        work(memory, days, RSYNC_FAILS, RESTIC_CALL)
+        lines = block(memory)
+        assert place(lines, "restic") < place(lines, "rsync")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from memtier_plugin.core.records import CallHistory
 from memtier_plugin.core.results import Evidence, FloorLevel, Hit, Shown
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.floor import NEAREST_NOTE, QueryEvidence, apply_floor, block_bar
@@ -106,6 +107,21 @@ def test_a_higher_level_shows_no_more(query: QueryEvidence, lines: list[Evidence
     assert shown[0] == [hit.id for hit in hits]
     for more, fewer in pairwise(shown):
         assert [item for item in more if item in set(fewer)] == fewer
+
+
+@given(queries, st.lists(evidence, max_size=24))
+def test_what_worked_for_another_request_is_judged_like_any_line(
+    query: QueryEvidence, lines: list[Evidence]
+) -> None:
+    """In an old store most lines served a call that worked: that alone answers no prompt."""
+    hits = hits_of(lines)
+    worked = [
+        replace(hit, calls=CallHistory(worked_at=datetime(2026, 3, 2, tzinfo=UTC))) for hit in hits
+    ]
+    assert all(hit.calls.works for hit in worked)
+    plain, proven = (apply_floor("balanced", query, each) for each in (hits, worked))
+    assert [hit.id for hit in proven.hits] == [hit.id for hit in plain.hits]
+    assert proven.silent == plain.silent
 
 
 @given(queries, st.lists(evidence, min_size=1, max_size=24))

@@ -45,7 +45,7 @@ JUDGED: Final = ("silence", "currency", "identity", "discretion", "keep")
 ARMS: Final = ("none", "configured", "paper", "bandit")
 PARTS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
-    *("fusion", "adaptive", "stores"),
+    *("fusion", "adaptive", "stores", "outcomes"),
 )
 
 _Run = Callable[..., Mapping[str, Any]]
@@ -182,7 +182,7 @@ def judgement(folder: Path, **options: Any) -> None:
     "--only",
     type=click.Choice(PARTS),
     multiple=True,
-    help="The parts to vary; can be given again [everything that the profile has].",
+    help="The parts to vary; can be given again [all that the profile has but `outcomes`].",
 )
 @click.option(
     "--silence",
