@@ -3,7 +3,8 @@
 Soft exact match as published: after normalising, one string contains the other.  That accepts "art"
 for "party", so a stricter form is computed too: the tokens of one contain those of the other, in
 order and without gaps.  F1 is SQuAD 2.0's token overlap (Rajpurkar et al. 2018); Mem-T's F1 and
-BLEU-1 split at punctuation, and keep the second of two consecutive articles.
+BLEU-1 split at punctuation, and keep the second of two consecutive articles.  An answer to a
+question about dates or numbers must also have the same ones, however they are written.
 """
 
 from __future__ import annotations
@@ -20,6 +21,28 @@ from memtier_bench.intervals import bootstrap_interval, wilson_interval
 
 SCORES: Final = ("soft_em", "soft_em_tokens", "f1")  # displayed scores of a reader's answers
 
+_MONTHS: Final = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+_NUMBERS: Final = (
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+_AS_NUMBER: Final = {
+    **{name: f"month {number}" for number, name in enumerate(_MONTHS, 1)},
+    **{name[:3]: f"month {number}" for number, name in enumerate(_MONTHS, 1)},
+    "sept": "month 9",
+    "may": "",  # a verb, too: only beside a number
+    **{name: str(number) for number, name in enumerate(_NUMBERS)},
+}
+_ISO_DATE: Final = re.compile(r"\b(\d{4})-(\d\d?)-(\d\d?)\b")
+_MAY: Final = re.compile(r"\bmay\b(?=,? \d)|(?<=\d )may\b|(?<=\d[a-z]{2} )may\b")
+_NUMBER_WORD: Final = re.compile(r"month \d+|\d+(?:[.,]\d+)*|[a-z]+")
+_UNKNOWN: Final = re.compile(
+    r"^(?:it is |its |that is )?(?:unknown|not (?:known|mentioned|stated|specified|given|provided)"
+    r"|no (?:information|mention)|(?:i )?(?:do not|dont|cannot|cant) (?:know|answer|say|tell))\b"
+)
 _ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
 _MEMT_ARTICLES: Final = re.compile(r"(?:^|\s)(?:a|an|the)(?:$|\s)")
 _SPACED: Final = str.maketrans(dict.fromkeys(string.punctuation, " "))
@@ -36,8 +59,11 @@ class ReaderAnswer:
     f1: float
     memt_f1: float = 0.0
     bleu1: float = 0.0
+    numbers: bool | None = None  # whether its dates and numbers are the expected ones, if any
+    unknown: bool = False  # whether it says that nothing tells
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    seconds: float = 0.0
 
 
 def normalise_answer(text: str) -> str:
@@ -96,8 +122,36 @@ def bleu1(answer: str, expected: str) -> float:
     return precision * min(1.0, math.exp(1 - len(other) / len(actual)))
 
 
+def numbers_of(text: str) -> set[str]:
+    """Return the numbers of a text, and the parts of its dates, in one spelling."""
+    spaced = _ISO_DATE.sub(lambda date: f"{date[1]} month {int(date[2])} {date[3]}", text.lower())
+    spaced = _MAY.sub("month 5", spaced)
+    numbers = set()
+    for word in _NUMBER_WORD.findall(spaced):
+        if word[0].isdigit():
+            numbers.add(word.replace(",", "").lstrip("0") or "0")
+        else:
+            numbers.add(word if word.startswith("month ") else _AS_NUMBER.get(word, ""))
+    return numbers - {""}
+
+
+def numbers_match(answer: str, expected: str) -> bool | None:
+    """Return whether an answer has the dates and numbers expected; None if none are."""
+    numbers = numbers_of(expected)
+    return numbers_of(answer) == numbers if numbers else None
+
+
+def is_unknown(answer: str) -> bool:
+    """Return whether an answer says that nothing is known."""
+    return bool(_UNKNOWN.match(normalise_answer(answer)))
+
+
 def judge_answer(
-    answer: str, expected: str, prompt_tokens: int = 0, completion_tokens: int = 0
+    answer: str,
+    expected: str,
+    prompt_tokens: int = 0,
+    completion_tokens: int = 0,
+    seconds: float = 0.0,
 ) -> ReaderAnswer:
     """Score an answer by every measure."""
     return ReaderAnswer(
@@ -107,8 +161,11 @@ def judge_answer(
         f1=token_f1(answer, expected),
         memt_f1=memt_f1(answer, expected),
         bleu1=bleu1(answer, expected),
+        numbers=numbers_match(answer, expected),
+        unknown=is_unknown(answer),
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
+        seconds=seconds,
     )
 
 

@@ -39,6 +39,7 @@ class DatasetQuestion:
     """A question, its gold turns, the time at which it is asked, and the short answer.
 
     ``after``: ask it once this many sessions are recorded; after all of them if None.
+    ``unanswerable``: nothing that was said tells, so that "unknown" is right.
     """
 
     id: str
@@ -48,6 +49,7 @@ class DatasetQuestion:
     at: datetime | None
     answer: str | None = None
     after: int | None = None
+    unanswerable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +123,16 @@ class _Tally:
         return gold
 
 
-def load_dataset(name: str, path: Path, *, answered: bool = False) -> Dataset:
+def load_dataset(
+    name: str, path: Path, *, answered: bool = False, unanswerable: bool = False
+) -> Dataset:
     """Read a data set from its authors' files.
 
     Args:
         name: one of `LOADERS`.
         path: LoCoMo and LongMemEval: the JSON file. BEAM: the folder that holds `N/chat.json`.
         answered: keep a question without gold turns if it has an answer to compare with.
+        unanswerable: keep also those that nothing answers; a data set without them has none.
 
     Raises:
         ImportFileError: no such data set, or the files are not as published.
@@ -140,7 +145,7 @@ def load_dataset(name: str, path: Path, *, answered: bool = False) -> Dataset:
             "beam has no short answers to compare with (its authors grade by rubrics and a judge); "
             "a reader can be measured on: locomo, longmemeval"
         )
-    return _collect(name, path, LOADERS[name], answered=answered)
+    return _collect(name, path, LOADERS[name], answered=answered, unanswerable=unanswerable)
 
 
 def load_sets(path: Path) -> tuple[Dataset, ...]:
@@ -161,11 +166,20 @@ def load_sets(path: Path) -> tuple[Dataset, ...]:
     return tuple(sets.values())
 
 
-def _collect(name: str, path: Path, load: _Loader, *, answered: bool = False) -> Dataset:
+def _collect(
+    name: str, path: Path, load: _Loader, *, answered: bool = False, unanswerable: bool = False
+) -> Dataset:
     tally = _Tally()
+
+    def is_kept(question: DatasetQuestion) -> bool:
+        return bool(
+            question.gold
+            or (answered and question.answer)
+            or (unanswerable and question.unanswerable)
+        )
+
     conversations = tuple(
-        replace(c, questions=tuple(q for q in c.questions if q.gold or (answered and q.answer)))
-        for c in load(path, tally)
+        replace(c, questions=tuple(filter(is_kept, c.questions))) for c in load(path, tally)
     )
     if not conversations:
         raise ImportFileError(f"{path}: expected conversations of {name}, found none")
@@ -179,7 +193,9 @@ def _collect(name: str, path: Path, load: _Loader, *, answered: bool = False) ->
 
 _Loader = Callable[[Path, _Tally], Iterator[Conversation]]
 
-# Category 5 asks about things never said, so there are no gold turns.
+# Category 5 asks about things never said, so there are no gold turns; the evidence that its authors
+# name for it misleads.
+_UNANSWERABLE: Final = "unanswerable"
 _LOCOMO_CATEGORIES: Final[Mapping[int, str]] = {
     1: "multi-hop",
     2: "temporal",
@@ -200,6 +216,17 @@ def _load_locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
             spot = f"{location}, qa[{number}]"
             category = _LOCOMO_CATEGORIES.get(require_field(item, "category", int, spot))
             if category is None:
+                text = require_field(item, "question", str, spot)
+                questions.append(
+                    DatasetQuestion(
+                        id=f"{name}/{number}",
+                        text=text,
+                        category=_UNANSWERABLE,
+                        gold=frozenset(),
+                        at=at,
+                        unanswerable=True,
+                    )
+                )
                 continue
             questions.append(
                 DatasetQuestion(
@@ -322,6 +349,7 @@ def _load_longmemeval(path: Path, tally: _Tally) -> Iterator[Conversation]:
                 require_field(item, "question_date", str, location), location
             ),
             answer=_short_answer(item),
+            unanswerable=name.endswith("_abs"),
         )
         yield Conversation(id=name, sessions=sessions, questions=(question,))
 
