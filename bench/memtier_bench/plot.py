@@ -74,13 +74,22 @@ def _draw_retrieval(report: Report, figure: Figure) -> None:
     )
     first.legend(fontsize="small")
     for axes in others:
-        _draw_bars(
-            axes,
-            {name: [row[score] for score in SCORES] for name, row in answers.items()},
-            [[row[f"{score}_interval"] for score in SCORES] for row in answers.values()],
-        )
-        axes.set_xticks(range(len(SCORES)), ["soft-EM", "by tokens", "F1"])
-        axes.set(title=f"answers of {report['reader']}, 95 % intervals", ylim=(0, 1))
+        _draw_scores(axes, answers, report["reader"])
+
+
+def _draw_answers(report: Report, figure: Figure) -> None:
+    figure.set_size_inches(6, 4.5)
+    _draw_scores(figure.subplots(), report["arms"], report["reader"]["model"])
+
+
+def _draw_scores(axes: Axes, answers: Report, reader: str) -> None:
+    _draw_bars(
+        axes,
+        {name: [row[score] for score in SCORES] for name, row in answers.items()},
+        [[row[f"{score}_interval"] for score in SCORES] for row in answers.values()],
+    )
+    axes.set_xticks(range(len(SCORES)), ["soft-EM", "by tokens", "F1"])
+    axes.set(title=f"answers of {reader}, 95 % intervals", ylim=(0, 1))
 
 
 def _draw_bars(
@@ -278,6 +287,7 @@ def _drawing_for(report: Report) -> Callable[[Report, Figure], None]:
 DRAWINGS: Final[Mapping[str, Callable[[Report, Figure], None]]] = {
     "ablation": _draw_ablation,
     "ablations": _draw_ablations,
+    "answers": _draw_answers,
     "compare": _draw_compare,
     "judgement": _draw_judgement,
     "languages": _draw_languages,

@@ -11,6 +11,7 @@ from memtier_plugin.core.entry_points import CommandSpec
 EXAMPLES: Final = {
     "bench": "locomo --data locomo10.json",
     "bench ablation": "longmemeval --data longmemeval_s.json",
+    "bench answers": "--data locomo10.json --sample 60 --replies replies.jsonl",
     "bench attribution": "",
     "bench beam": "--data beam/100K",
     "bench compare": "before.json after.json",
@@ -24,6 +25,7 @@ EXAMPLES: Final = {
     "bench learners": "locomo10.json",
     "bench locomo": "--data locomo10.json --limit 2",
     "bench longmemeval": "--data longmemeval_s.json --limit 50",
+    "bench model": "",
     "bench recipes": "--worlds 3",
     "bench router": "--data locomo10.json",
     "bench steps": "--data locomo10.json --sample 500",

@@ -210,9 +210,7 @@ def summarise_arms(
             "needless_unknown": _share([replies[arm].unknown for _, replies in known]),
         }
     differences = {
-        f"{ours} - {theirs}": {
-            score: _difference(known, ours, theirs, score) for score in _SCORES
-        }
+        f"{ours} - {theirs}": {score: _difference(known, ours, theirs, score) for score in _SCORES}
         for ours, theirs in PAIRS
         if known and ours in arms and theirs in arms
     }

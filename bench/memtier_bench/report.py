@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memtier_bench.ablation_report import ablation_view, ablations_view, systems_view
 from memtier_bench.answers import SCORES
+from memtier_bench.answers_report import answers_view
 from memtier_bench.attribution import attribution_view
 from memtier_bench.consolidation_report import consolidation_view
 from memtier_bench.durability_report import durability_view
@@ -410,6 +411,7 @@ def _format_interval(interval: Iterable[float]) -> str:
 VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "ablation": ablation_view,
     "ablations": ablations_view,
+    "answers": answers_view,
     "attribution": attribution_view,
     "compare": _compare_sections,
     "consolidation": consolidation_view,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from memtier_bench.cli.answers import answers, model
 from memtier_bench.cli.learning import gate_check, learners
 from memtier_bench.cli.options import (
     DATASETS,
@@ -491,5 +492,5 @@ def recipes(**options: Any) -> None:
     run_bench(run_recipes, **options)
 
 
-for _other in (gate_check, learners, serve, shared, telemetry):
+for _other in (answers, gate_check, learners, model, serve, shared, telemetry):
     bench.add_command(_other)
