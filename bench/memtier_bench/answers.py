@@ -40,8 +40,12 @@ _ISO_DATE: Final = re.compile(r"\b(\d{4})-(\d\d?)-(\d\d?)\b")
 _MAY: Final = re.compile(r"\bmay\b(?=,? \d)|(?<=\d )may\b|(?<=\d[a-z]{2} )may\b")
 _NUMBER_WORD: Final = re.compile(r"month \d+|\d+(?:[.,]\d+)*|[a-z]+")
 _UNKNOWN: Final = re.compile(
-    r"^(?:it is |its |that is )?(?:unknown|not (?:known|mentioned|stated|specified|given|provided)"
-    r"|no (?:information|mention)|(?:i )?(?:do not|dont|cannot|cant) (?:know|answer|say|tell))\b"
+    r"\W*(?:(?:it is|it's|that is|this is) )?"
+    r"(?:unknown(?=\W*$|[.,;:])"
+    r"|not (?:known|mentioned|stated|specified|given|provided)\b"
+    r"|no (?:information|mention)\b"
+    r"|(?:i )?(?:do not|don't|cannot|can't) (?:know|answer|say|tell)\b)",
+    re.IGNORECASE,
 )
 _ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
 _MEMT_ARTICLES: Final = re.compile(r"(?:^|\s)(?:a|an|the)(?:$|\s)")
@@ -143,7 +147,7 @@ def numbers_match(answer: str, expected: str) -> bool | None:
 
 def is_unknown(answer: str) -> bool:
     """Return whether an answer says that nothing is known."""
-    return bool(_UNKNOWN.match(normalise_answer(answer)))
+    return bool(_UNKNOWN.match(answer))
 
 
 def judge_answer(

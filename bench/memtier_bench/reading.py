@@ -113,14 +113,13 @@ class ReaderModel:
 
 
 def _read_replies(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the replies in a file by key; a last line that was cut off is left out."""
-    replies = {}
-    lines = path.read_text("utf-8").splitlines(keepends=True) if path.is_file() else []
-    for line in lines:
-        if line.endswith("\n"):
-            reply = json.loads(line)
-            replies[reply.pop("key")] = reply
-    return replies
+    """Return the replies in a file by key; a last line that was cut off is removed."""
+    text = path.read_text("utf-8") if path.is_file() else ""
+    if not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        path.write_text(text, "utf-8")
+    replies = [json.loads(line) for line in text.splitlines()]
+    return {reply.pop("key"): reply for reply in replies}
 
 
 def build_full_block(hits: Sequence[Hit]) -> str:
