@@ -71,15 +71,16 @@ _SHOWN_FIELDS = (
     type=click.Choice(["rules", "model"]),
     help="Run only this pass [both, if consolidation.model is set].",
 )
-@click.pass_obj
+@click.pass_context
 def consolidate(
-    scope: Scope,
+    ctx: click.Context,
     limit: int | None,
     everything: bool,
     dry_run: bool,
     extractor: Extractor | None,
 ) -> None:
-    """Consolidate new entries into facts now."""
+    """Consolidate new entries into facts now; exit with 1 if the model's pass ended early."""
+    scope: Scope = ctx.obj
     if everything and (limit or dry_run):
         raise click.UsageError("--all cannot be combined with --limit or --dry-run")
     with scope.open() as memory:
@@ -88,6 +89,7 @@ def consolidate(
         else:
             report = memory.consolidate(limit, extractor=extractor, dry_run=dry_run)
     scope.show(report_document(report, dry_run), report_view)
+    ctx.exit(int(bool(report.problem)))
 
 
 def _consolidate_all(memory: MemTier, extractor: Extractor | None) -> ConsolidationReport:

@@ -556,6 +556,25 @@ def test_the_command(home: Path) -> None:
     assert refused.exit_code == 2 and "--limit" in refused.output
 
 
+@pytest.mark.parametrize("more", [(), ("--all",)])
+def test_a_model_that_read_nothing_is_no_success(
+    modelled: Callable[..., MemTier], server: Loopback, more: tuple[str, ...]
+) -> None:
+    """Where the model's pass ends early, the command says why and exits with 1; else with 0."""
+    command = ["consolidate", "--project", "default", "--json", *more]
+    environment = {"MEMTIER_CONSOLIDATION__MODEL": "endpoint:local/scripted"}
+    with modelled() as memory:
+        say_each(memory, "I live in Rome.")
+    server.always("401")
+    lost = CliRunner().invoke(main, command, env=environment)
+    assert lost.exit_code == 1
+    document = json.loads(lost.stdout)
+    assert "refuses the key" in document["problem"] and document["facts"] == 1  # the rules' own
+    server.always(None)
+    done = CliRunner().invoke(main, command, env=environment)
+    assert (done.exit_code, json.loads(done.stdout)["problem"]) == (0, "")
+
+
 # -- dry runs, crashes, disks -----------------------------------------------------------------
 
 

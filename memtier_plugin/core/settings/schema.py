@@ -272,7 +272,7 @@ class Endpoint(Record, frozen=True, kw_only=True):
 
     base_url: Annotated[str, "url"]
     key_env: str = "none"
-    timeout_s: Annotated[float, Within(0.1, 3600)] = 30.0
+    timeout_s: Annotated[float, Within(0.1, 3600)] = 120.0
     price_per_million_tokens: Annotated[float, Within(0, 1_000_000)] = 0.0
     price_per_million_output_tokens: Annotated[float, Within(0, 1_000_000)] = 0.0
 
