@@ -65,7 +65,6 @@ def run_answers(
     facts: str = "none",
     sample: int | None = None,
     seed: int = SEED,
-    arms: Sequence[str] = ARMS,
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     keep: Callable[[Mapping[str, Any]], None] | None = None,
@@ -76,7 +75,6 @@ def run_answers(
         dataset, data, facts, overrides, progress: as for `run_retrieval`.
         sample: how many questions are asked; all if None.
         seed: of their order.
-        arms: some of `ARMS`.
         keep: called with the report so far, now and then.
 
     Raises:
@@ -102,12 +100,7 @@ def run_answers(
         "kind": "answers",
         "facts": facts,
         "seed": seed,
-        "reader": {
-            "model": reader.model,
-            "endpoint": reader.endpoint.base_url,
-            "instruction": reader.instruction,
-            "temperature": 0,
-        },
+        "reader": reader.describe(),
         "profile": settings["retrieval.profile"],
         "version": memtier_plugin.__version__,
         "settings": settings,
@@ -117,8 +110,8 @@ def run_answers(
     for number, drawn in enumerate(order):
         question = asked[drawn.id]
         replies = {}
-        for index, arm in enumerate(arms):
-            tell("ask", number * len(arms) + index, len(order) * len(arms))
+        for index, arm in enumerate(ARMS):
+            tell("ask", number * len(ARMS) + index, len(order) * len(ARMS))
             replies[arm] = reader.answer(question.question, question.blocks[arm])
         answers.append((question, replies))
         if keep and len(answers) % 10 == 0:

@@ -70,6 +70,16 @@ class ReaderModel:
         self._file = replies
         self._replies = _read_replies(replies) if replies else {}
 
+    def describe(self) -> dict[str, Any]:
+        """Return who answers and how, for a report."""
+        return {
+            "model": self.model,
+            "endpoint": self.endpoint.base_url,
+            "instruction": self.instruction,
+            "temperature": 0,
+            "most_answer_tokens": _MAX_ANSWER_TOKENS,
+        }
+
     def answer(self, question: DatasetQuestion, block: str, recall_id: str = "") -> ReaderAnswer:
         """Return the scored answer to a question.
 

@@ -58,7 +58,9 @@ LOCAL: Final = "local"  # the reader that `memtier bench model` brings
 @count_option("--threads", 1, "On how many idle cores the local model runs")
 @OUTPUTS
 @click.pass_obj
-def answers(scope: Scope, reader: str, threads: int, replies: Path | None, **options: Any) -> None:
+def answers(
+    scope: Scope, /, reader: str, threads: int, replies: Path | None, **options: Any
+) -> None:
     """Measure a reader's answers: without memory, by BM25, by MemTier, by the gold lines."""
     from memtier_bench.reader_arms import READER_INSTRUCTION, run_answers
     from memtier_bench.reading import ReaderModel
