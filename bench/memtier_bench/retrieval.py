@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -369,12 +370,9 @@ class BenchRun:
                 run_id = f"answered:{self.asked}"
                 self.credited += credit_right_answer(memory, recall, run_id, right)
             if self.acts:
-                found = question.gold & shown
-                taken = "\n".join(recorded.hits[turn].text for turn in sorted(found) or turns[:1])
-                session = f"asked:{self.asked}"
-                act_on_block(
-                    memory, recall, session, taken, question.at, ok=bool(found), credits=credits
-                )
+                answering = sorted(question.gold & shown)
+                taken = "\n".join(recorded.hits[turn].text for turn in answering or turns[:1])
+                self._act(memory, recall, taken, question.at, ok=bool(answering), credits=credits)
             yield QuestionOutcome(
                 id=question.id,
                 category=question.category,
@@ -387,6 +385,11 @@ class BenchRun:
                 answers=answers,
             )
             self.count_asked()
+
+    def _act(
+        self, memory: MemTier, recall: Recall, taken: str, at: datetime | None, **outcome: bool
+    ) -> None:
+        act_on_block(memory, recall, f"asked:{self.asked}", taken, at, **outcome)
 
     def credits_counted(self) -> dict[str, int]:
         """Return how many right answers changed a weight, for the report of a learning run."""

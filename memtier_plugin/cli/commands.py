@@ -84,7 +84,10 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "restore": ("transfer", "Restore an archive as a new project."),
         },
         "Keep running": {
-            "consolidate": ("background", "Consolidate new entries into facts now."),
+            "consolidate": (
+                "background",
+                "Consolidate new entries into facts now; exit with 1 if the model's pass ended early.",
+            ),
             "daemon": ("background", "Run the background jobs that turn entries into facts."),
             "embed": ("background", "Compute the missing vectors of embedding.model now."),
             "hook": ("hook", "Pass an event of AGENT (JSON on stdin) to the memory."),

@@ -354,9 +354,7 @@ def apply_floor(
         ids = [hit.id for hit in hits]
         bars = dict.fromkeys(ids, (probability, bar))
         return Judged(shown, probability, dict.fromkeys(ids, "floor"), silent, bars=bars)
-    best = Evidence.best_of(
-        [*judged, *(hit.evidence for hit in in_sight if hit.evidence is not None)]
-    )
+    best = Evidence.best_of([*judged, *(hit.evidence for hit in in_sight if hit.evidence)])
     ranks = [n + sum(seen.score > hit.score for seen in in_sight) for n, hit in enumerate(hits)]
     lines = [
         None if line is None else model.line_probability(line, rank, best)

