@@ -86,7 +86,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
         "Keep running": {
             "consolidate": (
                 "background",
-                "Consolidate new entries into facts now; exit with 1 if the model's pass ended early.",
+                "Consolidate new entries into facts now; fail if the model's pass ended early.",
             ),
             "daemon": ("background", "Run the background jobs that turn entries into facts."),
             "embed": ("background", "Compute the missing vectors of embedding.model now."),
