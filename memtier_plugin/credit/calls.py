@@ -264,13 +264,8 @@ def find_basis(
     missing = _missing_words(call, split)
     words = {key: {*split(text[:_READ])} - asked for key, text in lines.items()}
     recorded = {key for key, text in lines.items() if TOOL_CALL_MARK in text}
-    distinct: list[set[str]] = []
-    for own in (own for key, own in words.items() if key not in recorded):
-        alike = (other for other in distinct if _restates(other, own, taken))
-        if (same := next(alike, None)) is None:
-            distinct.append({*own})
-        else:
-            same |= own
+    statements = (own for key, own in words.items() if key not in recorded)
+    distinct = _merge_restated(statements, taken)
     lines_with = Counter(word for own in distinct for word in own)
     scores: dict[str, float] = {}
     repeated: dict[str, float] = {}
@@ -293,6 +288,18 @@ def find_basis(
     used = {key: score for key, score in scores.items() if score >= _NEAR_BEST * best} or repeated
     total = sum(used.values())
     return {key: score / total for key, score in used.items()}
+
+
+def _merge_restated(statements: Iterable[set[str]], taken: set[str]) -> list[set[str]]:
+    """Return the words of lines, those that say the same of a call as one line."""
+    distinct: list[set[str]] = []
+    for own in statements:
+        same = next((other for other in distinct if _restates(other, own, taken)), None)
+        if same is None:
+            distinct.append({*own})
+        else:
+            same |= own
+    return distinct
 
 
 def _restates(first: set[str], second: set[str], taken: set[str]) -> bool:
