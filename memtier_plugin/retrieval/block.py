@@ -8,6 +8,7 @@ that is neither the user nor, for an entry, the assistant.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal
@@ -270,8 +271,9 @@ def _speaker_label(entry: Entry, name: Callable[[str], str]) -> str:
 
 def truncate(line: str, tokens: int) -> str:
     """Return the beginning of a line within so many tokens, with a mark where it is cut."""
-    room = 4 * tokens - len(CUT_MARK.encode()) - 1
-    beginning = line.encode()[: max(0, room)].decode("utf-8", "ignore").rstrip()
+    room = tokens - count_tokens(f"{CUT_MARK}\n")
+    size = bisect_right(range(len(line) + 1), room, key=lambda end: count_tokens(line[:end])) - 1
+    beginning = line[: max(0, size)].rstrip()
     return f"{beginning}{CUT_MARK}" if beginning else ""
 
 

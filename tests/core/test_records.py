@@ -264,10 +264,22 @@ def test_times_of_other_zones_are_written_in_utc(hours: int, moment: datetime) -
 
 @given(TEXT, TEXT)
 def test_tokens(text: str, other: str) -> None:
-    """Tokens are a quarter of the UTF-8 bytes, rounded up; joining texts never costs more."""
+    """Tokens are at least a quarter of the UTF-8 bytes; joining texts never costs more."""
+    assert 4 * count_tokens(text) >= len(text.encode("utf-8", "surrogatepass"))
     assert count_tokens(text + other) <= count_tokens(text) + count_tokens(other)
     assert bool(count_tokens(text)) == bool(text)
     assert [count_tokens(text) for text in ("", "abcd", "abcde", "é" * 4, "😀")] == [0, 1, 2, 2, 1]
+    assert [count_tokens(text) for text in ("2024", "2024-05-07", "ABCD", "a1")] == [4, 9, 3, 2]
+
+
+@given(st.lists(st.sampled_from(["word ", "2024-05-07 ", "QXW7 ", "\u3042"]), max_size=20))
+def test_a_long_text_is_counted_as_its_parts(parts: list[str]) -> None:
+    """The estimate is a sum over bytes: any text, however long, is read once and in any order."""
+    text = "".join(parts) * 400
+    quarters = sum(
+        4 if byte in b"0123456789" else 3 if 65 <= byte <= 90 else 1 for byte in text.encode()
+    )
+    assert count_tokens(text) == -(-quarters // 4) == count_tokens(text[::-1])
 
 
 def test_ids_are_sorted_as_they_are_made() -> None:
