@@ -29,8 +29,7 @@ from memtier_plugin.core.structs import (
 
 SCHEMA: Final = 2  # 0: the paper's eight fields; 2: lines carry a checksum
 _FIRST_SCHEMA: Final = 1  # the first that MemTier itself wrote
-_DIGITS: Final = b"0123456789"
-_CAPITALS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_SPLIT: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # what tokenizers take one by one
 # Shared by all events
 _COMMON: Final = ("id", "timestamp", "kind", "agent_id", "run_id", "schema")
 
@@ -57,13 +56,12 @@ def person_audience(person: str) -> tuple[str, str]:
 def count_tokens(text: str) -> int:
     """Estimate tokens; every token budget is counted this way.
 
-    Tokenizers split dates and ids. So a digit is a token, four bytes of UTF-8 of anything else are,
-    and a capital letter counts as three bytes (docs/evaluation.md).
+    Tokenizers split dates and ids: a digit or a capital letter is a token, as are four bytes of
+    UTF-8 of anything else (docs/evaluation.md).  So all ids cost the same.
     """
     data = text.encode("utf-8", "surrogatepass")
-    others = len(data.translate(None, _DIGITS))
-    capitals = others - len(data.translate(None, _DIGITS + _CAPITALS))
-    return math.ceil((4 * (len(data) - others) + others + 2 * capitals) / 4)
+    others = len(data.translate(None, _SPLIT))
+    return len(data) - others + math.ceil(others / 4)
 
 
 class ToolCall(GivenRecord, frozen=True, kw_only=True):
