@@ -14,7 +14,7 @@ The stages are those of TierMem (TierMem, sections 2.2 to 2.4).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, zip_longest
@@ -26,7 +26,9 @@ from memtier_plugin.answering.citations import (
     cite_findings,
     cite_hits,
 )
+from memtier_plugin.answering.grounding import find_grounds
 from memtier_plugin.answering.llm import (
+    FINDING_CHARS,
     AnswerFinding,
     AnsweringModel,
     FollowUp,
@@ -42,6 +44,7 @@ from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.hookspecs import AskMode
 from memtier_plugin.core.records import Fact, Purpose
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest, Route, Step
+from memtier_plugin.facts.verification.passages import QuoteSpan
 from memtier_plugin.retrieval.duplicates import hit_time
 from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.recall import Recaller
@@ -49,11 +52,13 @@ from memtier_plugin.retrieval.visibility import PageReader, Viewer
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import Page
 from memtier_plugin.storage.store import Actor
+from memtier_plugin.text.dates.spans import resolve_times
 from memtier_plugin.text.passages import select_passage
 
 EXTRACTIVE_LINES: Final = 5  # quoted without a model
 EXTRACTIVE: Final = "extractive"
 NOTHING: Final = "Nothing about this is stored."
+UNANSWERED: Final = "Nothing that is stored answers this.  What comes nearest:"
 MIN_SHARE: Final = 0.5  # of the best line's probability, below which a line is not quoted
 
 
@@ -250,20 +255,22 @@ class Answerer:
         route = model.route(inquiry.text, facts.injected)
         reply: ModelAnswer | None = None
         if route.action == "S":
-            reply = self._answer_from_facts(inquiry, model, facts)
+            reply = self._answer_from_lines(inquiry, model, facts.injected)
             if reply is None:
                 doubt = "the facts did not answer it after all"
                 route = replace(route, action="R", doubt=1.0, why=(*route.why, doubt))
         if route.action == "R":
             first = first or self._search_log(inquiry, model)
-            findings = self._read_log(inquiry, model, facts.injected, first.injected)
-            reply = model.answer(inquiry.text, inquiry.viewer.at, findings) if findings else None
+            reply = self._answer_from_lines(inquiry, model, first.injected)
+            if reply is None:
+                findings = self._read_log(inquiry, model, facts.injected, first.injected)
+                reply = self._answer_from(inquiry, model, findings) if findings else None
         inquiry.rejected += model.unlocated + (reply.invented if reply else 0)
         citations = self._cite(inquiry, reply) if reply else []
-        if reply is None or not citations:
+        if reply is None or not (reply.enough and citations):
             return self._quote_uncited(inquiry, model, reply)
         written: Sequence[Fact] = ()
-        if route.action == "R" and reply.enough and inquiry.write_back:
+        if route.action == "R" and inquiry.write_back:
             quoted = [finding for finding in reply.cites if finding.quote]
             written = FindingWriter(self._actor).write(inquiry.id, inquiry.text, quoted, model)
         inquiry.steps += model.steps
@@ -271,7 +278,7 @@ class Answerer:
             model.model.name,
             route,
             reply.text,
-            answered=reply.enough,
+            answered=True,
             citations=citations,
             written=written,
         )
@@ -288,10 +295,16 @@ class Answerer:
     def _quote_uncited(
         self, inquiry: _Inquiry, model: AnsweringModel, reply: ModelAnswer | None
     ) -> Answer:
-        """Quote lines in place of an answer without citations."""
-        why = "the answer cites nothing" if reply else "no quote for an answer was found"
+        """Quote lines in place of an answer that rests on none, or that is none."""
         inquiry.steps += model.steps
-        return self._quote_lines(inquiry, f"{model.model.name}: {why}")
+        if reply is None:
+            why = "no quote for an answer was found"
+        else:
+            why = "no line holds its answer" if reply.enough else "found no answer"
+        answer = self._quote_lines(inquiry, f"{model.model.name}: {why}")
+        if reply is None or reply.enough or not answer.answered:
+            return answer
+        return replace(answer, answered=False, text=f"{UNANSWERED}\n{answer.text}")
 
     def _answer_by_search(
         self, inquiry: _Inquiry, model: AnsweringModel, answer: AskMode
@@ -302,11 +315,11 @@ class Answerer:
             searched = answer(search, model, inquiry.text, inquiry.viewer.at)
         finally:
             inquiry.steps += search.steps
-        reply: ModelAnswer | None = searched.answer
+        reply = searched.answer and self._grounded(inquiry, searched.answer, search.findings)
         inquiry.rounds = len(search.steps)
         inquiry.rejected += reply.invented if reply else 0
         citations = self._cite(inquiry, reply) if reply else []
-        if reply is None or not citations:
+        if reply is None or not (reply.enough and citations):
             return self._quote_uncited(inquiry, model, reply)
         inquiry.steps += model.steps
         name, why = model.model.name, f"ask.mode is {self._store.settings.ask.mode}"
@@ -315,22 +328,43 @@ class Answerer:
             name,
             route,
             reply.text,
-            answered=reply.enough,
+            answered=True,
             citations=citations,
             problem=searched.problem,
         )
 
-    def _answer_from_facts(
-        self, inquiry: _Inquiry, model: AnsweringModel, facts: Recall
+    def _answer_from_lines(
+        self, inquiry: _Inquiry, model: AnsweringModel, hits: Sequence[Hit]
     ) -> ModelAnswer | None:
-        """Return the answer from the facts alone; None if they do not answer or cite nothing."""
-        findings = [
-            AnswerFinding(hit.text, hit_time(hit), (hit,), fact=hit.item)
-            for hit in facts.injected
-            if isinstance(hit.item, Fact)
-        ]
-        reply = model.answer(inquiry.text, inquiry.viewer.at, findings)
+        """Return the answer from these lines alone; None if they do not answer or cite nothing."""
+        findings = [self._finding_of(inquiry, hit) for hit in hits]
+        reply = self._answer_from(inquiry, model, findings) if findings else None
         return reply if reply and reply.enough and self._cite(inquiry, reply) else None
+
+    def _finding_of(self, inquiry: _Inquiry, hit: Hit) -> AnswerFinding:
+        """Return a line as a finding: the passage that fits the question, with who said it."""
+        item, tokenize = hit.item, self._store.tokenizer.words
+        if isinstance(item, Fact):
+            return AnswerFinding(hit.text, hit_time(hit), (hit,), fact=item)
+        weights = dict.fromkeys(tokenize(inquiry.text), 1.0)
+        passage = select_passage(hit.text, weights, tokenize, FINDING_CHARS)
+        text = f"{item.speaker or item.role}: {resolve_times(passage, item.observed_at.date())}"
+        quote = QuoteSpan(item, 0, len(item.content))
+        return AnswerFinding(text, item.observed_at, (hit,), quote=quote)
+
+    def _answer_from(
+        self, inquiry: _Inquiry, model: AnsweringModel, findings: Sequence[AnswerFinding]
+    ) -> ModelAnswer | None:
+        reply = model.answer(inquiry.text, inquiry.viewer.at, findings)
+        return reply and self._grounded(inquiry, reply, findings)
+
+    def _grounded(
+        self, inquiry: _Inquiry, reply: ModelAnswer, shown: Sequence[AnswerFinding]
+    ) -> ModelAnswer:
+        """Return an answer that cites only what holds its words."""
+        tokenize = self._store.tokenizer.words
+        grounds = find_grounds(inquiry.text, reply.text, reply.cites, shown, tokenize)
+        return replace(reply, cites=grounds)
 
     def _cite(self, inquiry: _Inquiry, reply: ModelAnswer) -> list[Citation]:
         with self._store.session() as reader:
@@ -355,11 +389,13 @@ class Answerer:
             linked = _alternate(pages.pages_of_hits(facts), pages.pages_of_hits(lines))
             linked = self._rerank_pages(inquiry, linked, pages)
             budget.add_pages(page.id for page in linked)
+            near = _sources_of([*facts, *lines])
             for number in range(settings.rounds):
                 inquiry.rounds = number + 1
                 if new_pages := budget.take_pages():
                     inquiry.pages += new_pages
-                    read = [pages.hits_on(page) for page in map(pages.page, new_pages) if page]
+                    visible = filter(None, map(pages.page, new_pages))
+                    read = [pages.hits_near(page, near) for page in visible]
                     new, missing = model.integrate(inquiry.text, findings, read)
                     findings += new
                 if number == settings.rounds - 1:
@@ -369,6 +405,7 @@ class Answerer:
                     break
                 for search in budget.claim_new(plan):
                     hits = self._follow_up(inquiry, search)
+                    near |= _sources_of(hits)
                     budget.add_pages(page.id for page in pages.pages_of_hits(hits))
                 if not budget.pending:
                     break
@@ -450,6 +487,10 @@ def _quotable(recall: Recall) -> Sequence[Hit]:
     best = max((hit.probability or 0.0 for hit in recall.injected), default=0.0)
     least = MIN_SHARE * best
     return [h for h in recall.injected if h.probability is None or h.probability >= least]
+
+
+def _sources_of(hits: Iterable[Hit]) -> set[str]:
+    return {source.entry for hit in hits for source in hit.sources}
 
 
 def _quoted_route(hits: Sequence[Hit]) -> Route:

@@ -38,7 +38,7 @@ NEED_MORE: Final = "<NEED_MORE>"  # HMO's trigger token
 ENOUGH: Final = "ENOUGH"
 _MAX_FINDINGS: Final = 40  # shown to a prompt
 _MAX_FACTS: Final = 10  # shown to the router
-_FINDING_CHARS: Final = 600
+FINDING_CHARS: Final = 600  # of a finding's text
 
 
 _ROUTE: Final = object_of("route", action=choice_of("S", "R"))
@@ -118,8 +118,8 @@ class FollowUpBudget:
 class AnswerFinding:
     """A statement relevant to the question, and its basis.
 
-    A finding in the log has a ``quote``, which code located; one in the facts has the ``fact``.
-    ``sources`` are the hits of its entries.
+    A finding in the log has a ``quote``, which code located, or which is the whole line; one in
+    the facts has the ``fact``.  ``sources`` are the hits of its entries.
     """
 
     text: str
@@ -127,6 +127,12 @@ class AnswerFinding:
     sources: tuple[Hit, ...]
     quote: QuoteSpan | None = None
     fact: Fact | None = None
+
+    @property
+    def proof(self) -> str:
+        """The words of a line that prove its text; empty where the text is the line's own."""
+        quote = self.quote
+        return quote.text if quote and quote.text != quote.entry.content else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +220,7 @@ class AnsweringModel:
         findings = []
         for finding in reply["findings"]:
             quote = find_quote(finding["quote"], entries)
-            text = finding["fact"].strip()[:_FINDING_CHARS]
+            text = finding["fact"].strip()[:FINDING_CHARS]
             if quote is None or not text:
                 self.unlocated += 1
                 continue
@@ -320,6 +326,6 @@ def route_request(question: str, facts: Sequence[Hit]) -> str:
 def _numbered(findings: Sequence[AnswerFinding]) -> list[str]:
     return [
         f"[{number}] {finding.at:%Y-%m-%d} {finding.text}"
-        + (f' ("{finding.quote.text}")' if finding.quote else "")
+        + (f' ("{finding.proof}")' if finding.proof else "")
         for number, finding in enumerate(findings[:_MAX_FINDINGS], 1)
     ]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -23,6 +23,7 @@ from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import describe_state
 from memtier_plugin.trust.confidences import WITHHELD
 
+NEAR: Final = 1  # lines before and behind one that was found (docs/evaluation.md)
 # The states of facts that a person, or the rules, let stand, and of what stands nowhere.
 _DECIDED: Final = ("active", "superseded", "forgotten")
 
@@ -274,6 +275,15 @@ class PageReader:
         """Return what can be shown of a page, in order, each with its ledger line."""
         stored = self._reader.items_by_row(page.rows)
         return [entry_hit(stored[row], 0.0, {}) for row in page.rows if row in stored]
+
+    def hits_near(self, page: Page, entries: Collection[str]) -> list[Hit]:
+        """Return what can be shown of a page within `NEAR` lines of these entries; all without."""
+        hits = self.hits_on(page)
+        at = [number for number, hit in enumerate(hits) if hit.id in entries]
+        if not at:
+            return hits
+        shown = {near for number in at for near in range(number - NEAR, number + NEAR + 1)}
+        return [hit for number, hit in enumerate(hits) if number in shown]
 
     def visible_entries(self, entries: Iterable[str]) -> dict[str, Hit]:
         """Return, by id, those of these entries that exist and that the viewer may see."""

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from memtier_plugin import MemTier
-from memtier_plugin.answering.answerer import EXTRACTIVE, Answer
+from memtier_plugin.answering.answerer import EXTRACTIVE, UNANSWERED, Answer
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.providers.prompting import load_prompt
@@ -41,7 +41,7 @@ def scripted(**replies: Any) -> Callable[[dict[str, Any]], str | Mapping[str, An
         "route": {"action": "R"},
         "integrate": {"findings": [FOUND], "missing": ""},
         "plan": {"decision": "DONE", "searches": []},
-        "answer": {"enough": True, "answer": "In Oslo.", "cites": [1]},
+        "answer": IN_OSLO,
         "write_back": {"keep": []},
     } | replies
 
@@ -52,6 +52,15 @@ def scripted(**replies: Any) -> Callable[[dict[str, Any]], str | Mapping[str, An
         return reply(user) if callable(reply) else reply
 
     return answer
+
+
+NOT_ENOUGH = {"enough": False, "answer": "It does not say.", "cites": []}
+IN_OSLO = {"enough": True, "answer": "In Oslo.", "cites": [1]}
+
+
+def from_pages(reply: Any = IN_OSLO) -> Callable[[str], Any]:
+    """Return a script that finds no answer in the lines themselves, and this one in findings."""
+    return lambda user: reply if f'("{FOUND["quote"]}")' in user else NOT_ENOUGH
 
 
 def asked_of(server: Loopback) -> list[str]:
@@ -115,11 +124,24 @@ def test_without_a_model_the_lines_answer(home: Path, day: Day) -> None:
         assert not nothing.answered or nothing.citations
 
 
+def test_an_answer_from_the_lines_found(home: Path, day: Day) -> None:
+    """Where the lines that were found answer, no page is read; the line is cited as it stands."""
+    with Loopback() as server, opened(home, server) as memory:
+        dog = record_dog(memory, day)
+        server.answers(scripted())
+        answer = memory.ask(QUESTION)
+        assert (answer.text, answer.answered, answer.route.action) == ("In Oslo.", True, "R")
+        assert [c.id for c in answer.citations] == [dog]
+        assert answer.pages == ()
+        assert asked_of(server) == ["route", "answer", "write_back"]
+        assert answer.tokens == server.tokens
+
+
 def test_an_answer_from_the_log(home: Path, day: Day) -> None:
     """R reads pages, links each finding to its line, cites it, and accounts for every step."""
     with Loopback() as server, opened(home, server) as memory:
         dog = record_dog(memory, day)
-        server.answers(scripted())
+        server.answers(scripted(answer=from_pages()))
         answer = memory.ask(QUESTION)
         assert (answer.text, answer.answered, answer.route.action) == ("In Oslo.", True, "R")
         assert answer.by == "test/m"
@@ -127,9 +149,10 @@ def test_an_answer_from_the_log(home: Path, day: Day) -> None:
         assert answer.citations[0].text == FOUND["quote"]
         assert answer.rounds == 1
         assert len(answer.pages) == 1
-        assert asked_of(server) == ["route", "integrate", "plan", "answer", "write_back"]
+        prompts = ["route", "answer", "integrate", "plan", "answer", "write_back"]
+        assert asked_of(server) == prompts
         names = [step.name for step in answer.steps]
-        assert names[-5:] == ["route", "integrate 1", "plan 1", "answer", "write back"]
+        assert names[-5:] == ["answer", "integrate 1", "plan 1", "answer", "write back"]
         assert answer.tokens == server.tokens  # the router's own included
         [event] = memory.events(kinds=["ask"])
         assert event.data["citations"] == [dog]
@@ -140,8 +163,9 @@ def test_an_answer_from_facts(home: Path, day: Day) -> None:
     """S answers from facts alone, and cites the lines that they rest on."""
     with Loopback() as server, opened(home, server) as memory:
         dog = record_dog(memory, day)
-        server.answers(scripted(route={"action": "S"}))
-        answer = memory.ask(QUESTION)
+        rex = {"enough": True, "answer": "Rex.", "cites": [1]}
+        server.answers(scripted(route={"action": "S"}, answer=rex))
+        answer = memory.ask("What is the user's dog called?")
         assert answer.route.action == "S"
         assert asked_of(server) == ["route", "answer"]
         [cited] = answer.citations
@@ -163,7 +187,7 @@ def test_any_doubt_of_the_router_goes_to_the_log(home: Path, day: Day, reply: st
         server.answers(scripted(route=reply))
         answer = memory.ask(QUESTION)
         assert answer.route.action == "R"
-        assert "integrate" in asked_of(server)
+        assert answer.written or "write_back" in asked_of(server)  # of the log alone
 
 
 @pytest.mark.parametrize(
@@ -189,7 +213,8 @@ def test_invented_quotes_are_no_findings(home: Path, day: Day) -> None:
     invented = {"fact": "Rex was born in Rome.", "quote": "my dog Rex was born in Rome"}
     with Loopback() as server, opened(home, server) as memory:
         record_dog(memory, day)
-        server.answers(scripted(integrate={"findings": [invented], "missing": ""}))
+        answers = scripted(integrate={"findings": [invented], "missing": ""}, answer=from_pages())
+        server.answers(answers)
         answer = memory.ask(QUESTION)
         assert answer.by == EXTRACTIVE
         assert "Rome" not in answer.text
@@ -202,12 +227,53 @@ def test_an_answer_that_cites_nothing_is_not_given(home: Path, day: Day) -> None
     """Numbers of no finding count for nothing; an answer without a ground is replaced."""
     with Loopback() as server, opened(home, server) as memory:
         record_dog(memory, day)
-        server.answers(scripted(answer={"enough": True, "answer": "In Rome.", "cites": [0, 9]}))
+        rome = {"enough": True, "answer": "In Rome.", "cites": [0, 9]}
+        server.answers(scripted(answer=from_pages(rome)))
         answer = memory.ask(QUESTION)
         assert answer.by == EXTRACTIVE
         assert "Rome" not in answer.text
         assert answer.rejected == 2
-        assert "cites nothing" in answer.problem
+        assert "no line holds its answer" in answer.problem
+
+
+def test_a_model_that_finds_no_answer_leads_with_none(home: Path, day: Day) -> None:
+    """What a model says although it has not enough is not shown: the nearest lines are."""
+    guess = {"enough": False, "answer": "Rex was born in Rome.", "cites": [1]}
+    with Loopback() as server, opened(home, server) as memory:
+        dog = record_dog(memory, day)
+        server.answers(scripted(answer=guess))
+        answer = memory.ask(QUESTION)
+        assert not answer.answered
+        assert "Rome" not in answer.text
+        assert answer.text.startswith(UNANSWERED)
+        assert dog in {cited.id for cited in answer.citations}
+        assert "found no answer" in answer.problem
+
+
+def test_a_citation_that_holds_nothing_of_the_answer_is_replaced(home: Path, day: Day) -> None:
+    """A right answer cites the line that says it, not the one that the model named."""
+    with Loopback() as server, opened(home, server) as memory:
+        record_dog(memory, day, facts=False)
+        shown: list[str] = []
+
+        def answer_from(user: str) -> Any:
+            shown.append(user)
+            numbers = [n for n, line in enumerate(lines_of(user), 1) if "Oslo" not in line]
+            return {"enough": True, "answer": "In Oslo.", "cites": numbers}
+
+        server.answers(scripted(answer=answer_from))
+        memory.record(
+            [{"role": "user", "content": "Rex the dog was born to bark."}], session_id="t"
+        )
+        answer = memory.ask(QUESTION)
+        assert len(lines_of(shown[0])) > 1
+        assert answer.text == "In Oslo."
+        assert all("Oslo" in cited.text for cited in answer.citations)
+
+
+def lines_of(user: str) -> list[str]:
+    """Return the numbered lines of a prompt."""
+    return [line for line in user.splitlines() if line.startswith("[")]
 
 
 def test_rounds_are_bounded_and_searches_are_made_once(home: Path, day: Day) -> None:
@@ -219,7 +285,8 @@ def test_rounds_are_bounded_and_searches_are_made_once(home: Path, day: Day) -> 
         for n in range(6):
             memory.record([{"role": "user", "content": f"Oslo again, and the dog, number {n}"}],
                           session_id=f"s{n}")  # fmt: skip
-        server.answers(scripted(plan=plan, integrate={"findings": [], "missing": "all"}))
+        nothing = {"findings": [], "missing": "all"}
+        server.answers(scripted(plan=plan, integrate=nothing, answer=from_pages()))
         answer = memory.ask(QUESTION)
         assert answer.rounds == 3
         prompts = asked_of(server)
@@ -242,7 +309,7 @@ def test_a_page_too_long_is_read_in_halves(home: Path, day: Day) -> None:
         integrated = {"findings": [FOUND], "missing": ""}
         server.answers(
             scripted(integrate=lambda user: integrated if FOUND["quote"] in user
-                     else {"findings": [], "missing": ""})
+                     else {"findings": [], "missing": ""}, answer=from_pages())
         )  # fmt: skip
         answer = memory.ask(QUESTION)
         assert answer.text == "In Oslo."
@@ -314,7 +381,7 @@ def test_findings_are_written_back(home: Path, day: Day) -> None:
     """What the answer rests on becomes a fact with its quote, span, model and source."""
     with Loopback() as server, opened(home, server) as memory:
         dog = record_dog(memory, day)
-        server.answers(scripted(write_back={"keep": [KEEP]}))
+        server.answers(scripted(write_back={"keep": [KEEP]}, answer=from_pages()))
         answer = memory.ask(QUESTION)
         [fact] = answer.written
         assert [s.entry for s in fact.sources] == [dog]

@@ -104,6 +104,18 @@ def test_what_is_forgotten_keeps_its_place(home: Path, day: Day) -> None:
         assert first.id not in {hit.id for hit in shown}
 
 
+def test_of_a_page_the_neighbours_of_lines_are_read(home: Path, day: Day) -> None:
+    """One line before and one behind each line that was found; the whole page without any."""
+    with MemTier.open(home) as memory:
+        say(memory, [10] * 9)
+        [page] = pages(memory)
+        reader = reader_of(memory, day)
+        ids = [hit.id for hit in reader.hits_on(page)]
+        near = [hit.id for hit in reader.hits_near(page, {ids[0], ids[5], "elsewhere"})]
+        assert near == [*ids[:2], *ids[4:7]]
+        assert [hit.id for hit in reader.hits_near(page, {"elsewhere"})] == ids
+
+
 def test_agents_and_senders_have_their_own_pages(home: Path, day: Day) -> None:
     """No page holds the words of two senders, and nobody is given another's, by id or by entry."""
     with MemTier.open(home) as memory, MemTier.open(home, agent_id="other") as other:
