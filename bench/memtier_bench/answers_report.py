@@ -11,6 +11,7 @@ _LABELS: Final = {
     "bm25": "stemmed BM25",
     "memory": "MemTier's block",
     "gold": "the gold lines",
+    "ask": "memtier ask",
 }
 
 
@@ -24,6 +25,9 @@ def answers_view(report: Report) -> list[Section]:
         f"reader {reader['model']}, temperature {reader['temperature']}; "
         f"its instruction: {reader['instruction']}"
     )
+    if cites := report["cites_gold"]["of"]:
+        share = _score(report["cites_gold"]["share"], report["cites_gold"]["interval"])
+        head += f"\nof {cites} answers of `memtier ask` {share} cite a gold line"
     return [head, _arms_table(report), _categories_table(report), _differences_table(report)]
 
 

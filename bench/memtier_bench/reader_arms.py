@@ -3,7 +3,8 @@
 Each question is put to one reader four times: with no memory (``none``), with the lines that
 stemmed BM25 ranks first in a block of the same budget (``bm25``), with the block that would be
 injected (``memory``), and with the gold lines alone (``gold``), the ceiling of this reader.  Where
-nothing that was said tells, "unknown" is right, and no line is gold.
+nothing that was said tells, "unknown" is right, and no line is gold.  If wanted `MemTier.ask`
+answers with the same reader, too (``ask``), and what it cites is held against the gold lines.
 
 Questions are asked in an order drawn by a seed in which every beginning has each category's share:
 a run that is cut off has measured a sample, and a longer one goes on from its replies.
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_bench.answers import ReaderAnswer, summarise_answers
+from memtier_bench.answers import ReaderAnswer, judge_answer, summarise_answers
 from memtier_bench.baselines import Bm25Baseline
 from memtier_bench.datasets import Conversation, Dataset, DatasetQuestion, load_dataset
 from memtier_bench.intervals import wilson_interval
@@ -28,6 +29,7 @@ from memtier_bench.metrics import mean, percentile
 from memtier_bench.progress import Progress, no_progress
 from memtier_bench.reading import ReaderModel, build_full_block
 from memtier_bench.retrieval import BenchRun, RecordedConversation, dataset_fingerprint
+from memtier_plugin.answering.answerer import EXTRACTIVE
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit
@@ -37,7 +39,13 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS, BlockPlan
 
 ARMS: Final = ("none", "bm25", "memory", "gold")
-PAIRS: Final = (("memory", "bm25"), ("memory", "none"), ("memory", "gold"))  # first minus second
+ASK: Final = "ask"
+PAIRS: Final = (  # first minus second
+    ("memory", "bm25"),
+    ("memory", "none"),
+    ("memory", "gold"),
+    ("ask", "memory"),
+)
 SEED: Final = 42
 READER_INSTRUCTION: Final = (
     "Answer the question with the answer alone, in as few words as possible. "
@@ -51,11 +59,17 @@ _SCORES: Final = ("f1", "soft_em_tokens")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedQuestion:
-    """A question, the block of each arm, and how long MemTier took for its own."""
+    """A question, the block of each arm, and how long MemTier took for its own.
+
+    ``asked`` is what `MemTier.ask` answered, and ``cites_gold`` whether it cites a gold line; None
+    where it was not asked, or cites nothing.
+    """
 
     question: DatasetQuestion
     blocks: Mapping[str, str]
     seconds: float
+    asked: ReaderAnswer | None = None
+    cites_gold: bool | None = None
 
 
 def run_answers(
@@ -68,6 +82,7 @@ def run_answers(
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     keep: Callable[[Mapping[str, Any]], None] | None = None,
+    ask: bool = False,
 ) -> dict[str, Any]:
     """Put the questions of a data set to a reader under each arm; return a JSON report.
 
@@ -76,6 +91,7 @@ def run_answers(
         sample: how many questions are asked; all if None.
         seed: of their order.
         keep: called with the report so far, now and then.
+        ask: whether `MemTier.ask` answers, too.
 
     Raises:
         ImportFileError: the data set is unknown, not as published, or has no questions.
@@ -91,9 +107,14 @@ def run_answers(
     run = BenchRun(loaded=loaded, facts=facts, progress=tell)
     settings: dict[str, Any] = {}
     asked: dict[str, AskedQuestion] = {}
+    if ask:
+        overrides = {**(overrides or {}), **reader.ask_settings()}
     for memory, conversation, recorded in run.recorded_conversations(overrides):
         settings = flatten_settings(memory.settings)
         for question in _blocks_of(memory, conversation, recorded):
+            if ask:
+                tell(ASK, len(asked), len(order))
+                question = _with_answer(question, memory, recorded)
             asked[question.question.id] = question
     head = {
         "dataset": dataset,
@@ -113,6 +134,8 @@ def run_answers(
         for index, arm in enumerate(ARMS):
             tell("ask", number * len(ARMS) + index, len(order) * len(ARMS))
             replies[arm] = reader.answer(question.question, question.blocks[arm])
+        if question.asked:
+            replies[ASK] = question.asked
         answers.append((question, replies))
         if keep and len(answers) % 10 == 0:
             keep({**head, **summarise_arms(answers)})
@@ -176,6 +199,25 @@ def _blocks_of(
         )
 
 
+def _with_answer(
+    asked: AskedQuestion, memory: MemTier, recorded: RecordedConversation
+) -> AskedQuestion:
+    """Return a question with what `MemTier.ask` answers to it; quoted lines answer nothing."""
+    question, started = asked.question, time.perf_counter()
+    answer = memory.ask(question.text, at=question.at, write_back=False)
+    by_model = answer.answered and answer.by != EXTRACTIVE
+    reply = judge_answer(
+        answer.text if by_model else "unknown",
+        question.answer or "",
+        prompt_tokens=answer.tokens,
+        completion_tokens=0,
+        seconds=time.perf_counter() - started,
+    )
+    gold = {hit.id for turn, hit in recorded.hits.items() if turn in question.gold}
+    cites_gold = any(cited.id in gold for cited in answer.citations) if by_model else None
+    return replace(asked, asked=reply, cites_gold=cites_gold)
+
+
 def _with_fixed_ids(block: str, hits: Iterable[Hit]) -> str:
     """Return a block whose lines have ids by their text, so that each run asks the same."""
     for hit in hits:
@@ -196,7 +238,7 @@ def summarise_arms(
         seconds = [answer.seconds for answer in every]
         arms[arm] = {
             **_scores([(a.question.category, replies[arm]) for a, replies in known]),
-            "block_tokens": mean([count_tokens(a.blocks[arm]) for a, _ in answers]),
+            "block_tokens": mean([count_tokens(a.blocks.get(arm, "")) for a, _ in answers]),
             "prompt_tokens": mean([answer.prompt_tokens for answer in every]),
             "seconds": {"mean": mean(seconds), "p95": round(percentile(seconds, 0.95), 3)},
             "unknown": _share([replies[arm].unknown for _, replies in others]),
@@ -213,6 +255,7 @@ def summarise_arms(
         "arms": arms,
         "differences": differences,
         "recall_seconds": mean([a.seconds for a, _ in answers]),
+        "cites_gold": _share([a.cites_gold for a, _ in known if a.cites_gold is not None]),
         "per_question": [_question_row(a, replies) for a, replies in answers],
     }
 
@@ -260,7 +303,7 @@ def _question_row(asked: AskedQuestion, replies: Mapping[str, ReaderAnswer]) -> 
                 "soft_em_tokens": float(answer.soft_em_tokens),
                 "numbers": answer.numbers,
                 "unknown": answer.unknown,
-                "block_tokens": count_tokens(asked.blocks[arm]),
+                "block_tokens": count_tokens(asked.blocks.get(arm, "")),
                 "prompt_tokens": answer.prompt_tokens,
                 "seconds": answer.seconds,
             }

@@ -80,6 +80,17 @@ class ReaderModel:
             "most_answer_tokens": _MAX_ANSWER_TOKENS,
         }
 
+    def ask_settings(self) -> dict[str, Any]:
+        """Return the settings by which `MemTier.ask` asks this model, as often as it needs."""
+        return {
+            "endpoints.reader.base_url": self.endpoint.base_url,
+            "endpoints.reader.key_env": self.endpoint.key_env,
+            "endpoints.reader.timeout_s": self.endpoint.timeout_s,
+            "ask.model": f"endpoint:reader/{self.model}",
+            "consolidation.max_calls_per_day": 1_000_000,
+            "consolidation.max_tokens_per_day": 1_000_000_000,
+        }
+
     def answer(self, question: DatasetQuestion, block: str, recall_id: str = "") -> ReaderAnswer:
         """Return the scored answer to a question.
 

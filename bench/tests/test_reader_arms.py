@@ -19,6 +19,7 @@ from memtier_bench.reading import ReaderModel
 from memtier_bench.report import markdown
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import EndpointError
+from memtier_plugin.providers.prompting import load_prompt
 from tests.loopback import Loopback
 
 
@@ -85,6 +86,35 @@ def test_four_arms_and_a_ceiling(tmp_path: Path) -> None:
     assert arms["gold"]["numbers"] == {"share": 1.0, "interval": [0.2065, 1.0], "of": 1}
     [lost] = [row for row in report["per_question"] if row["expected"] is None]
     assert (lost["category"], lost["answers"]["gold"]["block_tokens"]) == ("unanswerable", 0)
+
+
+def test_ask_is_an_arm_and_its_citations_are_held_against_the_gold_lines(tmp_path: Path) -> None:
+    """`MemTier.ask` answers by the same reader; what it does not answer is unknown."""
+
+    def asked(body: dict[str, Any]) -> str:
+        system, user = (message["content"] for message in body["messages"])
+        if system == load_prompt("answer").text:
+            pairs = {"cello": "Ortrud", "bakery": "six", "colour": "teal"}
+            known = [word for cue, word in pairs.items() if cue in user and word in user]
+            reply = {"enough": bool(known), "answer": "".join(known), "cites": [1]}
+            return json.dumps(reply)
+        if system == load_prompt("integrate").text:
+            return json.dumps({"findings": [], "missing": ""})
+        if system == load_prompt("plan").text:
+            return json.dumps({"decision": "DONE", "searches": []})
+        return honest(body)
+
+    with Loopback() as server:
+        server.answers(asked)
+        report = run_answers("locomo", talk(tmp_path), ReaderModel(server.base_url, "m"), ask=True)
+    ask = report["arms"]["ask"]
+    assert ask["f1"] == 1.0
+    assert ask["unknown"]["share"] == 1.0
+    assert 0 < ask["prompt_tokens"] < 3_000
+    assert report["cites_gold"]["share"] == 1.0
+    assert report["cites_gold"]["of"] == 3
+    assert report["differences"]["ask - memory"]["f1"] == [0.0, 0.0, 0.0]
+    assert "of 3 answers of `memtier ask` 1.000" in markdown(report)
 
 
 def test_all_arms_keep_to_one_budget(tmp_path: Path) -> None:

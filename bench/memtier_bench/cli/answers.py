@@ -52,6 +52,7 @@ LOCAL: Final = "local"  # the reader that `memtier bench model` brings
     metavar="FILE.jsonl",
     help="Keep each reply there, and ask no more for what it has: a run that was cut off goes on.",
 )
+@click.option("--ask", is_flag=True, help="Have `memtier ask` answer with that reader, too.")
 @facts_option("none")
 @sample_option("all")
 @click.option("--seed", type=int, default=42, metavar="N", help="Of the questions' order [42].")
