@@ -15,6 +15,7 @@ MemTierError
 │   ├── EndpointRefused    it will not take this request, however often it is asked
 │   │   └── ContextTooLong more text than its model reads at once; ask in parts
 │   ├── AnswerLost         it may have answered, and may charge for it: too late, or unreadable
+│   │   └── AnswerLate     it took too long; ask for less
 │   └── HostAway           no host runs whose own model may be asked; the work waits for one
 │       └── HostLeft       the host ended before it answered (an AnswerLost, too)
 ├── BadAnswer              what a model answered is not what it was asked for
@@ -110,6 +111,10 @@ class ContextTooLong(EndpointRefused):
 
 class AnswerLost(EndpointError):
     """An endpoint may have answered, and may charge for it, but too late or unreadably."""
+
+
+class AnswerLate(AnswerLost):
+    """A model did not answer in its time; the same request would take as long again."""
 
 
 class HostAway(EndpointError):

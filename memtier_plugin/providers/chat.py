@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from memtier_plugin.core import errors
-from memtier_plugin.core.errors import AnswerLost, EndpointError, HostAway, HostLeft, UnsafePath
+from memtier_plugin.core.errors import AnswerLate, AnswerLost, EndpointError, HostAway, HostLeft, UnsafePath
 from memtier_plugin.core.files import check_ownership
 from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import socket_path
@@ -124,7 +124,7 @@ class HostModelClient:
                 stream.flush()
                 answer = parse_json_text(stream.readline() or b"null")
             except TimeoutError:
-                raise AnswerLost(f"the host did not answer within {seconds:g} s") from None
+                raise AnswerLate(f"the host did not answer within {seconds:g} s") from None
             except (OSError, ValueError) as error:
                 raise HostLeft(f"the resident ended before the host answered ({error})") from None
         return _result_of(answer)

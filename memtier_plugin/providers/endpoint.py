@@ -21,6 +21,7 @@ from weakref import finalize
 
 from memtier_plugin.core.concurrency import Mutex, TooManyJobs, WorkerPool
 from memtier_plugin.core.errors import (
+    AnswerLate,
     AnswerLost,
     ContextTooLong,
     EndpointError,
@@ -377,12 +378,15 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def retry(call: Callable[[], T], attempts: int = MAX_ATTEMPTS) -> T:
-    """Return the result of a call, retrying transient errors with growing pauses."""
+    """Return the result of a call, retrying transient errors with growing pauses.
+
+    What came too late is left to the caller, who may ask for less.
+    """
     for attempt in range(1, attempts + 1):
         try:
             return call()
         except EndpointError as error:
-            if attempt == attempts or not error.transient:
+            if attempt == attempts or not error.transient or isinstance(error, AnswerLate):
                 raise
             # With jitter, so that clients refused together do not retry together.
             pause = FIRST_PAUSE * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
@@ -434,7 +438,7 @@ def to_endpoint_error(
         return _as_transient(EndpointError(f"{where} was not asked: {hint} ({excerpt})"))
     if isinstance(error, TimeoutError) or type(error).__name__ == "APITimeoutError":
         hint = "it may be overloaded: raise endpoints.*.timeout_s"
-        return _as_transient(AnswerLost(f"{where} did not answer within {limit:g} s; {hint}"))
+        return _as_transient(AnswerLate(f"{where} did not answer within {limit:g} s; {hint}"))
     if isinstance(error, ValueError | TypeError | AttributeError | LookupError):
         hint = "is it OpenAI-compatible?"
         return _as_transient(AnswerLost(f"{where} returned an invalid answer; {hint} ({excerpt})"))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import (
+    AnswerLate,
     AnswerLost,
     ContextTooLong,
     EndpointRefused,
@@ -98,7 +99,7 @@ class HostConnection:
         if not request.answered.wait(seconds):
             with self._lock:
                 self._waiting.pop(key, None)
-            raise AnswerLost(f"the host's model did not answer within {seconds:g} s")
+            raise AnswerLate(f"the host's model did not answer within {seconds:g} s")
         if request.answer is None:
             raise HostLeft("the host disconnected before its model answered")
         return _result_of(request.answer)

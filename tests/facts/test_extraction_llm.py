@@ -373,6 +373,19 @@ def test_a_bad_server(server: Loopback, entry: Make, fault: str) -> None:
         mine.extract_claims([entry("I like tea.")])
 
 
+def test_a_model_that_takes_too_long_is_asked_for_less(server: Loopback, entry: Make) -> None:
+    """Where an answer comes too late the texts are read in halves, and later ones in such parts."""
+    entries = [entry(f"I like number {n}. " + "It is a fine number. " * 10) for n in range(8)]
+    server.script("slow")
+    mine = extractor(server, timeout_s=1.0)
+    result = mine.extract_claims(entries)
+    assert len(result.claims) == 8
+    assert result.unread == ()
+    assert "[8]" in shown(server, 0)
+    mine.extract_claims(entries)
+    assert not any("[5]" in shown(server, number) for number in range(1, server.count()))
+
+
 def test_invented_quotes_stay_claims(server: Loopback, entry: Make) -> None:
     """What a model invents comes back as what it claims, its quote unaltered, for code to judge."""
     server.script("invented")

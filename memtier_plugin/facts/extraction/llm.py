@@ -11,7 +11,7 @@ from string import Template
 from typing import Any, Final
 from unicodedata import category
 
-from memtier_plugin.core.errors import BadAnswer, ContextTooLong, EndpointRefused
+from memtier_plugin.core.errors import AnswerLate, BadAnswer, ContextTooLong, EndpointRefused
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.facts.evolution import Action
 from memtier_plugin.facts.verification.verify import Claim
@@ -50,6 +50,7 @@ TOO_LONG: Final = "more than the model reads"
 CUT: Final = "more than the model answers"
 THOUGHT: Final = "thought up to the limit of an answer"
 REFUSED: Final = "refused by the endpoint"
+LATE: Final = "more than the model reads in its time"
 
 _WEEKDAYS: Final = tuple(name[:3].title() for name in lexicon("english").weekday_names)
 _LENGTHS: Final = {"subject": 120, "relation": 60, "value": 500, "text": 600, "quote": 1000}
@@ -186,6 +187,7 @@ class ChatExtractor:
         Raises:
             CapReached: the day's budget is used up.
             EndpointError: the endpoint does not answer; no entry is marked as read or unread.
+                One that takes too long is asked for less until the texts cannot be split further.
         """
         claims = ClaimBatch()
         for batch in self.batches(entry for entry in entries if entry.retrievable):
@@ -215,15 +217,21 @@ class ChatExtractor:
         """Ask for the claims in these texts, in parts if the model cannot take them at once.
 
         Args:
-            patience: how often to retry in parts when the model's reasoning used up its answer.
+            patience: how often to retry in parts when the model's reasoning used up its answer,
+                or a short text as it is when its answer came too late.
         """
         try:
             reply = self._ask(texts)
         except ContextTooLong:
-            self._request_tokens = max(
-                MIN_TEXT_TOKENS, min(self._request_tokens, sum(text.tokens for text in texts) // 2)
-            )
+            self._ask_for_less(texts)
             return self._read_in_halves(texts, TOO_LONG, patience)
+        except AnswerLate:
+            if sum(text.tokens for text in texts) > MIN_TEXT_TOKENS:
+                self._ask_for_less(texts)
+                return self._read_in_halves(texts, LATE, patience)
+            if not patience:
+                raise
+            return self._read(texts, patience - 1)
         except EndpointRefused:
             self._probe()
             return self._read_in_halves(texts, REFUSED, patience)
@@ -241,6 +249,11 @@ class ChatExtractor:
             return both + self._parse_claims(again, texts, patience)
         except BadAnswer as error:
             return both + _as_unread(texts, error.reason)
+
+    def _ask_for_less(self, texts: Sequence[_PromptText]) -> None:
+        """Have later requests hold half as much as this one at most."""
+        half = sum(text.tokens for text in texts) // 2
+        self._request_tokens = max(MIN_TEXT_TOKENS, min(self._request_tokens, half))
 
     def _parse_claims(
         self, reply: ChatReply, texts: Sequence[_PromptText], patience: int
