@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from memtier_plugin.core import errors
-from memtier_plugin.core.errors import AnswerLate, AnswerLost, EndpointError, HostAway, HostLeft, UnsafePath
+from memtier_plugin.core.errors import (
+    AnswerLate,
+    AnswerLost,
+    EndpointError,
+    HostAway,
+    HostLeft,
+    UnsafePath,
+)
 from memtier_plugin.core.files import check_ownership
 from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import socket_path

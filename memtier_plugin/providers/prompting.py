@@ -27,6 +27,7 @@ _OPEN: Final = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
 _CLOSE: Final = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
 _FENCE: Final = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _BRACKET: Final = re.compile(r"[{\[]")
+_ITEM_START: Final = re.compile(r"[\s,]*\{")
 _MAX_STARTS: Final = 200  # brackets tried as the beginning of JSON
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "object": (dict,),
@@ -119,6 +120,28 @@ def parse_items(text: str, schema: Mapping[str, Any]) -> ListedAnswer:
         listed = _bare_list(text, items["items"])
     fitting = tuple(item for item in listed if matches_schema(item, items["items"]))
     return ListedAnswer(fitting, len(listed) - len(fitting))
+
+
+def begun_items(text: str, schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the items of a list that was cut off, as far as they are whole and fit their schema.
+
+    Args:
+        schema: as for `parse_items`.
+    """
+    [items] = schema["properties"].values()
+    answer = strip_reasoning(text)
+    position, listed = answer.find("[") + 1, list[dict[str, Any]]()
+    while position:
+        start = _ITEM_START.match(answer, position)
+        if start is None:
+            break
+        try:
+            value, position = _DECODER.raw_decode(answer, start.end() - 1)
+        except (ValueError, RecursionError):
+            break
+        if matches_schema(value, items["items"]):
+            listed.append(value)
+    return listed
 
 
 def matches_schema(value: Any, schema: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -321,7 +322,7 @@ def test_a_model_that_reads_too_little(server: Loopback, entry: Make) -> None:
 
 
 def test_an_answer_that_was_cut_off(server: Loopback, entry: Make) -> None:
-    """An answer longer than it may be is asked for in halves, down to a part of one entry."""
+    """Where an answer was cut off before a second line, each half is asked for by itself."""
     server.script("length")
     entries = [entry(f"I like number {n}.") for n in range(4)]
     result = extractor(server).extract_claims(entries)
@@ -351,6 +352,28 @@ def test_a_text_that_is_refused(server: Loopback, entry: Make) -> None:
     assert len(result.claims) == 7
     assert result.rejected == Counter({REFUSED: 1})
     assert result.unread == ("E8",)
+
+
+def test_an_answer_that_was_cut_off_counts_as_far_as_it_goes(
+    server: Loopback, entry: Make
+) -> None:
+    """Whole items stay; the model is asked again only from the last line that they reach."""
+    entries = [entry(f"I like number {n}.") for n in range(1, 7)]
+    written = json.dumps({"facts": [_liked(n, line=n) for n in (1, 2, 2, 2, 3)]})[:-30]
+    later = {"facts": [_liked(n, line=n - 1) for n in (2, 3, 4, 5, 6)]}
+    server.answers(written + " " * len(written), later)
+    server.script("length")  # the second half is lost
+    result = extractor(server).extract_claims(entries)
+    assert [claim.value for claim in result.claims] == [f"number {n}" for n in range(1, 7)]
+    assert [claim.entry for claim in result.claims] == [e.id for e in entries]
+    assert server.count() == 2
+    assert shown(server).startswith("[1]") and "number 2" in shown(server).splitlines()[0]
+
+
+def _liked(number: int, line: int) -> dict[str, Any]:
+    value = f"number {number}"
+    text, quote = f"Ann likes {value}.", f"I like {value}"
+    return item(relation="likes", value=value, text=text, quote=quote, line=line)
 
 
 def test_a_server_that_refuses_everything(server: Loopback, entry: Make) -> None:

@@ -22,6 +22,7 @@ from memtier_plugin.providers.prompting import (
     PROMPT_FOLDER,
     STRING,
     ListedAnswer,
+    begun_items,
     choice_of,
     fence_data,
     list_of,
@@ -265,7 +266,7 @@ class ChatExtractor:
         """
         if reply.truncated:
             if strip_reasoning(reply.text):
-                return self._read_in_halves(texts, CUT, patience)
+                return self._read_on(reply, texts, patience)
             return (
                 self._read_in_halves(texts, THOUGHT, patience - 1)
                 if patience
@@ -276,6 +277,22 @@ class ChatExtractor:
         good = tuple(claim for claim in claims if claim)
         bad = answer.rejected + len(claims) - len(good)
         return ClaimBatch(good, Counter({BAD_ITEM: bad} if bad else ()))
+
+    def _read_on(
+        self, reply: ChatReply, texts: Sequence[_PromptText], patience: int
+    ) -> ClaimBatch:
+        """Keep the claims of an answer that was cut off; ask on from the last line that it reached.
+
+        A small model repeats itself until it is cut off: what it says again counts once.
+        """
+        items = begun_items(reply.text, _LENIENT_SCHEMA)
+        reached = max((_number(item.get("line")) for item in items), default=0)
+        if not 1 < reached <= len(texts):
+            return self._read_in_halves(texts, CUT, patience)
+        claims = dict.fromkeys(filter(None, (_parse_claim(item, texts) for item in items)))
+        earlier = {text.entry.id for text in texts[: reached - 1]}
+        kept = tuple(claim for claim in claims if claim.entry in earlier)
+        return ClaimBatch(kept) + self._read(texts[reached - 1 :], patience)
 
     def _items(self, text: str) -> ListedAnswer:
         """Return the items of an answer (raises BadAnswer: it has another form)."""
