@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -190,15 +191,35 @@ def test_the_image_s_steps() -> None:
 
 
 def test_the_release() -> None:
-    """A release is built by `make dist` and published without a key, by a job that does no more."""
+    """A release is checked, built by `make dist` and published without a key, each by a job."""
     path = ROOT / ".github" / "workflows" / "publish.yml"
     workflow: dict[Any, Any] = yaml.safe_load(path.read_text("utf-8"))
     assert workflow[True] == {"release": {"types": ["published"]}}  # "on" is a boolean in YAML 1.1
     assert workflow["permissions"] == {}
     build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    assert workflow["jobs"]["check"]["uses"] == "./.github/workflows/check.yml"
+    assert build["needs"] == "check"
     assert build["permissions"] == {"contents": "read"}
     assert {"run": "make dist"}.items() <= build["steps"][2].items()
     assert publish["permissions"] == {"id-token": "write"} and publish["needs"] == "build"
     uses = [step["uses"].partition("@")[0] for step in publish["steps"]]
     assert uses == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
     assert "secrets." not in path.read_text("utf-8")
+
+
+def test_what_the_workflows_run_exists() -> None:
+    """Each `make` goal of a workflow is one of the Makefile, and no job may write."""
+    goals = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    run: list[str] = []
+    for name in ("check", "nightly"):
+        path = ROOT / ".github" / "workflows" / f"{name}.yml"
+        workflow = yaml.safe_load(path.read_text("utf-8"))
+        assert workflow["permissions"] == {"contents": "read"}
+        for job in workflow["jobs"].values():
+            matrix = job.get("strategy", {}).get("matrix", {})
+            run += matrix.get("goal", [])
+            steps = (step.get("run", "") for step in job["steps"])
+            run += [
+                step.split()[1] for step in steps if step.startswith("make") and "$" not in step
+            ]
+    assert {"lint", "test", "docs", "demo", "test-slow", "test-runtimes"} <= set(run) <= goals
