@@ -289,6 +289,17 @@ def test_the_notes_of_a_project(shop: Path) -> None:
     assert {f"{session.observed_at:%Y-%m-%d}" for session in sessions} == {"2026-02-03"}
 
 
+def test_notes_elsewhere_are_not_read(shop: Path, tmp_path: Path) -> None:
+    """A link leads to no file outside of the folder, whether it is the file or a folder above."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/0002-key.md").write_text("# Key\n\nIt is 1234.\n")
+    (shop / "adr").symlink_to(tmp_path / "secret")
+    (shop / "CLAUDE.md").symlink_to(tmp_path / "secret/0002-key.md")
+    sessions, left = read(shop, "project-notes")
+    assert len(sessions) == 3
+    assert {why for _, why in left} == {"a symlink is not followed", "outside of the folder"}
+
+
 def test_init_offers_what_is_there(
     shop: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,8 +131,12 @@ def find_note_files(folder: Path, skip: SkipCallback = lambda _location, _why: N
     files += sorted((folder / _CURSOR_RULES).glob("*.mdc"))
     for name in DECISION_FOLDERS:
         files += sorted((folder / name).glob("*.md"))
-    # On a case-insensitive file system, and through links, one file has several names.
+    # On a case-insensitive file system one file has several names.
     kept = {file.resolve(): file for file in files if is_regular_file(file, skip)}
+    top = folder.resolve()
+    for resolved in [*kept]:
+        if not resolved.is_relative_to(top):  # through a link to a folder elsewhere
+            skip(str(kept.pop(resolved)), "outside of the folder")
     return [*kept.values()]
 
 
