@@ -275,6 +275,14 @@ def test_the_history_of_a_repository(shop: Path) -> None:
         read(shop.parent, "git")
 
 
+def test_a_message_that_is_no_utf_8(shop: Path, home: Path) -> None:
+    """It is read with marks in the place of what is no text, and recorded."""
+    (shop / "message").write_bytes(b"Fix caf\xe9 \x1f prices")
+    git(shop, "commit", "-q", "--allow-empty", "-F", "message")
+    done = json.loads(run_memtier("--project", "shop", "import", str(shop), "--json").stdout)
+    assert done["recorded"] + done["left_out"] == 5
+
+
 def test_the_notes_of_a_project(shop: Path) -> None:
     """Notes have the date of their file's last commit; a decision's parts have its title."""
     assert detect_format(shop / "AGENTS.md") == "project-notes"

@@ -90,14 +90,15 @@ def _commits(repository: Repository, skip: SkipCallback) -> Iterator[Commit]:
     log = ("log", "--no-merges", f"-n{_MOST_COMMITS}", "--reverse", "--name-only", "--no-color")
     printed = repository.lines(*log, f"--format={_FORMAT}", end=_COMMIT.encode())
     for number, text in enumerate((*printed,)):
-        fields = text.split(_FIELD)
+        readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        fields = readable.split(_FIELD)
         if not text.strip():
             continue
         try:
             name, when, author, subject, body, files = fields
             date = from_iso(when)
         except ValueError:
-            skip(f"{repository.top}, commit {number}", f"not read: {text[:60]!r}")
+            skip(f"{repository.top}, commit {number}", f"not read: {readable[:60]!r}")
             continue
         body = _TRAILER.sub("", body).strip()[:_MOST_BODY]
         touched = tuple(file for file in files.split("\n") if file)
