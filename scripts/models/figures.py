@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from rows import Group
+
+from scripts.models.rows import Group
 
 Scores = NDArray[np.float64]
 FALSE_SILENCE: Final = 0.03
@@ -101,7 +102,9 @@ class Judged:
 
     def recalls(self, weight: float) -> Scores:
         """Return recall at each depth of each own prompt, shape (prompts, depths)."""
-        return np.array([recalls(group, blend(group, logits, weight)) for group, logits in self.own])
+        return np.array(
+            [recalls(group, blend(group, logits, weight)) for group, logits in self.own]
+        )
 
 
 def judge(sets: Mapping[str, Judged]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Train a model that reads prompt and line together on public rows, and judge it.
 
-    python scripts/models/train_cross_encoder.py ENCODER RELEVANCE.jsonl FOLDER OUT --judge NAMES
+    python -m scripts.models.train_cross_encoder ENCODER RELEVANCE.jsonl FOLDER OUT --judge NAMES
 
 FOLDER has the files of `candidates.py`; none of them is trained on.  RELEVANCE has rows ``{q, pos,
 neg, lang, source}``, of which those in English are used whose sources are not share-alike.  OUT
@@ -19,12 +19,13 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from cross_encoder import CrossEncoder
-from figures import Judged, Scores, judge
-from rows import Group, read_candidates, read_public
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
+
+from scripts.models.cross_encoder import CrossEncoder
+from scripts.models.figures import Judged, Scores, judge
+from scripts.models.rows import Group, read_candidates, read_public
 
 DEV: Final = 400  # public rows that are not trained on
 CHUNK: Final = 16  # pairs that go through the model at once, of about the same length
