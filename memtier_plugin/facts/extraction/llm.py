@@ -278,9 +278,7 @@ class ChatExtractor:
         bad = answer.rejected + len(claims) - len(good)
         return ClaimBatch(good, Counter({BAD_ITEM: bad} if bad else ()))
 
-    def _read_on(
-        self, reply: ChatReply, texts: Sequence[_PromptText], patience: int
-    ) -> ClaimBatch:
+    def _read_on(self, reply: ChatReply, texts: Sequence[_PromptText], patience: int) -> ClaimBatch:
         """Keep the claims of an answer that was cut off; ask on from the last line that it reached.
 
         A small model repeats itself until it is cut off: what it says again counts once.
