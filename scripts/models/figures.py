@@ -16,7 +16,7 @@ FALSE_SILENCE: Final = 0.03
 CONSIDERED: Final = 10  # of the best lines by the recall, of which the likeliest counts for silence
 SAMPLES: Final = 2_000
 DEPTHS: Final = (1, 5, 10)
-WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, math.inf)
+WEIGHTS: Final = (0.0, 0.1, 0.4, 1.6, 6.4, 12.8, 25.6, 51.2, math.inf)
 
 
 def recalls(group: Group, scores: Sequence[float] | Scores) -> tuple[float, ...]:

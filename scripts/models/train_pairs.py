@@ -76,9 +76,9 @@ def read_written() -> list[Pair]:
 def read_changes(path: Path) -> list[Pair]:
     """Return the pairs of a file of changes."""
     return [
-        Pair(told.old.text, told.new.text, "replaces" if told.changed else "other")
-        for told in changes_source(path).pairs_told
-        if told.old.text.isascii() and told.new.text.isascii()
+        Pair(each.old.text, each.new.text, "replaces" if each.changed else "other")
+        for each in changes_source(path).pairs_told
+        if each.old.text.isascii() and each.new.text.isascii()
     ]
 
 
@@ -126,11 +126,11 @@ def _unit(values: Rows) -> Rows:
 def nearness(old: Rows, new: Rows) -> list[float]:
     """Return how near two texts are: as a whole, and by each token's best match in the other."""
     match = old @ new.T
-    found = [float(_unit(old.mean(0)) @ _unit(new.mean(0)))]
+    values = [float(_unit(old.mean(0)) @ _unit(new.mean(0)))]
     for best in (match.max(1), match.max(0)):
         best = np.sort(best)
-        found += [float(best.mean()), float(best[: max(1, len(best) // 3)].mean())]
-    return found
+        values += [float(best.mean()), float(best[: max(1, len(best) // 3)].mean())]
+    return values
 
 
 class Features:

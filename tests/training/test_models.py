@@ -26,11 +26,11 @@ def group(kind: str = "own", gold: int = 0, lines: int = 12, likely: float = 0.5
     )
 
 
-@pytest.mark.parametrize(("gold", "found"), [(0, (1, 1, 1)), (3, (0, 1, 1)), (11, (0, 0, 0))])
-def test_recall_counts_units(gold: int, found: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(("gold", "shares"), [(0, (1, 1, 1)), (3, (0, 1, 1)), (11, (0, 0, 0))])
+def test_recall_counts_units(gold: int, shares: tuple[float, ...]) -> None:
     """What answers a prompt is found at a depth if so many units before it are fewer."""
     asked = group(gold=gold)
-    assert recalls(asked, asked.scores) == found
+    assert recalls(asked, asked.scores) == shares
 
 
 def test_a_unit_counts_once() -> None:
