@@ -114,6 +114,7 @@ def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
         private=context.private,
         seen=event.seen,
     )
+    memory.refresh_workspace(wait=False)  # the run may have changed the code
     if event.usage:
         memory.note_usage(event.usage, context.run_id)
     if memory.settings.hooks.review_reminder:

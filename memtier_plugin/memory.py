@@ -63,7 +63,8 @@ class MemTier(Services):
         Args:
             home: by default ``MEMTIER_HOME`` or ``~/.memtier``.
             settings: complete settings, or overrides of single keys ("retrieval.k": 8).
-            workspace: a folder that may contain a ``.memtier.yaml``.
+            workspace: the folder that the agent works in: it may contain a ``.memtier.yaml``, and
+                of its git repository recalls know what is gone (`refresh_workspace`).
             create: create the project's folder if it is missing.
             everybody: recall and ask for the person at the machine, from every agent's entries.
             clock: returns "now"; by default the system's UTC time.
@@ -76,7 +77,11 @@ class MemTier(Services):
         where = resolve_home(home)
         if not isinstance(settings, Settings):
             settings = load_settings(where, project, workspace, settings)
-        memory = cls(where, project, agent_id, settings, clock or utc_now, everybody=everybody)
+        memory = cls(
+            *(where, project, agent_id, settings, clock or utc_now),
+            everybody=everybody,
+            workspace=workspace,
+        )
         if not create and not memory.folder.is_dir():
             raise NotFound(f"there is no project {project!r} in {where}; `memtier init` makes one")
         make_project_folder(where, project)

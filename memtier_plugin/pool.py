@@ -38,6 +38,7 @@ class _PooledMemory:
     home: Path
     project: str
     settings: Settings
+    workspace: Path | None = None
     memory: MemTier | None = None
     users: int = 0
     sessions: set[str] = field(default_factory=set)
@@ -135,7 +136,8 @@ class MemoryPool:
             with opened.opening:
                 if opened.memory is None:
                     opened.memory = MemTier.open(
-                        opened.home, opened.project, context.agent_id, opened.settings
+                        *(opened.home, opened.project, context.agent_id, opened.settings),
+                        workspace=opened.workspace,
                     )
                 memory = opened.memory
             try:
@@ -177,9 +179,8 @@ class MemoryPool:
         workspace = Path(context.workspace) if context.workspace else None
         project = context.project or os.environ.get("MEMTIER_PROJECT")
         project = project or resolve_project(home, workspace)
-        fresh = _PooledMemory(
-            home, project, load_settings(home, project, workspace, self._overrides)
-        )
+        settings = load_settings(home, project, workspace, self._overrides)
+        fresh = _PooledMemory(home, project, settings, workspace)
         with self._lock:
             return self._opened.setdefault(key, fresh)
 

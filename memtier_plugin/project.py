@@ -61,6 +61,7 @@ class Project:
         clock: Clock,
         *,
         everybody: bool = False,
+        workspace: Path | None = None,
     ) -> None:
         self.home = home
         self.project = project
@@ -72,6 +73,7 @@ class Project:
         self._is_closed = False
         self._clock = clock
         self._everybody = everybody
+        self._workspace = workspace
 
     @property
     def store(self) -> Store:
@@ -97,7 +99,11 @@ class Project:
     @cached_property
     def actor(self) -> Actor:
         """This agent acting on the project."""
-        return Actor(self.store, self.agent_id, self._clock, self._redactor, self._everybody)
+        return Actor(
+            *(self.store, self.agent_id, self._clock, self._redactor),
+            everybody=self._everybody,
+            workspace=self._workspace,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -329,6 +335,19 @@ class Services(Project):
         with self.store.session():
             text = self._recaller.redact("Where was it last?")
             self._recaller.plan(text, self.viewer(None), RecallRequest(purpose="inject"))
+        self.refresh_workspace(wait=False)
+
+    def refresh_workspace(self, *, wait: bool = True) -> None:
+        """Read anew which files, symbols, branches and commands the workspace's git knows.
+
+        Recalls mark the lines that name what is gone, or has another name now.  Without a workspace
+        or git nothing is read.
+
+        Args:
+            wait: off reads in the background.
+        """
+        if workspace := self._recaller.workspace:
+            workspace.refresh() if wait else workspace.refresh_soon()
 
     def viewer(self, sender: str | None) -> Viewer:
         """Return this agent's view for a sender, with the permissions that the project grants."""

@@ -122,8 +122,8 @@ HOMES = {
     "uvicorn": "mcp.* server.http web.app",
     "ulid": "core.formats core.records storage.index.items",
     "xllamacpp": "bench.local_model",
-    "yaml": "core.settings.* hosts.* papers.settings_edit bench.judgement bench.languages "
-    "bench.planted bench.silence_prompts",
+    "yaml": "core.settings.* hosts.* papers.settings_edit bench.code_marks bench.judgement "
+    "bench.languages bench.planted bench.silence_prompts",
 }
 
 # What brings the packages of agent frameworks, which are not installed here.

@@ -26,6 +26,7 @@ EXAMPLES: Final = {
     "bench locomo": "--data locomo10.json --limit 2",
     "bench longmemeval": "--data longmemeval_s.json --limit 50",
     "bench model": "",
+    "bench code": "--repositories 1",
     "bench recipes": "--worlds 3",
     "bench router": "--data locomo10.json",
     "bench steps": "--data locomo10.json --sample 500",

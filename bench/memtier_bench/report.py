@@ -9,6 +9,7 @@ from memtier_bench.ablation_report import ablation_view, ablations_view, systems
 from memtier_bench.answers import SCORES
 from memtier_bench.answers_report import answers_view
 from memtier_bench.attribution import attribution_view
+from memtier_bench.code_marks import code_view
 from memtier_bench.consolidation_report import consolidation_view
 from memtier_bench.durability_report import durability_view
 from memtier_bench.gate_report import gate_view
@@ -427,6 +428,7 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "languages": _languages_sections,
     "learners": learners_view,
     "learning": _learning_sections,
+    "code": code_view,
     "recipes": recipes_view,
     "router": router_view,
     "router_learning": router_learning_view,

@@ -143,6 +143,7 @@ class BlockPlan(Struct, frozen=True):
         tries: how many hits are looked at, so that the last free tokens do not cost a reading
             of everything; all when None.
         guarded: off puts every text there as it was written (`trust.defence`).
+        mark: adds to a hit what is to be noted of the text shown.
     """
 
     hits: Sequence[Hit]
@@ -151,6 +152,7 @@ class BlockPlan(Struct, frozen=True):
     excerpt: Callable[[str, int], str] = lambda text, index: text
     tries: int | None = None
     guarded: bool = True
+    mark: Callable[[Hit, str], Hit] = lambda hit, text: hit
 
     def fill(self, recall_id: str, without: str = "") -> tuple[tuple[Hit, ...], str]:
         """Return the hits that are injected, and the block; its tokens never exceed the budget.
@@ -161,13 +163,16 @@ class BlockPlan(Struct, frozen=True):
             without: the id of a hit whose line is left out; none takes its place.
         """
         room = self._room(recall_id)
+        marked: list[Hit] = []
         lines: list[str] = []
         costs: list[int] = []
 
         def next_costs() -> Iterator[int]:
             for index, hit in enumerate(self.hits[: self.tries]):
-                lines.append(self._line(hit, index, room))
-                costs.append(_cost(lines[-1]))
+                noted, line = self._line(hit, index, room)
+                marked.append(noted)
+                lines.append(line)
+                costs.append(_cost(line))
                 yield costs[-1]
 
         packed = pack(next_costs(), self.k, room, MIN_LINE_TOKENS)
@@ -178,13 +183,13 @@ class BlockPlan(Struct, frozen=True):
         ]
         if not shown or "] " not in shown[0].removesuffix(CUT_MARK):  # cut before its first word
             return (), ""
-        return tuple(self.hits[index] for index, _ in chosen), frame_lines(recall_id, shown)
+        return tuple(marked[index] for index, _ in chosen), frame_lines(recall_id, shown)
 
     def explain_refusal(self, index: int, recall_id: str) -> RefusedLine:
         """Return why the hit at this index has no line."""
         room = self._room(recall_id)
         tried = [*enumerate(self.hits[:index][: self.tries]), (index, self.hits[index])]
-        costs = [_cost(self._line(hit, at, room)) for at, hit in tried]
+        costs = [_cost(self._line(hit, at, room)[1]) for at, hit in tried]
         packed = pack(costs[:-1], self.k, room, MIN_LINE_TOKENS)
         left = room - packed.tokens
         if len(packed.chosen) >= self.k:
@@ -196,17 +201,18 @@ class BlockPlan(Struct, frozen=True):
     def _room(self, recall_id: str) -> int:
         return self.budget - count_tokens(frame_lines(recall_id, []))
 
-    def _line(self, hit: Hit, index: int, room: int) -> str:
+    def _line(self, hit: Hit, index: int, room: int) -> tuple[Hit, str]:
         text = hit.text
         if not (isinstance(hit.item, Fact) and hit.item.shelf):  # a choice of passages already
             text = self.excerpt(text, index)
+        hit = self.mark(hit, text)
         if self.guarded:
             text = _with_marks(hit, text)
         # Twice what could fit is enough to know that a long text does not.
         text = text[: 8 * max(0, room)]
         if isinstance(hit.item, Entry):  # those of a fact are resolved in its own text
             text = resolve_times(text, hit.item.observed_at.date())
-        return _format(hit, text, guarded=self.guarded)
+        return hit, _format(hit, text, guarded=self.guarded)
 
 
 def format_line(hit: Hit, text: str) -> str:

@@ -60,6 +60,7 @@ from memtier_plugin.retrieval.search import (
 from memtier_plugin.retrieval.session import AlreadyShown, SubjectFinder, refresh_for
 from memtier_plugin.retrieval.standing import find_unpasted_orders
 from memtier_plugin.retrieval.visibility import Viewer, linked_people, read_hits, with_added
+from memtier_plugin.retrieval.workspace import find_workspace
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.passages import select_passage
@@ -85,6 +86,7 @@ class Recaller:
         self._judge = Judge(actor.store, self.settings, self.already_shown)
         self.journal = RecallJournal(actor, self.already_shown)
         self.subjects = SubjectFinder(actor.store, self.journal.asked_in)
+        self.workspace = find_workspace(actor.workspace)
 
     @property
     def reads_all(self) -> bool:
@@ -412,7 +414,9 @@ class Recaller:
             size = 4 * passage_size(index, most, k, budget, even=even)
             return text if len(text) <= size else select(text, size=size)
 
-        return BlockPlan(judged.hits, k, budget, excerpt, _TRIES * k, guarded)
+        plan = BlockPlan(judged.hits, k, budget, excerpt, _TRIES * k, guarded)
+        marker = self.workspace and self.workspace.marker()
+        return replace(plan, mark=marker.mark) if marker else plan
 
     def _pack(self, plan: RecallPlan, recall_id: str, started: float) -> Recall:
         packing, result = time.monotonic(), plan.result

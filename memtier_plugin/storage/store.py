@@ -306,7 +306,8 @@ if TYPE_CHECKING:
 class Actor:
     """An agent at work on a project, with the clock and the redactor in use.
 
-    ``everybody``: it is the person at the machine, who reads what every agent recorded.
+    ``everybody``: it is the person at the machine, who reads what every agent recorded;
+    ``workspace``: the folder that it works in.
     """
 
     store: Store
@@ -314,6 +315,7 @@ class Actor:
     clock: Clock
     redactor: Redactor
     everybody: bool = False
+    workspace: Path | None = None
 
     def mask_name(self, name: str | None) -> str | None:
         """Return the name of a session, run or sender as it is written: without secrets."""

@@ -262,7 +262,8 @@ API: Final[Mapping[str, _Made | str]] = {
         AT_THE_MACHINE,
     ),
     **dict.fromkeys(
-        _names("""close folder note_hook note_hook_begun note_usage open pause paused release resume
+        _names("""close folder note_hook note_hook_begun note_usage open pause paused
+        refresh_workspace release resume
         status synchronise warm_up"""),
         OF_ALL,
     ),

@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from memtier_bench.cli.answers import answers, model
+from memtier_bench.cli.code import code
 from memtier_bench.cli.learning import gate_check, learners
 from memtier_bench.cli.options import (
     DATASETS,
@@ -492,5 +493,5 @@ def recipes(**options: Any) -> None:
     run_bench(run_recipes, **options)
 
 
-for _other in (answers, gate_check, learners, model, serve, shared, telemetry):
+for _other in (answers, code, gate_check, learners, model, serve, shared, telemetry):
     bench.add_command(_other)
