@@ -17,19 +17,12 @@ from typing import Any, Final
 
 from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.hosts.project import EVENTS, agent_of
+from memtier_plugin.ingest.host_words import LOCAL_TOOLS, RUNNERS, user_words
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 
-from .payloads import Compactions, local_tools, result_origin, text_or_none, user_words
+from .payloads import Compactions, local_tools, result_origin, text_or_none
 from .resident_connection import Payload
 
-# The agents' tools whose results come from the machine or the user, besides those of all hosts.
-_LOCAL: Final = (
-    *("multiedit", "notebookedit", "notebookread", "todowrite", "askuserquestion", "exitplanmode"),
-    *("bashoutput", "killshell", "taskcreate", "taskupdate", "tasklist", "taskget"),
-    *("replace", "grep_search", "search_file_content", "read_many_files", "write_todos"),
-    *("save_memory", "view_image"),
-)
-_RUNNERS: Final = {"run_shell_command": "run_command", "exec_command": "exec"}
 _OWN_SERVER: Final = re.compile(r"mcp_+(?:plugin_memtier_)?memtier_+(?=memory_)")
 # Agents with an event for failed calls; for others the result shows it.
 _REPORTS_FAILURES: Final = ("claude-code",)
@@ -82,7 +75,7 @@ class CodingAgentTranslator:
         finished = name in ("turn_end", "subagent_end")
         # An interrupted turn says nothing about its tools.
         kept = [e for e in events if finished or name == "compaction" or "tool_name" not in e]
-        spoken = parse_messages(_messages(kept, self._host, (*local_tools(run), *_LOCAL)))
+        spoken = parse_messages(_messages(kept, self._host, (*local_tools(run), *LOCAL_TOOLS)))
         hook = "before_compaction" if name == "compaction" else "agent_end"
         if not spoken and hook == "agent_end":
             return None
@@ -134,7 +127,7 @@ def _tool_messages(
         "name": name,
         "tool_call_id": key,
         "content": result or "(no output)",  # an empty result is neither a line nor an outcome
-        "origin": result_origin(_RUNNERS.get(name, name.lower()), arguments, result, local),
+        "origin": result_origin(RUNNERS.get(name, name.lower()), arguments, result, local),
         **_outcome(event, host),
     }
 

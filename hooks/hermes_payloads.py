@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.ingest.host_words import is_marked, user_words
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.escaping import remove_blocks
 
@@ -24,12 +25,10 @@ from .payloads import (
     Compactions,
     calls_by_id,
     external_texts,
-    is_marked,
     local_tools,
     result_origin,
     text_or_none,
     usage_of,
-    user_words,
 )
 from .resident_connection import Payload
 

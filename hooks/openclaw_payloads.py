@@ -23,20 +23,17 @@ from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.core.records import Origin
 from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.ingest.host_words import is_continuation, is_marked, is_report, user_words
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 
 from .payloads import (
     calls_by_id,
     drop_oldest,
     external_texts,
-    is_continuation,
-    is_marked,
-    is_report,
     local_tools,
     result_origin,
     text_or_none,
     usage_of,
-    user_words,
 )
 from .resident_connection import Payload
 

@@ -381,6 +381,11 @@ class Services(Project):
         """Return how many messages `record_sessions` would write, without writing."""
         return self._recorder.count_new(sessions)
 
+    def has_session(self, agent: str, session: str) -> bool:
+        """Return whether anything of an agent's session is recorded."""
+        with self.store.session() as reader:
+            return bool(reader.ids_in_session(agent, session))
+
     def note_usage(self, usage: Sequence[UsageEvent], run_id: str | None = None) -> None:
         """Journal the token usage of a run's model calls, for `memtier bill`.
 

@@ -6,6 +6,7 @@ import json
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import RenderableType
@@ -63,13 +64,22 @@ def settings_view(document: Document) -> RenderableType:
 
 
 @click.command(cls=CliCommand, example="--project shop")
+@click.option(
+    "--import/--no-import",
+    "imports",
+    default=None,
+    help="Import what is there: the git history, notes to agents, their sessions in this folder "
+    "[ask].",
+)
 @click.pass_obj
-def init(scope: Scope) -> None:
+def init(scope: Scope, imports: bool | None) -> None:
     """Set up the home and this folder's project."""
+    from memtier_plugin.cli.first_day import offer_import
+
     folder = Path.cwd()
     project, former = scope.folder_project, bound_project(scope.path, folder)
     bound = resolve_project(scope.path, folder) == project and scope.project is None
-    done = {"home": str(make_home(scope.path)), "project": project}
+    done: dict[str, Any] = {"home": str(make_home(scope.path)), "project": project}
     if former and former != project:
         done["was"] = f"{former}, whose memory is kept: memtier --project {former}"
     elif not bound:
@@ -81,7 +91,8 @@ def init(scope: Scope) -> None:
         done["folder"] = str(memory.folder)
     if not bound:
         bind_workspace(scope.path, folder, project)
-    scope.show({**done, "workspace": str(folder), "bound": not bound, "created": created})
+    done |= {"workspace": str(folder), "bound": not bound, "created": created}
+    scope.show({**done, **offer_import(scope, folder, imports)})
 
 
 def _adopt_unnamed(home: Path, unnamed: str, project: str) -> dict[str, str]:

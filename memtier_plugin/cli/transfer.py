@@ -6,7 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from memtier_plugin.cli.screens import require_web
 from memtier_plugin.cli.views import LengthOfTime
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import encode_file_name
+from memtier_plugin.hosts.project import agent_of
 from memtier_plugin.ingest.messages import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
@@ -60,20 +61,27 @@ def import_(scope: Scope, file: Path, form: str | None, dry_run: bool, minutes: 
     """Import conversations or memories from FILE, folder or ZIP."""
     limit = TimeLimit(minutes)
     form = form or detect_format(file)
+    scope = as_agent_of(scope, form)
     left_out: list[dict[str, str]] = []
 
     def skip(location: str, why: str) -> None:
         left_out.append({"place": location, "why": why})
 
-    with _open_memory(scope, dry_run) as memory:
-        job = _Import(scope, memory, file, form, dry_run, skip, limit)
+    with open_memory(scope, dry_run) as memory:
+        job = ImportJob(scope, memory, file, form, dry_run, skip, limit)
         document = job.memtier_export() if form == MEMTIER_FORMAT else job.transcript()
     shown = {"left_out": len(left_out), "why": left_out[:_MAX_LEFT_OUT]}
     scope.show({"format": form, "dry_run": dry_run, **document, **shown}, import_view)
 
 
+def as_agent_of(scope: Scope, form: str) -> Scope:
+    """Return the scope with the agent that a host's sessions belong to, unless one was named."""
+    host = FORMATS[form].host if form in FORMATS else ""
+    return replace(scope, agent=agent_of(host)) if host and scope.agent is None else scope
+
+
 @contextmanager
-def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
+def open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
     """Open the memory; a dry run of a new project uses a temporary one."""
     if not dry_run or (scope.path / "projects" / encode_file_name(scope.project_name)).is_dir():
         with scope.open(create=not dry_run) as memory:
@@ -87,7 +95,7 @@ def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Import:
+class ImportJob:
     """An import: its source, target and options."""
 
     scope: Scope
@@ -101,7 +109,7 @@ class _Import:
     def transcript(self) -> dict[str, Any]:
         """Check the file completely, so that a rejected one leaves nothing; then record it."""
         names, origins, examples, total = set[str](), Counter[str](), list[str](), 0
-        for session in self.limit.read(read_transcript(self.file, self.form, self.skip)):
+        for session in self.limit.read(self._sessions(self.skip)):
             names.add(session.session_id)
             total += len(session.turns)
             origins.update(message.origin or message.role for message in session.messages)
@@ -112,7 +120,7 @@ class _Import:
             "origins": dict(sorted(origins.items())),
         }
         with progress_bar() as report:
-            sessions = _report_progress(read_transcript(self.file, self.form), report, total)
+            sessions = _report_progress(self._sessions(), report, total)
             if self.dry_run:
                 new_ones = self.memory.count_new(self.limit.read(sessions))
                 return {**figures, "new": new_ones, "examples": examples}
@@ -123,6 +131,16 @@ class _Import:
                 proposed += propose_facts(self.memory, new) if proposes else 0
                 self.limit.check(recorded)
         return {**figures, "recorded": recorded, **({"proposed": proposed} if proposes else {})}
+
+    def _sessions(self, skip: SkipCallback = lambda _location, _why: None) -> Iterator[Session]:
+        """Yield the sessions of the file that the host's hooks did not record already."""
+        host = FORMATS[self.form].host
+        for session in read_transcript(self.file, self.form, skip):
+            name = session.session_id.partition("/")[2] if host else ""
+            if name and self.memory.has_session(agent_of(host), name):
+                skip(f"{self.file}, session {name}", "recorded when it took place")
+            else:
+                yield session
 
     def memtier_export(self) -> dict[str, Any]:
         """Import entries and facts exactly as exported."""

@@ -77,7 +77,7 @@ class Repository:
         """Yield what a command of git prints, piece by piece.
 
         Args:
-            end: what a piece ends with.
+            end: what a piece ends with, but for the last.
             seconds: after which the rest is left out.
             most: bytes after which it is left out too.
         """
@@ -102,6 +102,8 @@ class Repository:
                 *pieces, rest = (rest + chunk).split(end)
                 yield from (piece.decode("utf-8", "surrogateescape") for piece in pieces)
                 time.sleep(_PAUSE)
+            if rest and most > 0 and not process.wait():  # not cut off
+                yield rest.decode("utf-8", "surrogateescape")
         finally:
             timer.cancel()
             process.kill()

@@ -103,7 +103,8 @@ class HistoryReader:
         """Return its names now; None if git does not answer, or the work tree is too large."""
         ask = self.repository.read
         files = _list_files(self.repository)
-        head, refs = ask("rev-parse", "HEAD"), ask("for-each-ref", "--format=%(refname)")
+        head = ask("rev-parse", "HEAD")
+        refs = ask("for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes")
         if files is None or len(files) > _MOST_FILES or not head or refs is None:
             self.history = None
             return None

@@ -12,7 +12,7 @@ from memtier_plugin.core.results import HookCall, RunContext, RunEvent
 from memtier_plugin.hooks.hermes import Provider
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator
-from memtier_plugin.hooks.payloads import user_words
+from memtier_plugin.ingest.host_words import user_words
 from tests.cases import each_case
 
 BASE = RunContext(agent_id="", project="p")

@@ -151,6 +151,8 @@ def test_symbols_branches_commands_and_versions(shop: Path) -> None:
     gone = commit(
         shop, appDOTpy="pass\n", Makefile="check:\n\t./check.sh\n", packageDOTjson=without
     )
+    run_git(shop, "update-ref", "refs/stash", "HEAD")
+    run_git(shop, "tag", "v1")
     notes = marker(shop).notes
     assert notes("OldPager is slow, and load_pages() too") == [f"OldPager is gone since {gone}"]
     assert notes("My work is on branch feature/pager.") == [f"feature/pager is gone since {merged}"]

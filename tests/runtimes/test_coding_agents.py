@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.hosts.presence import last_use
+from memtier_plugin.transfer.importers.formats import detect_format, read_transcript
 from memtier_plugin.trust.escaping import FENCE
 from tests.loopback.hosts import text
 from tests.processes import ROOT
@@ -65,6 +66,25 @@ def test_turns_and_sessions(coding_agent: CodingAgent, ground: Ground) -> None:
     assert ground.queued() == []
     with agent.patched():
         assert last_use(agent.name), "the alarm for a silent host sees its sessions"
+
+
+def test_its_sessions_are_imported(coding_agent: CodingAgent, ground: Ground) -> None:
+    """The files that an agent itself keeps are read by their form: what was said, and the call."""
+    agent = coding_agent
+    agent.say(f"{HOST_LINE} RUN: sh -c 'echo hello; exit 3' :END")
+    agent.say("Now again. RUN-OK", resume=True)
+    kept = {"claude-code": ".claude/projects", "codex": ".codex/sessions", "gemini": ".gemini/tmp"}
+    folder = agent.user / kept[agent.name]
+    assert detect_format(folder) == agent.name
+    left: list[tuple[str, str]] = []
+    sessions = [*read_transcript(folder, agent.name, lambda *why: left.append(why))]
+    assert left == []
+    messages = [message for session in sessions for message in session.messages]
+    words = [message.content for message in messages if message.role == "user"]
+    assert len(words) == 2 and words[0].startswith(HOST_LINE) and words[1] == "Now again. RUN-OK"
+    results = [message.tool for message in messages if message.tool]
+    assert [tool.ok for tool in results] == [False, True] and results[0].exit_code == 3
+    assert all(message.observed_at for message in messages)
 
 
 def test_uninstalling(coding_agent: CodingAgent, ground: Ground) -> None:

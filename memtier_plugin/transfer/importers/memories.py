@@ -44,11 +44,11 @@ _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 def read_openclaw_memory(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the notes of an OpenClaw workspace, or of one of its memory files."""
     for label, file in _find_openclaw_files(path, skip):
-        text = _read_text(file, skip)
-        when = _parse_day(file.name) or _modified_at(file)
+        text = read_note_file(file, skip)
+        when = _parse_day(file.name) or modified_at(file)
         text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
-        for note in _split_notes(text):
-            yield _session("openclaw-memory", label, note, when)
+        for note in split_notes(text):
+            yield note_session("openclaw-memory", label, note, when)
 
 
 def read_hermes_memory(path: Path, skip: SkipCallback) -> Iterator[Session]:
@@ -56,14 +56,14 @@ def read_hermes_memory(path: Path, skip: SkipCallback) -> Iterator[Session]:
     folder = path / "memories" if (path / "memories").is_dir() else path
     files = [folder / name for name in MEMORY_FILES if (folder / name).exists()]
     for file in files if folder.is_dir() else [folder]:
-        if not _is_regular_file(file, skip):
+        if not is_regular_file(file, skip):
             continue
-        when = _modified_at(file)
+        when = modified_at(file)
         for note in re.split(
-            rf"^[ \t]*{SECTION_SIGN}[ \t]*$", _read_text(file, skip), flags=re.MULTILINE
+            rf"^[ \t]*{SECTION_SIGN}[ \t]*$", read_note_file(file, skip), flags=re.MULTILINE
         ):
             if note.strip():
-                yield _session("hermes-memory", file.name, note.strip(), when)
+                yield note_session("hermes-memory", file.name, note.strip(), when)
 
 
 def _find_openclaw_files(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Path]]:
@@ -76,11 +76,11 @@ def _find_openclaw_files(path: Path, skip: SkipCallback) -> Iterator[tuple[str, 
     else:
         files, top = [path], path.parent.parent if path.parent.name == "memory" else path.parent
     for file in files:
-        if _is_regular_file(file, skip):
+        if is_regular_file(file, skip):
             yield file.relative_to(top).as_posix(), file
 
 
-def _is_regular_file(file: Path, skip: SkipCallback) -> bool:
+def is_regular_file(file: Path, skip: SkipCallback) -> bool:
     """Return whether a path is a regular file; symlinks are skipped, as they may point anywhere."""
     if file.is_symlink():
         skip(str(file), "a symlink is not followed")
@@ -88,7 +88,12 @@ def _is_regular_file(file: Path, skip: SkipCallback) -> bool:
     return file.is_file()
 
 
-def _read_text(file: Path, skip: SkipCallback) -> str:
+def read_note_file(file: Path, skip: SkipCallback) -> str:
+    """Return a memory file's text; a line that is not UTF-8 is left out and reported.
+
+    Raises:
+        ImportFileError: it cannot be read, or is too large.
+    """
     try:
         if file.stat().st_size > _MAX_BYTES:
             raise ImportFileError(
@@ -107,7 +112,7 @@ def _read_text(file: Path, skip: SkipCallback) -> str:
     return "\n".join(lines)
 
 
-def _split_notes(text: str) -> Iterator[str]:
+def split_notes(text: str) -> Iterator[str]:
     """Yield list items and paragraphs, each with its heading."""
     lines = text.split("\n")
     if lines[0].strip() == "---" and "---" in (line.strip() for line in lines[1:]):
@@ -140,7 +145,8 @@ def _split_notes(text: str) -> Iterator[str]:
     yield from done()
 
 
-def _session(kind: str, label: str, note: str, when: datetime) -> Session:
+def note_session(kind: str, label: str, note: str, when: datetime) -> Session:
+    """Return a note as a session of its own run, named by a hash of its text."""
     digest = hashlib.blake2b(note.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
     message = Message(role="user", content=note, origin="external", observed_at=when)
     name = f"{kind}/{label}"
@@ -157,7 +163,8 @@ def _parse_day(name: str) -> datetime | None:
         return None
 
 
-def _modified_at(file: Path) -> datetime:
+def modified_at(file: Path) -> datetime:
+    """Return when a file was written last."""
     return datetime.fromtimestamp(int(file.stat().st_mtime), UTC)
 
 
@@ -228,11 +235,11 @@ def _mem0_session(record: dict[str, Any], location: str, several: bool) -> Sessi
 
 # -- Propose the notes of imported memory files as facts
 #
-# Their author is unknown, so all of them wait for `memtier review`.  Daily notes report events and
-# stay entries.
+# Their author is unknown, so all of them wait for `memtier review`.  Daily notes and commits report
+# events and stay entries.
 
 _MAX_CHARS: Final = 500  # characters; a longer note is not a single fact
-_DAILY_NOTE: Final = re.compile(r"openclaw-memory/memory/")
+_EVENTS: Final = re.compile(r"openclaw-memory/memory/|git/")
 
 
 def propose_facts(memory: MemTier, entries: Iterable[Entry]) -> int:
@@ -246,7 +253,7 @@ def propose_facts(memory: MemTier, entries: Iterable[Entry]) -> int:
 
 
 def _is_fact(entry: Entry) -> bool:
-    is_note = entry.origin == "external" and not _DAILY_NOTE.match(entry.session_id)
+    is_note = entry.origin == "external" and not _EVENTS.match(entry.session_id)
     return is_note and len(entry.content) <= _MAX_CHARS
 
 
