@@ -256,14 +256,14 @@ API: Final[Mapping[str, _Made | str]] = {
     "search_stores": "tested by the tool memtier_search with `store`",
     **dict.fromkeys(
         _names("""actor add_facts catch_up consolidate count_new doctor editor entries events
-        expire_recalls follow history people purge
+        expire_recalls follow has_session history people purge
         purger purges record_again record_sessions reembedding regression reindex repair retain
         store summariser unforget working"""),
         AT_THE_MACHINE,
     ),
     **dict.fromkeys(
-        _names("""close folder note_hook note_hook_begun note_usage open pause paused release resume
-        status synchronise warm_up"""),
+        _names("""close folder note_hook note_hook_begun note_usage open pause paused
+        refresh_workspace release resume status synchronise warm_up"""),
         OF_ALL,
     ),
 }

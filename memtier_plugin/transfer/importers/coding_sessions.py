@@ -47,7 +47,7 @@ _FRAME: Final = re.compile(r"</?untrusted_context>\n?|Process Group PGID: \d+\n?
 Add = Callable[[str, Mapping[str, Any]], None]
 
 
-class _Conversation:
+class _SessionFile:
     """Collects the messages of one session; what cannot be read is reported."""
 
     def __init__(self, host: str, name: str, skip: SkipCallback) -> None:
@@ -120,7 +120,7 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
 
 def read_claude_code(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the session of a transcript of Claude Code."""
-    talk = _Conversation("claude-code", path.stem, skip)
+    talk = _SessionFile("claude-code", path.stem, skip)
     for location, record in read_json_lines(path, skip):
         if not isinstance(record, dict):
             skip(location, f"not a record: {record!r:.60}")
@@ -132,7 +132,7 @@ def read_claude_code(path: Path, skip: SkipCallback) -> Iterator[Session]:
     yield from talk.session()
 
 
-def _add_claude(talk: _Conversation, location: str, record: Mapping[str, Any]) -> None:
+def _add_claude(talk: _SessionFile, location: str, record: Mapping[str, Any]) -> None:
     message, when = as_object(record.get("message")), record.get("timestamp")
     role, content = as_text(record.get("type")), message.get("content")
     key = as_text(record.get("uuid")) or location.rpartition(":")[2]
@@ -163,7 +163,7 @@ def _text_of(content: Any) -> str:
 
 def read_codex(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the session of a rollout of Codex."""
-    talk = _Conversation("codex", path.stem, skip)
+    talk = _SessionFile("codex", path.stem, skip)
     for location, record in read_json_lines(path, skip):
         if not isinstance(record, dict):
             skip(location, f"not a record: {record!r:.60}")
@@ -177,7 +177,7 @@ def read_codex(path: Path, skip: SkipCallback) -> Iterator[Session]:
     yield from talk.session()
 
 
-def _add_codex(talk: _Conversation, location: str, item: Mapping[str, Any], when: Any) -> None:
+def _add_codex(talk: _SessionFile, location: str, item: Mapping[str, Any], when: Any) -> None:
     kind, key = item.get("type"), location.rpartition(":")[2]
     call = as_text(item.get("call_id")) or key
     if kind == "message" and item.get("role") in ("user", "assistant"):
@@ -214,7 +214,7 @@ def _codex_output(output: Any) -> tuple[str, int | None]:
 
 def read_gemini(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the session of a chat file of Gemini CLI."""
-    talk = _Conversation("gemini", path.stem, skip)
+    talk = _SessionFile("gemini", path.stem, skip)
     messages: dict[str, tuple[str, dict[str, Any]]] = {}
     for location, record in _gemini_records(path, skip):
         if not isinstance(record, dict):
@@ -241,7 +241,7 @@ def _gemini_records(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]
         yield from read_json_lines(path, skip)
 
 
-def _add_gemini(talk: _Conversation, location: str, key: str, message: Mapping[str, Any]) -> None:
+def _add_gemini(talk: _SessionFile, location: str, key: str, message: Mapping[str, Any]) -> None:
     when, content = message.get("timestamp"), message.get("content")
     if isinstance(content, list):  # results stand beside their calls, too
         content = [{"type": "text", **part} for part in _blocks(content) if "text" in part]
