@@ -102,13 +102,15 @@ class HistoryReader:
     def read(self) -> CodeHistory | None:
         """Return its names now; None if git does not answer, or the work tree is too large."""
         ask = self.repository.read
-        files = _list_files(self.repository)
+        files, missing = _list_files(self.repository)
         head = ask("rev-parse", "HEAD")
         refs = ask("for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes")
         if files is None or len(files) > _MOST_FILES or not head or refs is None:
             self.history = None
             return None
-        waiting = ask("diff", *_STATUS, "HEAD") or ""
+        # Of the index alone: to compare the work tree git would run the filters of its settings.
+        waiting = ask("diff", "--cached", *_STATUS, "HEAD") or ""
+        waiting += "".join(f"D\t{path}\n" for path in missing)
         state = head, refs, frozenset(files), waiting
         if state != self._state:
             self._follow(head.strip())
@@ -173,13 +175,17 @@ def _parents(path: str) -> Iterator[str]:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def _list_files(repository: Repository) -> set[str] | None:
-    """Return the files of the work tree, those that git does not follow yet as well."""
+def _list_files(repository: Repository) -> tuple[set[str] | None, list[str]]:
+    """Return the files of the work tree, also those that git does not follow, and missing ones.
+
+    The first is None where git does not answer.
+    """
     listed = repository.read("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     missing = repository.read("ls-files", "-z", "--deleted")
     if listed is None or missing is None:
-        return None
-    return {*listed.split("\0")} - {*missing.split("\0")} - {""}
+        return None, []
+    lost = {*missing.split("\0")} - {""}
+    return {*listed.split("\0")} - lost - {""}, sorted(lost)
 
 
 class _Files:

@@ -207,15 +207,20 @@ def test_no_repository_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_repository_runs_nothing(shop: Path) -> None:
     """A configuration that names programs to run has none of them run."""
-    commit(shop, aDOTpy="1")
+    commit(shop, src__pagerDOTpy="1")
     script = shop / "evil.sh"
     script.write_text(f"#!/bin/sh\ntouch {shop}/ran\n", "utf-8")
     script.chmod(0o755)
-    for name in ("core.fsmonitor", "diff.external", "core.pager", "gpg.program"):
+    programs = ("core.fsmonitor", "diff.external", "core.pager", "gpg.program")
+    for name in (*programs, "filter.x.clean", "diff.x.textconv", "diff.x.command"):
         run_git(shop, "config", name, str(script))
     run_git(shop, "config", "log.showSignature", "true")
-    (shop / "a.py").write_text("2", "utf-8")
+    (shop / ".gitattributes").write_text("* filter=x diff=x\n", "utf-8")
+    (shop / "src" / "pager.py").write_text("2", "utf-8")
     marker(shop)
+    assert not (shop / "ran").exists()
+    (shop / "src" / "pager.py").unlink()
+    assert marker(shop).notes("look into src/pager.py") == ["src/pager.py is gone"]
     assert not (shop / "ran").exists()
 
 
