@@ -105,17 +105,9 @@ def run_answers(
         raise ImportFileError(f"{data}: no question of {dataset} has a short answer")
     loaded = _only(loaded, order)
     run = BenchRun(loaded=loaded, facts=facts, progress=tell)
-    settings: dict[str, Any] = {}
-    asked: dict[str, AskedQuestion] = {}
     if ask:
         overrides = {**(overrides or {}), **reader.ask_settings()}
-    for memory, conversation, recorded in run.recorded_conversations(overrides):
-        settings = flatten_settings(memory.settings)
-        for question in _blocks_of(memory, conversation, recorded):
-            if ask:
-                tell(ASK, len(asked), len(order))
-                question = _with_answer(question, memory, recorded)
-            asked[question.question.id] = question
+    asked, settings = _recall_all(run, overrides, len(order) if ask else 0)
     head = {
         "dataset": dataset,
         "kind": "answers",
@@ -140,6 +132,26 @@ def run_answers(
         if keep and len(answers) % 10 == 0:
             keep({**head, **summarise_arms(answers)})
     return {**head, **summarise_arms(answers)}
+
+
+def _recall_all(
+    run: BenchRun, overrides: Mapping[str, Any] | None, asks: int
+) -> tuple[dict[str, AskedQuestion], dict[str, Any]]:
+    """Return what each question is given, by its id, and the settings.
+
+    Args:
+        asks: how many questions `MemTier.ask` answers, too: all or none.
+    """
+    settings: dict[str, Any] = {}
+    asked: dict[str, AskedQuestion] = {}
+    for memory, conversation, recorded in run.recorded_conversations(overrides):
+        settings = flatten_settings(memory.settings)
+        for question in _blocks_of(memory, conversation, recorded):
+            if asks:
+                run.progress(ASK, len(asked), asks)
+                question = _with_answer(question, memory, recorded)
+            asked[question.question.id] = question
+    return asked, settings
 
 
 def draw_order(questions: Iterable[DatasetQuestion], seed: int) -> list[DatasetQuestion]:

@@ -26,9 +26,8 @@ from memtier_plugin.answering.citations import (
     cite_findings,
     cite_hits,
 )
-from memtier_plugin.answering.grounding import find_grounds
+from memtier_plugin.answering.grounding import distinct, find_grounds, finding_of_line
 from memtier_plugin.answering.llm import (
-    FINDING_CHARS,
     AnswerFinding,
     AnsweringModel,
     FollowUp,
@@ -44,7 +43,6 @@ from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.hookspecs import AskMode
 from memtier_plugin.core.records import Fact, Purpose
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest, Route, Step
-from memtier_plugin.facts.verification.passages import QuoteSpan
 from memtier_plugin.retrieval.duplicates import hit_time
 from memtier_plugin.retrieval.plan import with_subject
 from memtier_plugin.retrieval.recall import Recaller
@@ -52,7 +50,6 @@ from memtier_plugin.retrieval.visibility import PageReader, Viewer
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import Page
 from memtier_plugin.storage.store import Actor
-from memtier_plugin.text.dates.spans import resolve_times
 from memtier_plugin.text.passages import select_passage
 
 EXTRACTIVE_LINES: Final = 5  # quoted without a model
@@ -337,20 +334,10 @@ class Answerer:
         self, inquiry: _Inquiry, model: AnsweringModel, hits: Sequence[Hit]
     ) -> ModelAnswer | None:
         """Return the answer from these lines alone; None if they do not answer or cite nothing."""
-        findings = [self._finding_of(inquiry, hit) for hit in hits]
+        tokenize = self._store.tokenizer.words
+        findings = [finding_of_line(hit, inquiry.text, tokenize) for hit in hits]
         reply = self._answer_from(inquiry, model, findings) if findings else None
         return reply if reply and reply.enough and self._cite(inquiry, reply) else None
-
-    def _finding_of(self, inquiry: _Inquiry, hit: Hit) -> AnswerFinding:
-        """Return a line as a finding: the passage that fits the question, with who said it."""
-        item, tokenize = hit.item, self._store.tokenizer.words
-        if isinstance(item, Fact):
-            return AnswerFinding(hit.text, hit_time(hit), (hit,), fact=item)
-        weights = dict.fromkeys(tokenize(inquiry.text), 1.0)
-        passage = select_passage(hit.text, weights, tokenize, FINDING_CHARS)
-        text = f"{item.speaker or item.role}: {resolve_times(passage, item.observed_at.date())}"
-        quote = QuoteSpan(item, 0, len(item.content))
-        return AnswerFinding(text, item.observed_at, (hit,), quote=quote)
 
     def _answer_from(
         self, inquiry: _Inquiry, model: AnsweringModel, findings: Sequence[AnswerFinding]
@@ -409,7 +396,7 @@ class Answerer:
                     budget.add_pages(page.id for page in pages.pages_of_hits(hits))
                 if not budget.pending:
                     break
-        return _distinct(findings)
+        return distinct(findings)
 
     def _rerank_pages(self, inquiry: _Inquiry, linked: list[Page], pages: PageReader) -> list[Page]:
         """Return the pages in the order of a plugin, if one ranks them."""
@@ -503,15 +490,6 @@ def _quoted_route(hits: Sequence[Hit]) -> Route:
 def _no_route(recall: Recall) -> Route:
     """Return the route of a question without matching hits."""
     return Route(action="R", doubt=1.0, why=(recall.silent or "nothing was found",))
-
-
-def _distinct(findings: Sequence[AnswerFinding]) -> list[AnswerFinding]:
-    """Return findings without repeated statements about the same line."""
-    distinct: dict[tuple[str, str], AnswerFinding] = {}
-    for finding in findings:
-        entry = finding.quote.entry.id if finding.quote else ""
-        distinct.setdefault((entry, " ".join(finding.text.casefold().split())), finding)
-    return list(distinct.values())
 
 
 def _alternate(*groups: Sequence[Page]) -> list[Page]:

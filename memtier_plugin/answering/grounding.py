@@ -1,4 +1,4 @@
-"""Find the lines that hold what a model's answer says.  Pure.
+"""Give a model lines as findings, and find those that hold what its answer says.  Pure.
 
 A small model cites a line that says nothing of its answer, or answers what nobody said.  So a cited
 line must hold a word, a number or a date of the answer that the question does not, and every number
@@ -9,14 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from memtier_plugin.answering.llm import AnswerFinding
-from memtier_plugin.core.records import Entry
+from memtier_plugin.answering.llm import FINDING_CHARS, AnswerFinding
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
+from memtier_plugin.facts.verification.passages import QuoteSpan
 from memtier_plugin.retrieval.duplicates import hit_time
 from memtier_plugin.retrieval.query import count_content
 from memtier_plugin.text.dates.mentions import DateMention, is_date_supported
 from memtier_plugin.text.dates.reading import find_stated_dates
 from memtier_plugin.text.dates.relative import find_relative_dates
+from memtier_plugin.text.dates.spans import resolve_times
+from memtier_plugin.text.passages import select_passage
+
+
+def finding_of_line(hit: Hit, question: str, tokenize: Callable[[str], list[str]]) -> AnswerFinding:
+    """Return a line as a finding: who said the passage that fits the question, times resolved."""
+    item = hit.item
+    if isinstance(item, Fact):
+        return AnswerFinding(hit.text, hit_time(hit), (hit,), fact=item)
+    weights = dict.fromkeys(tokenize(question), 1.0)
+    passage = select_passage(hit.text, weights, tokenize, FINDING_CHARS)
+    text = f"{item.speaker or item.role}: {resolve_times(passage, item.observed_at.date())}"
+    quote = QuoteSpan(item, 0, len(item.content))
+    return AnswerFinding(text, item.observed_at, (hit,), quote=quote)
+
+
+def distinct(findings: Sequence[AnswerFinding]) -> list[AnswerFinding]:
+    """Return findings without repeated statements about the same line."""
+    distinct: dict[tuple[str, str], AnswerFinding] = {}
+    for finding in findings:
+        entry = finding.quote.entry.id if finding.quote else ""
+        distinct.setdefault((entry, " ".join(finding.text.casefold().split())), finding)
+    return list(distinct.values())
 
 
 def find_grounds(

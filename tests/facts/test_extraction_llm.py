@@ -398,7 +398,7 @@ def test_a_model_that_takes_too_long_is_asked_for_less(server: Loopback, entry: 
     """Where an answer comes too late the texts are read in halves, and later ones in such parts."""
     entries = [entry(f"I like number {n}. " + "It is a fine number. " * 10) for n in range(8)]
     server.script("slow")
-    mine = extractor(server, timeout_s=1.0)
+    mine = extractor(server, timeout_s=4.0)
     result = mine.extract_claims(entries)
     assert len(result.claims) == 8
     assert result.unread == ()
