@@ -229,6 +229,20 @@ def test_what_is_no_claim_is_rejected(change: dict[str, str], reason: str) -> No
     assert judged([entry("I live in Oslo.")], changed) == ("rejected", reason)
 
 
+def test_a_relative_time_gets_its_date() -> None:
+    """A model keeps "last week" as it was said; its dates are added, and an open time stays open."""
+    spoken = entry(
+        "We moved to Gdansk last month, the winter rota begins on the third of November."
+    )
+    said = f"{spoken.observed_at:%Y-%m}"
+    moved = claim("Ann moved to Gdansk last month.", "Gdansk", "We moved to Gdansk last month")
+    text = drafted([spoken], moved).text
+    assert text.startswith("Ann moved to Gdansk last month (") and said not in text
+    rota = "The winter rota begins on the third of November."
+    open_time = claim(rota, "the third of November", rota[4:-1], subject="winter rota")
+    assert drafted([spoken], open_time).text == rota
+
+
 def test_keywords_are_no_evidence() -> None:
     """A quote that is nowhere makes a proposal where the words agree, with the real sentence."""
     spoken = entry("Hey! I bought a red kayak for $300 in Oslo.")

@@ -27,7 +27,7 @@ from memtier_plugin.facts.verification.passages import (
 from memtier_plugin.retrieval.pasted_text import is_pasted
 from memtier_plugin.text.dates.reading import find_stated_dates
 from memtier_plugin.text.dates.relative import find_relative_dates
-from memtier_plugin.text.dates.spans import annotate_dates, find_validity
+from memtier_plugin.text.dates.spans import find_validity, resolve_times
 from memtier_plugin.text.languages import detect_language, find_sentence
 from memtier_plugin.text.parsing import Word, comparison_key, parse_sentence
 from memtier_plugin.trust.escaping import FENCE
@@ -273,7 +273,7 @@ def _draft(claim: Claim, judged: Sequence[_Judged], made_by: Provenance) -> Fact
         subject=claim.subject,
         relation=claim.relation,
         value=claim.value,
-        text=_with_dates(claim.text, span.entry),
+        text=resolve_times(claim.text, span.entry.observed_at.date()),
         sources=tuple(dict.fromkeys(entry.source for entry in entries)),
         valid_from=_valid_from(claim, span),
         valid_to=_valid_to(claim, span),
@@ -286,11 +286,6 @@ def _draft(claim: Claim, judged: Sequence[_Judged], made_by: Provenance) -> Fact
         reason=reason,
         tier=claim.tier,
     )
-
-
-def _with_dates(text: str, entry: Entry) -> str:
-    """Return a claim's text with the date of its "yesterday" or "last week", as it was said."""
-    return annotate_dates(text, entry.observed_at, detect_language(text) or "english", None)
 
 
 def _valid_to(claim: Claim, span: QuoteSpan) -> datetime | None:
