@@ -230,7 +230,7 @@ def test_what_is_no_claim_is_rejected(change: dict[str, str], reason: str) -> No
 
 
 def test_a_relative_time_gets_its_date() -> None:
-    """A model keeps "last week" as it was said; its dates are added, and an open time stays open."""
+    """Dates are added to a model's "last week"; an open time stays open."""
     spoken = entry(
         "We moved to Gdansk last month, the winter rota begins on the third of November."
     )
