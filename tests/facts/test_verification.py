@@ -234,10 +234,10 @@ def test_a_relative_time_gets_its_date() -> None:
     spoken = entry(
         "We moved to Gdansk last month, the winter rota begins on the third of November."
     )
-    said = f"{spoken.observed_at:%Y-%m}"
+    month = f"{spoken.observed_at:%Y-%m}"
     moved = claim("Ann moved to Gdansk last month.", "Gdansk", "We moved to Gdansk last month")
     text = drafted([spoken], moved).text
-    assert text.startswith("Ann moved to Gdansk last month (") and said not in text
+    assert text.startswith("Ann moved to Gdansk last month (") and month not in text
     rota = "The winter rota begins on the third of November."
     open_time = claim(rota, "the third of November", rota[4:-1], subject="winter rota")
     assert drafted([spoken], open_time).text == rota
