@@ -14,6 +14,7 @@ from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import home_files
 from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.ledger.transaction import TRANSACTION_FILE
 from tests.proofs.checks import assert_equal_to_rebuild, bad_lines, child, outputs, show
 from tests.proofs.processes import PROJECT, exchange
 
@@ -71,10 +72,12 @@ def test_killed_writers(home: Path, point: str, kills: int) -> None:
     assert missing == set()
     assert credits <= credited
     assert facts <= fact_ids
-    # What is torn is skipped and named, line by line; nothing else is amiss.
+    # What is torn is skipped and named, line by line.  Nothing else is amiss, but that the last
+    # kill may have met a write of facts, which the next consolidation completes.
     assert [(name, line) for name, line, _ in reported] == torn
     assert len(torn) <= kills
-    assert len(findings) == len(torn)
+    interrupted = [finding for finding in findings if finding.where.endswith(TRANSACTION_FILE)]
+    assert len(findings) - len(interrupted) == len(torn)
     assert warnings == []
     # Each run has its messages once, also those that were given again after the crash.
     keys = Counter(entry.key for entry in stored)
