@@ -36,11 +36,11 @@ def finding_of_line(hit: Hit, question: str, tokenize: Callable[[str], list[str]
 
 def distinct(findings: Sequence[AnswerFinding]) -> list[AnswerFinding]:
     """Return findings without repeated statements about the same line."""
-    distinct: dict[tuple[str, str], AnswerFinding] = {}
+    kept: dict[tuple[str, str], AnswerFinding] = {}
     for finding in findings:
         entry = finding.quote.entry.id if finding.quote else ""
-        distinct.setdefault((entry, " ".join(finding.text.casefold().split())), finding)
-    return list(distinct.values())
+        kept.setdefault((entry, " ".join(finding.text.casefold().split())), finding)
+    return list(kept.values())
 
 
 def find_grounds(
