@@ -19,6 +19,7 @@ from memtier_plugin.retrieval.call_history import (
     order_by_calls,
 )
 from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
+from memtier_plugin.retrieval.corrections import read_rules, select_rules
 from memtier_plugin.retrieval.duplicates import find_restated, hit_time
 from memtier_plugin.retrieval.floor import (
     Judged,
@@ -332,7 +333,18 @@ class Judge:
             first = self._session_lines(query)
         else:
             first = self._standing_lines(query) if kinds.task else []
-        return judged.preceded_by([*self._working_memory(query, vague=vague), *first])
+        rules = self._rules(query)
+        first = [*self._working_memory(query, vague=vague), *_others(rules, first)]
+        judged = _leave_out_same(rules, judged)
+        return judged.preceded_by([*rules, *first])
+
+    def _rules(self, query: Query) -> list[Hit]:
+        """Return the rules that the user set by correcting what was done for a like request."""
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            rules = read_rules(self._store.reader(), query.viewer)
+            if rules:
+                return self._unseen(query, select_rules(query.search_text, rules))
+        return []
 
     def _leaning(self, query: Query) -> float:
         """Return how much a prompt relies on visible lines of its session."""
@@ -411,6 +423,22 @@ class Judge:
             return Rarity(reader.word_frequencies(scopes, words), items)
 
         return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
+
+
+def _leave_out_same(rules: Sequence[Hit], judged: Judged) -> Judged:
+    """Return what was judged without what says no more than one of the rules before it."""
+    if not rules:
+        return judged
+    hits = _others(rules, judged.hits)
+    known = {hit.id for hit in (*hits, *rules)}
+    same = {hit.id: "restated" for hit in judged.hits if hit.id not in known}
+    return replace(judged, hits=hits, left_out={**judged.left_out, **same})
+
+
+def _others(rules: Sequence[Hit], hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    """Return the hits that rest on more than the words of one of the rules."""
+    said = {source.entry for rule in rules for source in rule.sources}
+    return tuple(hit for hit in hits if not said.issuperset(s.entry for s in hit.sources))
 
 
 def _replaced_then(

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from memtier_plugin.core.records import SHARED, person_audience
+from memtier_plugin.core.records import SHARED, Entry, decode_entry, person_audience
 from memtier_plugin.core.structs import parse_json
 from memtier_plugin.storage.index import postings as bm25
 from memtier_plugin.storage.index.items import PRIVATE_SHELF, pieces_to_embed
@@ -403,6 +403,22 @@ class CandidateReader(NeighbourReader):
             (json.dumps(scopes), limit),
         )
         return [int(row[0]) for row in rows]
+
+    def lines_before(self, entries: Sequence[str], most: int) -> dict[str, list[Entry]]:
+        """Return, by entry, up to so many lines said before it in its scope, the last first."""
+        lines: dict[str, list[Entry]] = {}
+        for entry, data, owner in self._db.execute(
+            """SELECT told.id, earlier.data, scopes.agent FROM json_each(?1) AS wanted
+               JOIN items AS told ON told.id = wanted.value
+               JOIN items AS earlier ON earlier.session = told.session
+                 AND earlier.turn < told.turn AND earlier.turn >= told.turn - ?2
+                 AND earlier.scope = told.scope AND earlier.indexed
+               JOIN scopes ON scopes.id = told.scope
+               ORDER BY earlier.turn DESC, earlier.id DESC""",
+            (json.dumps(to_utf8_all(entries)), most),
+        ):
+            lines.setdefault(str(entry), []).append(decode_entry(data, owner=str(owner)))
+        return lines
 
     def rows_without_vector(
         self, model: str, limit: int, newest: int

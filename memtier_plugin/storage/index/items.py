@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent, RestoreEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import (
+    CORRECTED,
     Entry,
     Fact,
     JournalEvent,
@@ -171,6 +172,7 @@ class IndexItems:
             retrievable=fact.status == "active",
             text=text,
             line=line,
+            standing=fact.relation == CORRECTED,
         )
         [row] = self._insert([item], file, batch)
         self._db.execute("INSERT INTO facts VALUES(?, ?, ?, ?, ?)", (identity, row, *stated))
