@@ -174,7 +174,7 @@ class DraftBuilder:
                 draft = self._hold_if_from_tools(draft, entries)
                 draft = self._apply_agent_rights(draft)
                 if rests_on_doubtful([source.entry for source in draft.sources], entries):
-                    draft = persons.hold_doubtful(draft)
+                    draft = persons.hold_doubtful(draft, entries[draft.sources[0].entry])
                 held = persons.hold_sensitive(draft, settings.facts)
                 if held is None:
                     batch.rejected[SENSITIVE] += 1

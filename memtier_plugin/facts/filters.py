@@ -142,7 +142,7 @@ def reject_reason(draft: FactDraft) -> str:
         return "small talk"
     if is_question(text) or _QUESTION.search(value):
         return "question"
-    is_procedure = draft.tier == "procedural"
+    is_procedure = draft.tier == "procedural" or draft.relation == CORRECTED
     if is_code_or_dump(text, procedure=is_procedure) or is_code_or_dump(value, procedure=True):
         return "code or dump"
     if _ID.fullmatch(text) or (_BLOB.search(text) and _mostly_blob(text)):

@@ -274,8 +274,13 @@ def hold_sensitive(draft: Draft, facts: Facts) -> Draft | None:
     return replace(draft, status="proposed", reason=SENSITIVE)
 
 
-def hold_doubtful(draft: Draft) -> Draft:
-    """Make a draft wait that may be a confidence."""
+def hold_doubtful(draft: FactDraft, entry: Entry) -> FactDraft:
+    """Make a draft wait that may be a confidence.
+
+    A rule is kept for those who know its words already: its agent and sender.
+    """
+    if draft.relation == CORRECTED:
+        return replace(draft, private_to=(entry.agent_id, entry.sender or ""))
     return _wait(draft, DOUBTFUL)
 
 

@@ -14,12 +14,13 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.kinds_of_work import OTHER, kind_model, profile
 from memtier_plugin.retrieval.standing import stems
 from memtier_plugin.retrieval.visibility import Viewer, read_hits
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.text.corrections import sets_rule
 from memtier_plugin.text.lexicon import words_of
 
 MAX_RULES: Final = 3  # in a block
@@ -41,12 +42,20 @@ class Rule(Struct, frozen=True):
 
 def read_rules(reader: Reader, viewer: Viewer) -> list[Rule]:
     """Return the newest rules in force that a viewer may see."""
-    rows = reader.standing_rows(reader.shared_scopes(viewer.people), _READ)
+    own = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+    scopes = [*own, *reader.shared_scopes(viewer.people)]
+    rows = reader.rule_rows(scopes, _READ)
     if not rows:
         return []
     hits = read_hits(reader, [(row, 0.0, {}) for row in rows], viewer, {})
     before = reader.lines_before([hit.sources[0].entry for hit in hits if hit.sources], _BEFORE)
-    return [_rule(hit, before.get(hit.sources[0].entry, ())) for hit in hits if hit.sources]
+    rules = [_rule(hit, before.get(hit.sources[0].entry, ())) for hit in hits if hit.sources]
+    return [rule for rule in rules if isinstance(rule.hit.item, Fact) or _corrects(rule)]
+
+
+def _corrects(rule: Rule) -> bool:
+    """Return whether a line that became no fact, as it is a confidence, is a correction."""
+    return bool(rule.deed) and sets_rule(rule.hit.text)
 
 
 def _rule(hit: Hit, before: Sequence[Entry]) -> Rule:

@@ -396,24 +396,39 @@ class CandidateReader(NeighbourReader):
         return [int(row[0]) for row in rows]
 
     def standing_rows(self, scopes: Sequence[int], limit: int) -> list[int]:
-        """Return the newest visible standing instructions of these scopes."""
+        """Return the newest visible lines of these scopes that are standing instructions."""
         rows = self._db.execute(
-            """SELECT row FROM items WHERE standing AND indexed
+            """SELECT row FROM items WHERE standing AND indexed AND tier = 'episodic'
                  AND scope IN (SELECT value FROM json_each(?)) ORDER BY row DESC LIMIT ?""",
             (json.dumps(scopes), limit),
         )
         return [int(row[0]) for row in rows]
 
+    def rule_rows(self, scopes: Sequence[int], limit: int) -> list[int]:
+        """Return the newest visible rules: facts, and confidences, of which no fact is made."""
+        rows = self._db.execute(
+            """SELECT row FROM items JOIN scopes ON scopes.id = scope
+               WHERE standing AND indexed AND (tier <> 'episodic' OR shelf = ?)
+                 AND scope IN (SELECT value FROM json_each(?)) ORDER BY row DESC LIMIT ?""",
+            (PRIVATE_SHELF, json.dumps(scopes), limit),
+        )
+        return [int(row[0]) for row in rows]
+
     def lines_before(self, entries: Sequence[str], most: int) -> dict[str, list[Entry]]:
-        """Return, by entry, up to so many lines said before it in its scope, the last first."""
+        """Return, by entry, up to so many lines said before it to the same agent, the last first.
+
+        A confidence is left out before what is none.
+        """
         lines: dict[str, list[Entry]] = {}
         for entry, data, owner in self._db.execute(
             """SELECT told.id, earlier.data, scopes.agent FROM json_each(?1) AS wanted
                JOIN items AS told ON told.id = wanted.value
+               JOIN scopes ON scopes.id = told.scope
                JOIN items AS earlier ON earlier.session = told.session
                  AND earlier.turn < told.turn AND earlier.turn >= told.turn - ?2
-                 AND earlier.scope = told.scope AND earlier.indexed
-               JOIN scopes ON scopes.id = told.scope
+                 AND earlier.indexed
+               JOIN scopes AS public ON public.id = earlier.scope
+                 AND public.sender = scopes.sender AND public.shelf IN ('', scopes.shelf)
                ORDER BY earlier.turn DESC, earlier.id DESC""",
             (json.dumps(to_utf8_all(entries)), most),
         ):
