@@ -7,7 +7,8 @@ What they learn from, none of it anybody's:
 - ``scripts/corrections/kinds.yaml``: kinds of work, and what people ask for in each;
 - the cases of ``bench/memtier_bench/corrections/work.yaml`` of even number;
 - judgement sets (`--judged`, folders): `work.yaml`; the prompts of `silence.yaml` and the
-  statements of `currency.yaml` correct nothing.
+  statements of `currency.yaml` correct nothing.  The prompts of others (`--silent`) are like no
+  corrected request.
 
     python scripts/fit_corrections.py --judged FOLDER ...
 
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from memtier_bench.silence_prompts import load_generic_prompts
 from memtier_plugin.core.records import CORRECTED, Fact, Source
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval import corrections, kinds_of_work
@@ -44,7 +46,7 @@ LEAST = {"rules": -0.5, "withdrawals": 0.3}  # log-odds: a rule is easily taken 
 STEPS, DECAY, MOMENTUM = 400, 2e-4, 0.9
 SLIGHT = 0.02  # a weight that changes no score by much
 LETTER = 0.6  # weight of a letter or a beginning, beside a word
-STANDARD_PENALTY, STANDARD_LEAST = 0.002, 0.8
+STANDARD_PENALTY, STANDARD_LEAST = 0.002, 1.6
 Case = Mapping[str, Any]
 
 
@@ -67,6 +69,11 @@ def prompts(judged: Sequence[Path]) -> list[str]:
     """Return the prompts of the judgement sets that need no memory."""
     groups = [g for f in judged for g in read(f / "silence.yaml")["silent"]]
     return [text for group in groups for text in group["say"]]
+
+
+def generic_prompts() -> list[str]:
+    """Return the prompts of `memtier bench silence` that need no memory."""
+    return [prompt.text for prompt in load_generic_prompts()]
 
 
 # -- what is a rule --------------------------------------------------------------------------------
@@ -141,7 +148,7 @@ def fit(table: np.ndarray, is_kind: np.ndarray, weight: np.ndarray) -> np.ndarra
 def fit_kinds(judged: Sequence[Path]) -> None:
     """Fit and write the model of the kinds of work, without its standard."""
     parts = {kind: [*map(str.strip, line.split("|"))] for kind, line in read(FOLDER / "kinds.yaml").items()}
-    parts[kinds_of_work.OTHER] += prompts(judged)
+    parts[kinds_of_work.OTHER] += [*prompts(judged), *generic_prompts()]
     kinds, sizes = [*parts], {kind: len(texts) for kind, texts in parts.items()}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for kind, texts in parts.items():
@@ -154,7 +161,9 @@ def fit_kinds(judged: Sequence[Path]) -> None:
         shares /= shares.sum()
         some = shares[shares > 0]
         telling = (1 + (some * np.log(some)).sum() / math.log(len(kinds))) ** 2
-        weights = np.rint(100 * shares * telling * (LETTER if is_part(unit) else 1)).astype(int)
+        often = sum(of.values()) / (sum(of.values()) + 1)
+        telling *= often * (LETTER if is_part(unit) else 1)
+        weights = np.rint(100 * shares * telling).astype(int)
         if flat := [int(n) for at in np.flatnonzero(weights) for n in (at, weights[at])]:
             words[unit] = flat
     table = fit_table([(t, kinds.index(k)) for k, texts in parts.items() for t in texts], len(kinds))
@@ -190,14 +199,15 @@ def fit_table(texts: Sequence[tuple[str, int]], kinds: int) -> np.ndarray:
     return table
 
 
-def fit_standard(judged: Sequence[Path]) -> None:
+def fit_standard(judged: Sequence[Path], silent: Sequence[Path]) -> None:
     """Fit and write how like a prompt must be to what a rule corrected."""
     rows: list[list[float]] = []
     like: list[bool] = []
     names: list[str] = []
     for cases, unlike in tuned(judged):
         rules = [as_rule(case) for case in cases]
-        for number, prompt in enumerate([*(case["then"] for case in cases), *unlike]):
+        asked = [*(case["then"] for case in cases), *unlike, *prompts(silent)]
+        for number, prompt in enumerate(asked):
             for other, rule in enumerate(rules):
                 values = corrections.likeness(prompt, rule)
                 names = [*values]
@@ -241,10 +251,11 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judged", type=Path, nargs="*", default=())
+    parser.add_argument("--silent", type=Path, nargs="*", default=())
     options = parser.parse_args()
     fit_turns(options.judged)
     fit_kinds(options.judged)
-    fit_standard(options.judged)
+    fit_standard(options.judged, options.silent)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ SIGNAL: Final = "like"  # how like the prompt is to what a rule corrected
 _READ: Final = 48  # rules that are looked at, the newest
 _BEFORE: Final = 6  # lines before a correction, among which its request stands
 _MAX_CHARS: Final = 600  # of a text that are compared
+_BEHIND: Final = 2.0  # log-odds by which a rule may be less likely than the likeliest
 _REPEATED: Final = 0.5  # what each doubling of a rule's sources adds to its log-odds
 _DEED: Final = 0.7  # what the deed and the rule's own words count, beside the request
 
@@ -72,15 +73,16 @@ def _rule(hit: Hit, before: Sequence[Entry]) -> Rule:
 def select_rules(prompt: str, rules: Sequence[Rule]) -> list[Hit]:
     """Return the few rules that are likely enough to hold for a task, the likeliest first."""
     standard = kind_model().standard
-    measured = [(likeness(prompt[:_MAX_CHARS], rule), rule.hit) for rule in rules]
-    likely = []
-    for values, hit in measured:
+    measured = list[tuple[float, Hit]]()
+    for rule in rules:
+        values, times = likeness(prompt[:_MAX_CHARS], rule), len(rule.hit.sources)
         odds = standard["bias"] + sum(standard[name] * value for name, value in values.items())
-        odds += _REPEATED * math.log2(max(1, len(hit.sources)))
-        if odds > standard["least"]:
-            score = 1 / (1 + math.exp(-odds))
-            likely.append(replace(hit, score=score, signals={SIGNAL: round(score, 4)}))
-    return sorted(likely, key=lambda hit: (-hit.score, hit.id))[:MAX_RULES]
+        measured.append((odds + _REPEATED * math.log2(times), rule.hit))
+    least = max(odds for odds, _ in measured) - _BEHIND if measured else 0.0
+    likely = [(o, hit) for o, hit in measured if o > max(least, standard["least"])]
+    likely.sort(key=lambda each: (-each[0], each[1].id))
+    scores = [(1 / (1 + math.exp(-odds)), hit) for odds, hit in likely[:MAX_RULES]]
+    return [replace(hit, score=s, signals={SIGNAL: round(s, 4)}) for s, hit in scores]
 
 
 def likeness(prompt: str, rule: Rule) -> dict[str, float]:
@@ -96,6 +98,7 @@ def likeness(prompt: str, rule: Rule) -> dict[str, float]:
         "together": together,
         "best": max(_cosine(wanted, part) for part in parts),
         "words": shared,
+        "asks": float(prompt.rstrip().endswith(("?", "？"))),
         "idle": idle,
         "working": together * (1 - idle),
     }

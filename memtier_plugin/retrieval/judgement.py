@@ -333,7 +333,7 @@ class Judge:
             first = self._session_lines(query)
         else:
             first = self._standing_lines(query) if kinds.task else []
-        rules = self._rules(query)
+        rules = [] if kinds.is_empty else self._rules(query)
         first = [*self._working_memory(query, vague=vague), *_others(rules, first)]
         judged = _leave_out_same(rules, judged)
         return judged.preceded_by([*rules, *first])
