@@ -13,7 +13,7 @@ What they learn from, none of it anybody's:
     python scripts/fit_corrections.py --judged FOLDER ...
 
 prints what share of the turns is told right by models fitted without them, and writes
-``memtier_plugin/text/data/corrections.json`` and ``memtier_plugin/retrieval/kinds_of_work.json``.
+``rule_words.json`` and ``kinds_of_work.json`` in ``memtier_plugin/retrieval``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 from base64 import b85encode
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +35,16 @@ import yaml
 from memtier_bench.silence_prompts import load_generic_prompts
 from memtier_plugin.core.records import CORRECTED, Fact, Source
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval import corrections, kinds_of_work
-from memtier_plugin.text import corrections as turns
+from memtier_plugin.retrieval import corrections, kinds_of_work, rule_words, worth
 from scripts.fit_worth import newton, report
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "scripts" / "corrections"
 OWN = ROOT / "bench" / "memtier_bench" / "corrections" / "work.yaml"
 PENALTY, FOLDS = 0.003, 5
-ELSEWHERE = 0.3  # weight of what was said where nothing was corrected
-LEAST = {"rules": -0.5, "withdrawals": 0.3}  # log-odds: a rule is easily taken back
+ELSEWHERE = 0.4  # weight of what was said where nothing was corrected
+REQUESTS, REQUEST = 900, 0.15  # and how many requests, of what weight
+LEAST = {"rules": 0.0, "withdrawals": 0.3}  # log-odds
 STEPS, DECAY, MOMENTUM = 400, 2e-4, 0.9
 SLIGHT = 0.02  # a weight that changes no score by much
 LETTER = 0.6  # weight of a letter or a beginning, beside a word
@@ -79,7 +81,7 @@ def generic_prompts() -> list[str]:
 # -- what is a rule --------------------------------------------------------------------------------
 
 
-def labelled(judged: Sequence[Path]) -> Iterator[tuple[str, str, float]]:
+def labelled(judged: Sequence[Path], silent: Sequence[Path]) -> Iterator[tuple[str, str, float]]:
     """Yield turns, each with its kind and weight."""
     for kind, lines in read(FOLDER / "turns.yaml").items():
         for line in lines.splitlines():
@@ -91,32 +93,36 @@ def labelled(judged: Sequence[Path]) -> Iterator[tuple[str, str, float]]:
             yield case["no"], "rules", 1.0
             if "done" in case:
                 yield case["done"], "withdrawals", 1.0
-    for text in prompts(judged):
+    for text in (*prompts([*judged, *silent]), *generic_prompts()):
         yield text, "passing", ELSEWHERE
+    requests = [part for kind in read(FOLDER / "kinds.yaml").values() for part in kind.split("|")]
+    for text in random.Random(1).sample(requests, REQUESTS):
+        yield text.strip(), "passing", REQUEST
     for folder in judged:
         for case in read(folder / "currency.yaml")["cases"]:
-            for _, *said in case["history"]:
-                for turn in said:
+            for _, *turns in case["history"]:
+                for turn in turns:
                     for who, words in turn.items():
                         if who not in ("assistant", "tool"):
                             yield words, "passing", ELSEWHERE
 
 
-def fit_turns(judged: Sequence[Path]) -> None:
+def fit_turns(judged: Sequence[Path], silent: Sequence[Path]) -> None:
     """Fit and write the model of what is a rule."""
-    meanings = {name: " ".join(words.split()) for name, words in read(FOLDER / "meanings.yaml").items()}
-    write(turns.MODEL, {"meanings": meanings})
-    turns._model.cache_clear()
-    rows = [*labelled(judged)]
-    found = [turns.features(text) for text, _, _ in rows]
-    counts = Counter(name for names in found for name in names)
+    phrases = {name: " ".join(text.split()) for name, text in read(FOLDER / "meanings.yaml").items()}
+    document: dict[str, Any] = {"meanings": phrases}
+    write(rule_words.MODEL, document)
+    rule_words._model.cache_clear()
+    rows = [*labelled(judged, silent)]
+    read_rows = [rule_words.features(text) for text, _, _ in rows]
+    counts = Counter(name for values in read_rows for name in values)
     names = sorted(name for name, count in counts.items() if count > 1)
-    table = np.array([[name in of for name in names] for of in map(set, found)], float)
+    plain = [[values.get(name, 0.0) for name in names] for values in read_rows]
+    table = np.hstack([np.array(plain), np.array([worth.vector(text) for text, _, _ in rows])])
     fold = np.random.default_rng(1).integers(0, FOLDS, len(rows))
-    document: dict[str, Any] = {"meanings": meanings}
+    weight = np.array([each for _, _, each in rows])
     for kind, least in LEAST.items():
         is_kind = np.array([of == kind for _, of, _ in rows])
-        weight = np.array([each for _, _, each in rows])
         scores = np.zeros(len(rows))
         for part in range(FOLDS):
             fitting = fit(table[fold != part], is_kind[fold != part], weight[fold != part])
@@ -129,9 +135,10 @@ def fit_turns(judged: Sequence[Path]) -> None:
             "bias": round(float(fitting[-1]), 2),
             "least": least,
             "weights": {name: w for name, w in weights.items() if abs(w) >= SLIGHT},
+            "vector": [round(float(w), 2) for w in fitting[len(names) : -1]],
         }
-    write(turns.MODEL, document)
-    turns._model.cache_clear()
+    write(rule_words.MODEL, document)
+    rule_words._model.cache_clear()
 
 
 def fit(table: np.ndarray, is_kind: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -229,19 +236,12 @@ def fit_standard(judged: Sequence[Path], silent: Sequence[Path]) -> None:
 def as_rule(case: Case) -> corrections.Rule:
     """Return a case's rule as a recall reads it."""
     source = Source(agent="a", session="s", entry="e")
-    when = kinds_of_work_time()
     fact = Fact(
-        id="f", timestamp=when, project="p", subject="user", relation=CORRECTED,
+        id="f", timestamp=datetime(2026, 1, 1, tzinfo=UTC), project="p", subject="user", relation=CORRECTED,
         value=case["no"], text=case["no"], sources=(source,),
     )  # fmt: skip
     hit = Hit(item=fact, score=0.0, signals={}, sources=(source,))
     return corrections.Rule(hit, case["task"], case["did"])
-
-
-def kinds_of_work_time() -> Any:
-    from datetime import UTC, datetime
-
-    return datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--judged", type=Path, nargs="*", default=())
     parser.add_argument("--silent", type=Path, nargs="*", default=())
     options = parser.parse_args()
-    fit_turns(options.judged)
+    fit_turns(options.judged, options.silent)
     fit_kinds(options.judged)
     fit_standard(options.judged, options.silent)
 

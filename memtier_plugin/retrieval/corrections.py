@@ -14,13 +14,13 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.core.records import CORRECTED, Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.kinds_of_work import OTHER, kind_model, profile
+from memtier_plugin.retrieval.rule_words import sets_rule
 from memtier_plugin.retrieval.standing import stems
 from memtier_plugin.retrieval.visibility import Viewer, read_hits
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.text.corrections import sets_rule
 from memtier_plugin.text.lexicon import words_of
 
 MAX_RULES: Final = 3  # in a block
@@ -52,6 +52,11 @@ def read_rules(reader: Reader, viewer: Viewer) -> list[Rule]:
     before = reader.lines_before([hit.sources[0].entry for hit in hits if hit.sources], _BEFORE)
     rules = [_rule(hit, before.get(hit.sources[0].entry, ())) for hit in hits if hit.sources]
     return [rule for rule in rules if isinstance(rule.hit.item, Fact) or _corrects(rule)]
+
+
+def is_rule(hit: Hit) -> bool:
+    """Return whether a hit is a rule that a user set by a correction."""
+    return isinstance(hit.item, Fact) and hit.item.relation == CORRECTED
 
 
 def _corrects(rule: Rule) -> bool:

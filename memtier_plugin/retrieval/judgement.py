@@ -19,7 +19,7 @@ from memtier_plugin.retrieval.call_history import (
     order_by_calls,
 )
 from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
-from memtier_plugin.retrieval.corrections import read_rules, select_rules
+from memtier_plugin.retrieval.corrections import is_rule, read_rules, select_rules
 from memtier_plugin.retrieval.duplicates import find_restated, hit_time
 from memtier_plugin.retrieval.floor import (
     Judged,
@@ -426,19 +426,22 @@ class Judge:
 
 
 def _leave_out_same(rules: Sequence[Hit], judged: Judged) -> Judged:
-    """Return what was judged without what says no more than one of the rules before it."""
-    if not rules:
-        return judged
+    """Return what was judged without what says no more than one of the rules before it.
+
+    Nor with a rule that was only found by its words, where another line has them.
+    """
     hits = _others(rules, judged.hits)
+    lines = tuple(hit for hit in hits if not is_rule(hit))
+    hits = tuple(hit for hit in hits if not is_rule(hit) or _others(lines, [hit]))
     known = {hit.id for hit in (*hits, *rules)}
     same = {hit.id: "restated" for hit in judged.hits if hit.id not in known}
-    return replace(judged, hits=hits, left_out={**judged.left_out, **same})
+    return replace(judged, hits=hits, left_out={**judged.left_out, **same}) if same else judged
 
 
-def _others(rules: Sequence[Hit], hits: Iterable[Hit]) -> tuple[Hit, ...]:
-    """Return the hits that rest on more than the words of one of the rules."""
-    said = {source.entry for rule in rules for source in rule.sources}
-    return tuple(hit for hit in hits if not said.issuperset(s.entry for s in hit.sources))
+def _others(others: Sequence[Hit], hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    """Return the hits that rest on more than the lines of others."""
+    lines = {source.entry for other in others for source in other.sources}
+    return tuple(hit for hit in hits if not lines.issuperset(s.entry for s in hit.sources))
 
 
 def _replaced_then(

@@ -32,7 +32,6 @@ from memtier_plugin.storage.index.records import Stored, read_states, to_utf8, t
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
 from memtier_plugin.storage.ledger.jsonl import LedgerLine
 from memtier_plugin.storage.state import State, fold, touched_items
-from memtier_plugin.text.corrections import sets_rule
 from memtier_plugin.text.passages import chunk_text
 from memtier_plugin.text.phrases import is_quotable, is_standing_instruction
 from memtier_plugin.text.tokenizer import Tokenizer, normalise
@@ -148,10 +147,8 @@ class IndexItems:
                 speaker=to_utf8(entry.speaker) if entry.speaker else None,
                 key=entry.key,
                 standing=entry.role == entry.origin == "user"
-                and (
-                    is_standing_instruction(entry.content)
-                    or (entry.private and sets_rule(entry.content))  # of which no fact is made
-                ),
+                # A confidence may be a rule: as no fact is made of it, its line is looked at.
+                and (entry.private or is_standing_instruction(entry.content)),
                 quotable=is_quotable(entry) and not entry.private,
             )
             for identity, (entry, line, text) in zip(ids, entries, strict=True)
