@@ -109,7 +109,9 @@ def labelled(judged: Sequence[Path], silent: Sequence[Path]) -> Iterator[tuple[s
 
 def fit_turns(judged: Sequence[Path], silent: Sequence[Path]) -> None:
     """Fit and write the model of what is a rule."""
-    phrases = {name: " ".join(text.split()) for name, text in read(FOLDER / "meanings.yaml").items()}
+    phrases = {
+        name: " ".join(text.split()) for name, text in read(FOLDER / "meanings.yaml").items()
+    }
     document: dict[str, Any] = {"meanings": phrases}
     write(rule_words.MODEL, document)
     rule_words._model.cache_clear()
@@ -154,7 +156,10 @@ def fit(table: np.ndarray, is_kind: np.ndarray, weight: np.ndarray) -> np.ndarra
 
 def fit_kinds(judged: Sequence[Path]) -> None:
     """Fit and write the model of the kinds of work, without its standard."""
-    parts = {kind: [*map(str.strip, line.split("|"))] for kind, line in read(FOLDER / "kinds.yaml").items()}
+    parts = {
+        kind: [*map(str.strip, line.split("|"))]
+        for kind, line in read(FOLDER / "kinds.yaml").items()
+    }
     parts[kinds_of_work.OTHER] += [*prompts(judged), *generic_prompts()]
     kinds, sizes = [*parts], {kind: len(texts) for kind, texts in parts.items()}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -173,7 +178,9 @@ def fit_kinds(judged: Sequence[Path]) -> None:
         weights = np.rint(100 * shares * telling).astype(int)
         if flat := [int(n) for at in np.flatnonzero(weights) for n in (at, weights[at])]:
             words[unit] = flat
-    table = fit_table([(t, kinds.index(k)) for k, texts in parts.items() for t in texts], len(kinds))
+    table = fit_table(
+        [(t, kinds.index(k)) for k, texts in parts.items() for t in texts], len(kinds)
+    )
     scale = float(np.abs(table).max()) / 127
     document = {
         "kinds": kinds,
@@ -191,7 +198,7 @@ def is_part(unit: str) -> bool:
 
 
 def fit_table(texts: Sequence[tuple[str, int]], kinds: int) -> np.ndarray:
-    """Return the weights of a vector, and a constant's last, for each kind; kinds weigh the same."""
+    """Return the weights of a vector and a constant, last, for each kind, all of one weight."""
     vectors = np.array(kinds_of_work._embedder().encode([text for text, _ in texts]), float)
     known = vectors.any(axis=1)
     rows = np.hstack([vectors[known] * kinds_of_work.SCALE, np.ones((known.sum(), 1))])
@@ -237,9 +244,15 @@ def as_rule(case: Case) -> corrections.Rule:
     """Return a case's rule as a recall reads it."""
     source = Source(agent="a", session="s", entry="e")
     fact = Fact(
-        id="f", timestamp=datetime(2026, 1, 1, tzinfo=UTC), project="p", subject="user", relation=CORRECTED,
-        value=case["no"], text=case["no"], sources=(source,),
-    )  # fmt: skip
+        id="f",
+        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+        project="p",
+        subject="user",
+        relation=CORRECTED,
+        value=case["no"],
+        text=case["no"],
+        sources=(source,),
+    )
     hit = Hit(item=fact, score=0.0, signals={}, sources=(source,))
     return corrections.Rule(hit, case["task"], case["did"])
 

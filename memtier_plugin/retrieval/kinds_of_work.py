@@ -28,7 +28,9 @@ SCALE: Final = 6.0  # of a vector of length one, beside a constant of one
 MIX: Final = 2.0  # of the vector's kinds, beside those of the words
 _BEGINNING: Final = 5  # leading letters by which words are compared, too
 _MAX_CHARS: Final = 600  # of a text that are looked at
-_WORD: Final = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+|[^\W_\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+")
+_WORD: Final = re.compile(
+    r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+|[^\W_\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+"
+)
 _UNSPACED: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]")
 
 
@@ -71,7 +73,7 @@ def spread(odds: NDArray[Any]) -> NDArray[Any]:
 
 
 def units(text: str) -> Iterator[str]:
-    """Yield a text's distinct words, the beginnings of long ones, and letters, alone and in twos."""
+    """Yield a text's distinct words, the beginnings of long ones, and letters by one and two."""
     distinct = dict[str, None]()
     for word in _WORD.findall(text.casefold()):
         if _UNSPACED.match(word):
