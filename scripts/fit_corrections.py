@@ -34,7 +34,6 @@ import yaml
 
 from memtier_bench.silence_prompts import load_generic_prompts
 from memtier_plugin.core.records import CORRECTED, Fact, Source
-from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval import corrections, kinds_of_work, rule_words, worth
 from scripts.fit_worth import newton, report
 
@@ -253,8 +252,7 @@ def as_rule(case: Case) -> corrections.Rule:
         text=case["no"],
         sources=(source,),
     )
-    hit = Hit(item=fact, score=0.0, signals={}, sources=(source,))
-    return corrections.Rule(hit, case["task"], case["did"])
+    return corrections.Rule(0, fact, 1, case["task"], case["did"])
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:

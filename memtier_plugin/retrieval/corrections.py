@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from memtier_plugin.core.records import CORRECTED, Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.kinds_of_work import OTHER, kind_model, profile
 from memtier_plugin.retrieval.rule_words import sets_rule
+from memtier_plugin.retrieval.signals import ScoredRow
 from memtier_plugin.retrieval.standing import stems
 from memtier_plugin.retrieval.visibility import Viewer, read_hits
 from memtier_plugin.storage.readers import Reader
@@ -34,24 +36,21 @@ _DEED: Final = 0.7  # what the deed and the rule's own words count, beside the r
 
 
 class Rule(Struct, frozen=True):
-    """A rule as a hit, the request that it corrected and what had been done; "" where unknown."""
+    """A rule with the request that it corrected and what had been done; "" where unknown.
 
-    hit: Hit
+    ``times`` is how many lines say so.
+    """
+
+    row: int
+    item: Entry | Fact
+    times: int = 1
     request: str = ""
     deed: str = ""
 
 
-def read_rules(reader: Reader, viewer: Viewer) -> list[Rule]:
-    """Return the newest rules in force that a viewer may see."""
-    own = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
-    scopes = [*own, *reader.shared_scopes(viewer.people)]
-    rows = reader.rule_rows(scopes, _READ)
-    if not rows:
-        return []
-    hits = read_hits(reader, [(row, 0.0, {}) for row in rows], viewer, {})
-    before = reader.lines_before([hit.sources[0].entry for hit in hits if hit.sources], _BEFORE)
-    rules = [_rule(hit, before.get(hit.sources[0].entry, ())) for hit in hits if hit.sources]
-    return [rule for rule in rules if isinstance(rule.hit.item, Fact) or _corrects(rule)]
+def find_rules(reader: Reader, viewer: Viewer, prompt: str) -> list[Hit]:
+    """Return the rules in force that hold for a task, the likeliest first."""
+    return read_hits(reader, select_rules(prompt, _read_rules(reader, viewer)), viewer, {})
 
 
 def is_rule(hit: Hit) -> bool:
@@ -59,54 +58,105 @@ def is_rule(hit: Hit) -> bool:
     return isinstance(hit.item, Fact) and hit.item.relation == CORRECTED
 
 
-def _corrects(rule: Rule) -> bool:
-    """Return whether a line that became no fact, as it is a confidence, is a correction."""
-    return bool(rule.deed) and sets_rule(rule.hit.text)
+def _read_rules(reader: Reader, viewer: Viewer) -> list[Rule]:
+    """Return the newest rules in force that a viewer may see."""
+    own = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+    rows = reader.rule_rows([*own, *reader.shared_scopes(viewer.people)], _READ)
+    if not rows:
+        return []
+    stored = reader.items_by_row([*rows])
+    items = {row: stored[row].item for row in rows if row in stored}
+    entries = {row: _line_of(item) for row, item in items.items() if viewer.may_see(item)}
+    before = reader.lines_before([*entries.values()], _BEFORE)
+    rules = [
+        _rule(Rule(row, items[row], max(1, rows[row])), before.get(entry, ()))
+        for row, entry in entries.items()
+    ]
+    return [rule for rule in rules if isinstance(rule.item, Fact) or _corrects(rule)]
 
 
-def _rule(hit: Hit, before: Sequence[Entry]) -> Rule:
+def _line_of(item: Entry | Fact) -> str:
+    """Return the id of the line in which a rule was set."""
+    return item.sources[0].entry if isinstance(item, Fact) else item.id
+
+
+def _rule(rule: Rule, before: Sequence[Entry]) -> Rule:
     """Return a rule with the last request before it, and what was done about that."""
-    deeds = list[str]()
+    request, deeds = "", list[str]()
     for entry in before:  # the last first
         if entry.role == "user":
-            return Rule(hit, entry.content[:_MAX_CHARS], " ".join(deeds[::-1])[:_MAX_CHARS])
+            request = entry.content[:_MAX_CHARS]
+            break
         if entry.role == "assistant":
             deeds.append(entry.content)
-    return Rule(hit, "", " ".join(deeds[::-1])[:_MAX_CHARS])
+    return replace(rule, request=request, deed=" ".join(deeds[::-1])[:_MAX_CHARS])
 
 
-def select_rules(prompt: str, rules: Sequence[Rule]) -> list[Hit]:
-    """Return the few rules that are likely enough to hold for a task, the likeliest first."""
+def _corrects(rule: Rule) -> bool:
+    """Return whether a line that became no fact, as it is a confidence, is a correction."""
+    return bool(rule.deed) and sets_rule(rule.item.text)
+
+
+def select_rules(prompt: str, rules: Sequence[Rule]) -> list[ScoredRow]:
+    """Return the rows of the few rules that are likely enough to hold, the likeliest first."""
     standard = kind_model().standard
-    measured = list[tuple[float, Hit]]()
+    asked, measured = prompt[:_MAX_CHARS], list[tuple[float, Rule]]()
     for rule in rules:
-        values, times = likeness(prompt[:_MAX_CHARS], rule), len(rule.hit.sources)
-        odds = standard["bias"] + sum(standard[name] * value for name, value in values.items())
-        measured.append((odds + _REPEATED * math.log2(times), rule.hit))
-    least = max(odds for odds, _ in measured) - _BEHIND if measured else 0.0
-    likely = [(o, hit) for o, hit in measured if o > max(least, standard["least"])]
-    likely.sort(key=lambda each: (-each[0], each[1].id))
-    scores = [(1 / (1 + math.exp(-odds)), hit) for odds, hit in likely[:MAX_RULES]]
-    return [replace(hit, score=s, signals={SIGNAL: round(s, 4)}) for s, hit in scores]
+        odds = standard["bias"] + _REPEATED * math.log2(rule.times)
+        odds += sum(standard[name] * value for name, value in likeness(asked, rule).items())
+        measured.append((odds, rule))
+    least = max((odds for odds, _ in measured), default=0.0) - _BEHIND
+    likely = [(o, rule) for o, rule in measured if o > max(least, standard["least"])]
+    likely.sort(key=lambda each: (-each[0], each[1].item.id))
+    scores = [(1 / (1 + math.exp(-odds)), rule.row) for odds, rule in likely[:MAX_RULES]]
+    return [(row, score, {SIGNAL: round(score, 4)}) for score, row in scores]
 
 
 def likeness(prompt: str, rule: Rule) -> dict[str, float]:
     """Return what speaks for a rule before a prompt: its kind of work, the best part's, words."""
-    texts = (rule.request, rule.deed, rule.hit.text)
-    wanted, parts = _of_work(prompt), [_of_work(text) for text in texts]
-    summed = parts[0] + _DEED * parts[1] + _DEED * parts[2]
-    together = _cosine(wanted, summed)
-    words = _content(prompt)
-    shared = len(words & _content(" ".join(texts))) / max(1, len(words))
-    idle = float(profile(prompt)[_other()])
+    asked, corrected = _asked(prompt), _corrected(rule.request, rule.deed, rule.item.text)
+    together, *parts = (corrected.kinds @ asked.kinds).tolist()
     return {
         "together": together,
-        "best": max(_cosine(wanted, part) for part in parts),
-        "words": shared,
-        "asks": float(prompt.rstrip().endswith(("?", "？"))),
-        "idle": idle,
-        "working": together * (1 - idle),
+        "best": max(parts),
+        "words": len(asked.words & corrected.words) / max(1, len(asked.words)),
+        "asks": asked.asks,
+        "idle": asked.idle,
+        "working": together * (1 - asked.idle),
     }
+
+
+class _Asked(Struct, frozen=True):
+    """A prompt as it is compared; ``idle`` is how much it speaks for no work of the user's."""
+
+    kinds: Any  # numpy's, shape (kinds,)
+    idle: float
+    words: frozenset[str]
+    asks: float
+
+
+class _Corrected(Struct, frozen=True):
+    """A rule as it is compared: its parts together, its request, its deed and its own words."""
+
+    kinds: Any  # numpy's, shape (4, kinds), each row of length one
+    words: frozenset[str]
+
+
+@lru_cache(8)
+def _asked(prompt: str) -> _Asked:
+    asks = prompt.rstrip().endswith(("?", "？"))
+    idle = float(profile(prompt)[_other()])
+    return _Asked(_unit(_of_work(prompt)), idle, _content(prompt), float(asks))
+
+
+@lru_cache(1024)  # the same rules are compared with every prompt
+def _corrected(request: str, deed: str, text: str) -> _Corrected:
+    import numpy as np
+
+    parts = [_of_work(part) for part in (request, deed, text)]
+    together = parts[0] + _DEED * parts[1] + _DEED * parts[2]
+    kinds = np.array([_unit(row) for row in (together, *parts)])
+    return _Corrected(kinds, _content(f"{request} {deed} {text}"))
 
 
 def _of_work(text: str) -> Any:
@@ -120,9 +170,9 @@ def _other() -> int:
     return kind_model().kinds.index(OTHER)
 
 
-def _cosine(first: Any, second: Any) -> float:
-    length = math.sqrt(float(first @ first) * float(second @ second))
-    return float(first @ second) / length if length else 0.0
+def _unit(kinds: Any) -> Any:
+    length = math.sqrt(float(kinds @ kinds))
+    return kinds / length if length else kinds
 
 
 def _content(text: str) -> frozenset[str]:

@@ -19,7 +19,7 @@ from memtier_plugin.retrieval.call_history import (
     order_by_calls,
 )
 from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
-from memtier_plugin.retrieval.corrections import is_rule, read_rules, select_rules
+from memtier_plugin.retrieval.corrections import find_rules, is_rule
 from memtier_plugin.retrieval.duplicates import find_restated, hit_time
 from memtier_plugin.retrieval.floor import (
     Judged,
@@ -341,9 +341,8 @@ class Judge:
     def _rules(self, query: Query) -> list[Hit]:
         """Return the rules that the user set by correcting what was done for a like request."""
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
-            rules = read_rules(self._store.reader(), query.viewer)
-            if rules:
-                return self._unseen(query, select_rules(query.search_text, rules))
+            reader, prompt = self._store.reader(), query.search_text
+            return self._unseen(query, find_rules(reader, query.viewer, prompt))
         return []
 
     def _leaning(self, query: Query) -> float:

@@ -47,7 +47,7 @@ class KindModel(NamedTuple):
     standard: Mapping[str, float]
 
 
-@lru_cache(2048)  # the requests that rules corrected come back with every prompt
+@lru_cache(64)
 def profile(text: str) -> NDArray[Any]:
     """Return how much a text speaks for each kind: shape (kinds,), from 0, a sum of at most 1."""
     import numpy as np

@@ -404,15 +404,20 @@ class CandidateReader(NeighbourReader):
         )
         return [int(row[0]) for row in rows]
 
-    def rule_rows(self, scopes: Sequence[int], limit: int) -> list[int]:
-        """Return the newest visible rules: facts, and confidences, of which no fact is made."""
+    def rule_rows(self, scopes: Sequence[int], limit: int) -> dict[int, int]:
+        """Return the newest visible rules: facts, and confidences, of which no fact is made.
+
+        Returns:
+            by row, how many lines say so; 0 for a line itself.
+        """
         rows = self._db.execute(
-            """SELECT row FROM items JOIN scopes ON scopes.id = scope
+            """SELECT row, (SELECT count(*) FROM sources WHERE fact = items.id)
+               FROM items JOIN scopes ON scopes.id = scope
                WHERE standing AND indexed AND (tier <> 'episodic' OR shelf = ?)
                  AND scope IN (SELECT value FROM json_each(?)) ORDER BY row DESC LIMIT ?""",
             (PRIVATE_SHELF, json.dumps(scopes), limit),
         )
-        return [int(row[0]) for row in rows]
+        return {int(row): int(times) for row, times in rows}
 
     def lines_before(self, entries: Sequence[str], most: int) -> dict[str, list[Entry]]:
         """Return, by entry, up to so many lines said before it to the same agent, the last first.
