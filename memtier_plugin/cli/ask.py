@@ -245,7 +245,7 @@ def recall_view(document: Document) -> RenderableType:
     for hit, *others in by_text.values():
         mark = Text("▸" if any(row["injected"] for row in (hit, *others)) else " ", "green")
         head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
-        shown = hit | {"id": short_id(hit["id"])}
+        shown = {**hit, "id": short_id(hit["id"])}
         source = " · ".join(str(shown[name]) for name in ("tier", "date", "who", "id", "place"))
         parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
         more = f" · {len(others)} more with the same text" if others else ""

@@ -412,10 +412,11 @@ class CandidateReader(NeighbourReader):
         """
         rows = self._db.execute(
             """SELECT row, (SELECT count(*) FROM sources WHERE fact = items.id)
-               FROM items JOIN scopes ON scopes.id = scope
-               WHERE standing AND indexed AND (tier <> 'episodic' OR shelf = ?)
-                 AND scope IN (SELECT value FROM json_each(?)) ORDER BY row DESC LIMIT ?""",
-            (PRIVATE_SHELF, json.dumps(scopes), limit),
+               FROM items INDEXED BY items_standing
+               WHERE standing AND indexed AND scope IN (SELECT value FROM json_each(?))
+                 AND (tier <> 'episodic' OR scope IN (SELECT id FROM scopes WHERE shelf = ?))
+               ORDER BY row DESC LIMIT ?""",
+            (json.dumps(scopes), PRIVATE_SHELF, limit),
         )
         return {int(row): int(times) for row, times in rows}
 
