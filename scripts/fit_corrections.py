@@ -35,7 +35,7 @@ import yaml
 from memtier_bench.silence_prompts import load_generic_prompts
 from memtier_plugin.core.records import CORRECTED, Fact, Source
 from memtier_plugin.retrieval import corrections, kinds_of_work, rule_words, worth
-from scripts.fit_worth import newton, report
+from scripts.fit_worth import judged_sentences, newton, own_sentences, report
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "scripts" / "corrections"
@@ -44,6 +44,7 @@ PENALTY, FOLDS = 0.003, 5
 ELSEWHERE = 0.4  # weight of what was said where nothing was corrected
 REQUESTS, REQUEST = 900, 0.15  # and how many requests, of what weight
 LEAST = {"rules": 0.0, "withdrawals": 0.3}  # log-odds
+RULING = frozenset({"always", "never", "must", "only", "instead"})  # what may be a rule
 STEPS, DECAY, MOMENTUM = 400, 2e-4, 0.9
 SLIGHT = 0.02  # a weight that changes no score by much
 LETTER = 0.6  # weight of a letter or a beginning, beside a word
@@ -97,6 +98,9 @@ def labelled(judged: Sequence[Path], silent: Sequence[Path]) -> Iterator[tuple[s
     requests = [part for kind in read(FOLDER / "kinds.yaml").values() for part in kind.split("|")]
     for text in random.Random(1).sample(requests, REQUESTS):
         yield text.strip(), "passing", REQUEST
+    for sentence in (*own_sentences(), *(s for f in judged for s in judged_sentences(f))):
+        if not RULING.intersection(rule_words.features(sentence.text)):
+            yield sentence.text, "passing", ELSEWHERE
     for folder in judged:
         for case in read(folder / "currency.yaml")["cases"]:
             for _, *turns in case["history"]:

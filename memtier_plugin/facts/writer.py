@@ -290,10 +290,10 @@ def _retract(denial: Fact, outcome: WriteOutcome, current: _CurrentFacts) -> Non
         if holds_since(other)[0] <= holds_since(denial)[0]
     ]
     rule = evolution.withdrawn_rule(denial, nearest) if denial.extractor == CORRECTION else None
-    said = {source.entry for source in rule.sources} if rule else set[str]()
+    lines = {source.entry for source in rule.sources} if rule else set[str]()
     for other in nearest:
         # With a rule ends what else its words state.
-        of_rule = said.issuperset(source.entry for source in other.sources)
+        of_rule = lines.issuperset(source.entry for source in other.sources)
         if (rule and of_rule) or evolution.denies(denial, other):
             outcome.retracted.append((other.id, denial))
             current.mark_ended(other.id)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from operator import mul
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -115,7 +116,7 @@ def select_rules(prompt: str, rules: Sequence[Rule]) -> list[ScoredRow]:
 def likeness(prompt: str, rule: Rule) -> dict[str, float]:
     """Return what speaks for a rule before a prompt: its kind of work, the best part's, words."""
     asked, corrected = _asked(prompt), _corrected(rule.request, rule.deed, rule.item.text)
-    together, *parts = (corrected.kinds @ asked.kinds).tolist()
+    together, *parts = (sum(map(mul, row, asked.kinds)) for row in corrected.kinds)
     return {
         "together": together,
         "best": max(parts),
@@ -129,7 +130,7 @@ def likeness(prompt: str, rule: Rule) -> dict[str, float]:
 class _Asked(Struct, frozen=True):
     """A prompt as it is compared; ``idle`` is how much it speaks for no work of the user's."""
 
-    kinds: Any  # numpy's, shape (kinds,)
+    kinds: Sequence[float]  # of length one
     idle: float
     words: frozenset[str]
     asks: float
@@ -138,41 +139,38 @@ class _Asked(Struct, frozen=True):
 class _Corrected(Struct, frozen=True):
     """A rule as it is compared: its parts together, its request, its deed and its own words."""
 
-    kinds: Any  # numpy's, shape (4, kinds), each row of length one
+    kinds: Sequence[Sequence[float]]  # each of length one
     words: frozenset[str]
 
 
 @lru_cache(8)
 def _asked(prompt: str) -> _Asked:
     asks = prompt.rstrip().endswith(("?", "？"))
-    idle = float(profile(prompt)[_other()])
+    idle = profile(prompt)[_other()]
     return _Asked(_unit(_of_work(prompt)), idle, _content(prompt), float(asks))
 
 
 @lru_cache(1024)  # the same rules are compared with every prompt
 def _corrected(request: str, deed: str, text: str) -> _Corrected:
-    import numpy as np
-
     parts = [_of_work(part) for part in (request, deed, text)]
-    together = parts[0] + _DEED * parts[1] + _DEED * parts[2]
-    kinds = np.array([_unit(row) for row in (together, *parts)])
+    together = [a + _DEED * b + _DEED * c for a, b, c in zip(*parts, strict=True)]
+    kinds = [_unit(row) for row in (together, *parts)]
     return _Corrected(kinds, _content(f"{request} {deed} {text}"))
 
 
-def _of_work(text: str) -> Any:
-    """Return the profile of a text without what is no work; its type is numpy's."""
-    kinds = profile(text).copy()
-    kinds[_other()] = 0.0
-    return kinds
+def _of_work(text: str) -> list[float]:
+    """Return the profile of a text without what is no work."""
+    other = _other()
+    return [0.0 if at == other else share for at, share in enumerate(profile(text))]
 
 
 def _other() -> int:
     return kind_model().kinds.index(OTHER)
 
 
-def _unit(kinds: Any) -> Any:
-    length = math.sqrt(float(kinds @ kinds))
-    return kinds / length if length else kinds
+def _unit(kinds: Sequence[float]) -> list[float]:
+    length = math.hypot(*kinds)
+    return [share / length for share in kinds] if length else [*kinds]
 
 
 def _content(text: str) -> frozenset[str]:

@@ -48,8 +48,8 @@ class KindModel(NamedTuple):
 
 
 @lru_cache(64)
-def profile(text: str) -> NDArray[Any]:
-    """Return how much a text speaks for each kind: shape (kinds,), from 0, a sum of at most 1."""
+def profile(text: str) -> tuple[float, ...]:
+    """Return how much a text speaks for each kind, from 0, all of them for at most 1."""
     import numpy as np
 
     model, text = kind_model(), text[:_MAX_CHARS]
@@ -60,7 +60,7 @@ def profile(text: str) -> NDArray[Any]:
     vector = np.asarray(_embedder().encode([text])[0], float)
     if vector.any():
         total += MIX * spread(np.append(vector * SCALE, 1.0) @ model.table)
-    return total / max(1.0, float(total.sum()))
+    return tuple((total / max(1.0, float(total.sum()))).tolist())
 
 
 def spread(odds: NDArray[Any]) -> NDArray[Any]:

@@ -146,8 +146,7 @@ class IndexItems:
                 turn=entry.turn,
                 speaker=to_utf8(entry.speaker) if entry.speaker else None,
                 key=entry.key,
-                standing=entry.role == entry.origin == "user"
-                # A confidence may be a rule: as no fact is made of it, its line is looked at.
+                standing=entry.role == entry.origin == "user"  # a confidence may be a rule
                 and (entry.private or is_standing_instruction(entry.content)),
                 quotable=is_quotable(entry) and not entry.private,
             )
