@@ -98,16 +98,14 @@ def labelled(judged: Sequence[Path], silent: Sequence[Path]) -> Iterator[tuple[s
     requests = [part for kind in read(FOLDER / "kinds.yaml").values() for part in kind.split("|")]
     for text in random.Random(1).sample(requests, REQUESTS):
         yield text.strip(), "passing", REQUEST
+    yield from statements(judged)
+
+
+def statements(judged: Sequence[Path]) -> Iterator[tuple[str, str, float]]:
+    """Yield what is stated without a correction, with its kind and weight."""
     for sentence in (*own_sentences(), *(s for f in judged for s in judged_sentences(f))):
         if not RULING.intersection(rule_words.features(sentence.text)):
             yield sentence.text, "passing", ELSEWHERE
-    for folder in judged:
-        for case in read(folder / "currency.yaml")["cases"]:
-            for _, *turns in case["history"]:
-                for turn in turns:
-                    for who, words in turn.items():
-                        if who not in ("assistant", "tool"):
-                            yield words, "passing", ELSEWHERE
 
 
 def fit_turns(judged: Sequence[Path], silent: Sequence[Path]) -> None:

@@ -217,8 +217,8 @@ def user(pool: Pool) -> list[float]:
 
 
 def standing(pool: Pool) -> list[float]:
-    """Mark what was said as a standing instruction; rules have a door of their own."""
-    return [float(c.standing and c.tier == "episodic") for c in pool.candidates]
+    """Mark standing instructions."""
+    return [float(candidate.standing) for candidate in pool.candidates]
 
 
 def asked_time(pool: Pool) -> list[float]:

@@ -316,7 +316,7 @@ class CandidateReader(NeighbourReader):
     def candidates(self, rows: Iterable[int]) -> list[Candidate]:
         """Return the ranking properties of these rows."""
         candidates = self._db.execute(
-            """SELECT row, id, tier, session, turn, role, speaker, standing, observed, length,
+            """SELECT row, id, tier, session, turn, role, speaker, standing = 1, observed, length,
                       coalesce(weight, 0.0), CASE tier WHEN 'episodic' THEN 1.0
                       ELSE coalesce(CAST(data AS TEXT) ->> 'confidence', 1.0) END
                FROM items LEFT JOIN states ON item = id
@@ -398,7 +398,7 @@ class CandidateReader(NeighbourReader):
     def standing_rows(self, scopes: Sequence[int], limit: int) -> list[int]:
         """Return the newest visible lines of these scopes that are standing instructions."""
         rows = self._db.execute(
-            """SELECT row FROM items WHERE standing AND indexed AND tier = 'episodic'
+            """SELECT row FROM items WHERE standing AND standing = 1 AND indexed
                  AND scope IN (SELECT value FROM json_each(?)) ORDER BY row DESC LIMIT ?""",
             (json.dumps(scopes), limit),
         )
