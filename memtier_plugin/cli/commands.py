@@ -62,6 +62,10 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "metrics": ("metrics", "Print the project's metrics in Prometheus' text format."),
             "people": ("listing", "List the people who spoke, and merge their senders."),
             "projects": ("listing", "List the projects of the home, marking this folder's."),
+            "rules": (
+                "facts",
+                "List the rules that corrections set, and how often each was shown.",
+            ),
             "sessions": ("listing", "List the project's sessions, most recently active first."),
             "tui": ("screens", "Review pending items and read the log, full screen."),
             "web": ("screens", "Browse the memory: log, facts, review, recalls, health."),

@@ -109,6 +109,15 @@ def facts_show(scope: Scope, fact_id: str) -> None:
 facts.add_command(review)  # an alias of `memtier review`
 
 
+@click.command("rules", cls=CliCommand, example="--json")
+@click.pass_obj
+def rules(scope: Scope) -> None:
+    """List the rules that the user set by corrections, newest first."""
+    with scope.open() as memory:
+        document = {"rules": [rule.to_json() for rule in memory.knowledge.person.rules()]}
+    scope.show(document, rules_view)
+
+
 # -- what happened ---------------------------------------------------------------------------
 
 
@@ -170,6 +179,23 @@ def fact_list_view(document: Document) -> RenderableType:
     nothing = "No facts found." if "query" in document else "No facts yet."
     names = ("date", "id", "fact", "from", "status")
     return views.table_view(names, rows, wide=["fact"], nothing=nothing)
+
+
+def rules_view(document: Document) -> RenderableType:
+    """Render rules with who set each, how often it was said, and before how many prompts shown."""
+    rows = (
+        (
+            rule["date"][:10],
+            short_id(rule["id"]),
+            one_line(rule["text"], 300),
+            rule["who"],
+            str(rule["times"]),
+            str(rule["shown"]),
+        )
+        for rule in document["rules"]
+    )
+    names = ("date", "id", "rule", "from", "said", "shown")
+    return views.table_view(names, rows, wide=["rule"], nothing="No rules yet.")
 
 
 def _state_of(fact: Mapping[str, Any]) -> str:

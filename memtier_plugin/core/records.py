@@ -51,6 +51,7 @@ FOR_PROMPTS: Final[frozenset[Purpose]] = INJECTING | {"preview"}
 SHARED: Final = ("", "")  # the audience of facts visible to everybody in a project
 # Kinds found only by a query that asks for them; see `Fact.shelf`.
 ON_DEMAND_KINDS: Final = ("summary", "timeline", "working", "profile")
+CORRECTED: Final = "corrected"  # the relation of a rule that a user set by a correction
 
 
 def person_audience(person: str) -> tuple[str, str]:

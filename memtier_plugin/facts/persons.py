@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
-from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.core.records import CORRECTED, Entry, Fact, FactDraft
 from memtier_plugin.core.settings.schema import FactMode, Facts
 from memtier_plugin.core.structs import Record, check_methods
 from memtier_plugin.facts.summaries.selection import MIN_PERSON_LINES
@@ -34,7 +34,7 @@ from memtier_plugin.trust.confidences import DOUBTFUL, SENSITIVE, is_sensitive
 USER: Final = "user"  # the subject of statements about the user if no sender is named
 NAME: Final = "name"  # the relation of a person's name
 _TEAM: Final = "The team"
-_RULES: Final = frozenset({"always", "never", "asks", "remember"})
+_RULES: Final = frozenset({"always", "never", "asks", "remember", CORRECTED})
 _DECIDED: Final = frozenset({"review"})  # keeps its owner
 _GROUPS: Final = frozenset({"team", "company"})  # members of the word class of relatives
 _WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
@@ -274,8 +274,13 @@ def hold_sensitive(draft: Draft, facts: Facts) -> Draft | None:
     return replace(draft, status="proposed", reason=SENSITIVE)
 
 
-def hold_doubtful(draft: Draft) -> Draft:
-    """Make a draft wait that may be a confidence."""
+def hold_doubtful(draft: FactDraft, entry: Entry) -> FactDraft:
+    """Make a draft wait that may be a confidence.
+
+    A rule is kept for those who know its words already: its agent and sender.
+    """
+    if draft.relation == CORRECTED:
+        return replace(draft, private_to=(entry.agent_id, entry.sender or ""))
     return _wait(draft, DOUBTFUL)
 
 

@@ -33,7 +33,7 @@ from memtier_plugin.facts.forgetting import (
 )
 from memtier_plugin.facts.review import FactReview, ReviewItem, ReviewOutcome, waiting_forgets
 from memtier_plugin.facts.rollback import Rollback, roll_back
-from memtier_plugin.facts.views import ConsolidationInfo, FactChange, FactView
+from memtier_plugin.facts.views import ConsolidationInfo, FactChange, FactView, RuleView
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
@@ -124,6 +124,12 @@ class FactService:
             return facts
         name = normalise(subject)
         return [view for view in facts if normalise(view.fact.subject) == name]
+
+    @from_new_index
+    def rules(self) -> list[RuleView]:
+        """Return the rules in force that corrections set, newest first."""
+        with self._reading() as reader:
+            return views.list_rules(reader, self._viewer)
 
     @from_new_index
     def fact(self, fact_id: str) -> FactView:

@@ -22,6 +22,7 @@ from memtier_plugin.core.records import (
 )
 from memtier_plugin.facts import evolution, persons
 from memtier_plugin.facts.evolution import Decision
+from memtier_plugin.facts.extraction.corrections import EXTRACTOR as CORRECTION
 from memtier_plugin.facts.persons import assign_person, comparable_subject, subject_for
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.duplicates import DENIES, holds_since
@@ -283,8 +284,17 @@ def _retract(denial: Fact, outcome: WriteOutcome, current: _CurrentFacts) -> Non
     """Record which facts a denial retracts; a denial that would wait for review retracts none."""
     if denial.status != "active":
         return
-    for other in current.find_nearest(denial):
-        if holds_since(other)[0] <= holds_since(denial)[0] and evolution.denies(denial, other):
+    nearest = [
+        other
+        for other in current.find_nearest(denial)
+        if holds_since(other)[0] <= holds_since(denial)[0]
+    ]
+    rule = evolution.withdrawn_rule(denial, nearest) if denial.extractor == CORRECTION else None
+    lines = {source.entry for source in rule.sources} if rule else set[str]()
+    for other in nearest:
+        # With a rule ends what else its words state.
+        of_rule = lines.issuperset(source.entry for source in other.sources)
+        if (rule and of_rule) or evolution.denies(denial, other):
             outcome.retracted.append((other.id, denial))
             current.mark_ended(other.id)
 

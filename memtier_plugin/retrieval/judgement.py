@@ -19,6 +19,7 @@ from memtier_plugin.retrieval.call_history import (
     order_by_calls,
 )
 from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
+from memtier_plugin.retrieval.corrections import find_rules, is_rule
 from memtier_plugin.retrieval.duplicates import find_restated, hit_time
 from memtier_plugin.retrieval.floor import (
     Judged,
@@ -332,7 +333,17 @@ class Judge:
             first = self._session_lines(query)
         else:
             first = self._standing_lines(query) if kinds.task else []
-        return judged.preceded_by([*self._working_memory(query, vague=vague), *first])
+        rules = [] if kinds.is_empty else self._rules(query)
+        first = [*self._working_memory(query, vague=vague), *_others(rules, first)]
+        judged = _leave_out_same(rules, judged)
+        return judged.preceded_by([*rules, *first])
+
+    def _rules(self, query: Query) -> list[Hit]:
+        """Return the rules that the user set by correcting what was done for a like request."""
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            reader, prompt = self._store.reader(), query.search_text
+            return self._unseen(query, find_rules(reader, query.viewer, prompt))
+        return []
 
     def _leaning(self, query: Query) -> float:
         """Return how much a prompt relies on visible lines of its session."""
@@ -411,6 +422,25 @@ class Judge:
             return Rarity(reader.word_frequencies(scopes, words), items)
 
         return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
+
+
+def _leave_out_same(rules: Sequence[Hit], judged: Judged) -> Judged:
+    """Return what was judged without what says no more than one of the rules before it.
+
+    Nor with a rule that was only found by its words, where another line has them.
+    """
+    hits = _others(rules, judged.hits)
+    lines = tuple(hit for hit in hits if not is_rule(hit))
+    hits = tuple(hit for hit in hits if not is_rule(hit) or _others(lines, [hit]))
+    known = {hit.id for hit in (*hits, *rules)}
+    same = {hit.id: "restated" for hit in judged.hits if hit.id not in known}
+    return replace(judged, hits=hits, left_out={**judged.left_out, **same}) if same else judged
+
+
+def _others(others: Sequence[Hit], hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    """Return the hits that rest on more than the lines of others."""
+    lines = {source.entry for other in others for source in other.sources}
+    return tuple(hit for hit in hits if not lines.issuperset(s.entry for s in hit.sources))
 
 
 def _replaced_then(

@@ -26,6 +26,7 @@ from memtier_plugin.core.settings.schema import AgentRights, Settings
 from memtier_plugin.retrieval.block import BlockPlan, passage_size
 from memtier_plugin.retrieval.call_history import mark_calls, with_histories
 from memtier_plugin.retrieval.candidates import Expansion
+from memtier_plugin.retrieval.corrections import SIGNAL
 from memtier_plugin.retrieval.duplicates import (
     StatedValue,
     collapse_duplicates,
@@ -404,7 +405,9 @@ class Recaller:
         most, even = self.settings.retrieval.passage_tokens, query.several
         select = partial(select_passage, weights=terms, words=self.store.tokenizer.words)
         rules = {
-            hit.text: find_unpasted_orders(hit.text) for hit in judged.added if query.kinds.task
+            hit.text: find_unpasted_orders(hit.text)
+            for hit in judged.added
+            if query.kinds.task and SIGNAL not in hit.signals  # a rule keeps its own words
         }
 
         def excerpt(text: str, index: int) -> str:
