@@ -25,7 +25,7 @@ import random
 from base64 import b85encode
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ import yaml
 
 from memtier_bench.silence_prompts import load_generic_prompts
 from memtier_plugin.core.records import CORRECTED, Fact, Source
-from memtier_plugin.retrieval import corrections, kinds_of_work, rule_words, worth
+from memtier_plugin.retrieval import corrections, intentions, kinds_of_work, rule_words, worth
 from scripts.fit_worth import judged_sentences, newton, own_sentences, report
 
 ROOT = Path(__file__).parent.parent
@@ -43,12 +43,13 @@ OWN = ROOT / "bench" / "memtier_bench" / "corrections" / "work.yaml"
 PENALTY, FOLDS = 0.003, 5
 ELSEWHERE = 0.4  # weight of what was said where nothing was corrected
 REQUESTS, REQUEST = 900, 0.15  # and how many requests, of what weight
-LEAST = {"rules": 0.0, "withdrawals": 0.3}  # log-odds
+LEAST = {"rules": 0.0, "withdrawals": 0.3, "intentions": 0.0, "closings": 0.0}  # log-odds
 RULING = frozenset({"always", "never", "must", "only", "instead"})  # what may be a rule
 STEPS, DECAY, MOMENTUM = 400, 2e-4, 0.9
 SLIGHT = 0.02  # a weight that changes no score by much
 LETTER = 0.6  # weight of a letter or a beginning, beside a word
-STANDARD_PENALTY, STANDARD_LEAST = 0.002, 1.6
+STANDARD_PENALTY, STANDARD_LEAST, INTENTION_LEAST = 0.002, 1.6, 1.0
+SAID_ON = date(2026, 9, 1)
 Case = Mapping[str, Any]
 
 
@@ -65,6 +66,12 @@ def tuned(judged: Sequence[Path]) -> list[tuple[list[Case], list[str]]]:
             data = read(folder / "work.yaml")
             sets.append((data["corrections"], data["unlike"]))
     return sets
+
+
+def intended(judged: Sequence[Path]) -> list[Case]:
+    """Return the intentions to fit on."""
+    files = [folder / "work.yaml" for folder in judged if (folder / "work.yaml").exists()]
+    return [*read(OWN)["intentions"][::2], *(c for f in files for c in read(f)["intentions"])]
 
 
 def prompts(judged: Sequence[Path]) -> list[str]:
@@ -93,6 +100,11 @@ def labelled(judged: Sequence[Path], silent: Sequence[Path]) -> Iterator[tuple[s
             yield case["no"], "rules", 1.0
             if "done" in case:
                 yield case["done"], "withdrawals", 1.0
+    for case in intended(judged):
+        yield case["say"], "intentions", 1.0
+        yield case["then"], "passing", ELSEWHERE
+        if "done" in case:
+            yield case["done"], "closings", 1.0
     for text in (*prompts([*judged, *silent]), *generic_prompts()):
         yield text, "passing", ELSEWHERE
     requests = [part for kind in read(FOLDER / "kinds.yaml").values() for part in kind.split("|")]
@@ -110,10 +122,10 @@ def statements(judged: Sequence[Path]) -> Iterator[tuple[str, str, float]]:
 
 def fit_turns(judged: Sequence[Path], silent: Sequence[Path]) -> None:
     """Fit and write the model of what is a rule."""
-    phrases = {
-        name: " ".join(text.split()) for name, text in read(FOLDER / "meanings.yaml").items()
+    document: dict[str, Any] = {
+        part: {name: " ".join(text.split()) for name, text in read(FOLDER / f"{part}.yaml").items()}
+        for part in ("meanings", "triggers")
     }
-    document: dict[str, Any] = {"meanings": phrases}
     write(rule_words.MODEL, document)
     rule_words._model.cache_clear()
     rows = [*labelled(judged, silent)]
@@ -188,7 +200,7 @@ def fit_kinds(judged: Sequence[Path]) -> None:
         "words": words,
         "table": b85encode(np.rint(table / scale).astype(np.int8).tobytes()).decode(),
         "scale": round(scale, 6),
-        "standard": {},
+        "standards": {},
     }
     write(kinds_of_work.MODEL, document)
     kinds_of_work.kind_model.cache_clear()
@@ -214,47 +226,67 @@ def fit_table(texts: Sequence[tuple[str, int]], kinds: int) -> np.ndarray:
     return table
 
 
-def fit_standard(judged: Sequence[Path], silent: Sequence[Path]) -> None:
-    """Fit and write how like a prompt must be to what a rule corrected."""
-    rows: list[list[float]] = []
-    like: list[bool] = []
-    names: list[str] = []
-    for cases, unlike in tuned(judged):
-        rules = [as_rule(case) for case in cases]
-        asked = [*(case["then"] for case in cases), *unlike, *prompts(silent)]
-        for number, prompt in enumerate(asked):
-            for other, rule in enumerate(rules):
-                values = corrections.likeness(prompt, rule)
-                names = [*values]
-                rows.append([*values.values()])
-                like.append(number == other)
-    table, is_like = np.array(rows), np.array(like)
-    weight = np.where(is_like, 0.5 / is_like.sum(), 0.5 / (~is_like).sum())
-    fitting = newton(table, is_like, weight, np.full(len(names), STANDARD_PENALTY))
+def fit_standards(judged: Sequence[Path], silent: Sequence[Path]) -> None:
+    """Fit and write how like a prompt must be to what a rule corrected, or to an event."""
     document = json.loads(kinds_of_work.MODEL.read_bytes())
-    document["standard"] = {
-        **{n: round(float(w), 3) for n, w in zip(names, fitting, strict=False)},
-        "bias": round(float(fitting[-1]), 3),
-        "least": STANDARD_LEAST,
-    }
+    pairs = [*rules_before(judged, silent)]
+    document["standards"] = {"rules": fit_standard(pairs, STANDARD_LEAST)}
+    pairs = [*intentions_before(judged, silent)]
+    document["standards"]["intentions"] = fit_standard(pairs, INTENTION_LEAST)
     write(kinds_of_work.MODEL, document)
     kinds_of_work.kind_model.cache_clear()
 
 
-def as_rule(case: Case) -> corrections.Rule:
-    """Return a case's rule as a recall reads it."""
+def fit_standard(pairs: Sequence[tuple[Mapping[str, float], bool]], least: float) -> Any:
+    """Return the weights of what speaks for a line, from pairs with whether it is wanted."""
+    names = [*pairs[0][0]]
+    table = np.array([[values[name] for name in names] for values, _ in pairs])
+    is_like = np.array([like for _, like in pairs])
+    weight = np.where(is_like, 0.5 / is_like.sum(), 0.5 / (~is_like).sum())
+    fitting = newton(table, is_like, weight, np.full(len(names), STANDARD_PENALTY))
+    likely = table @ fitting[:-1] + fitting[-1] > least
+    right, wrong = likely[is_like].mean(), likely[~is_like].mean()
+    print(f"wanted {right:.3f} of {is_like.sum()}, not {wrong:.4f}")
+    weights = {name: round(float(w), 3) for name, w in zip(names, fitting, strict=False)}
+    return {**weights, "bias": round(float(fitting[-1]), 3), "least": least}
+
+
+def rules_before(
+    judged: Sequence[Path], silent: Sequence[Path]
+) -> Iterator[tuple[Mapping[str, float], bool]]:
+    """Yield what speaks for each rule before each prompt, and whether it holds there."""
+    for cases, unlike in tuned(judged):
+        rules = [corrections.Rule(0, fact(c["no"]), 1, c["task"], c["did"]) for c in cases]
+        asked = [*(case["then"] for case in cases), *unlike, *prompts(silent)]
+        for number, prompt in enumerate(asked):
+            for other, rule in enumerate(rules):
+                yield corrections.likeness(prompt, rule), number == other
+
+
+def intentions_before(
+    judged: Sequence[Path], silent: Sequence[Path]
+) -> Iterator[tuple[Mapping[str, float], bool]]:
+    """Yield what speaks for each intention with an event before each prompt, and whether it is."""
+    cases = intended(judged)
+    known = [
+        intentions.Intention(0, fact(c["say"]), intentions.read_trigger(c["say"], SAID_ON))
+        for c in cases
+    ]
+    others = [prompt for _, unlike in tuned(judged) for prompt in unlike]
+    tasks = [case["then"] for cases, _ in tuned(judged) for case in cases]
+    asked = [*(case["then"] for case in cases), *others, *tasks, *prompts(silent)]
+    for number, prompt in enumerate(asked):
+        for other, intention in enumerate(known):
+            if intention.trigger.event:
+                yield intentions.nearness(prompt, intention), number == other
+
+
+def fact(words: str) -> Fact:
+    """Return a fact of a user's words, as a recall reads it."""
     source = Source(agent="a", session="s", entry="e")
-    fact = Fact(
-        id="f",
-        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-        project="p",
-        subject="user",
-        relation=CORRECTED,
-        value=case["no"],
-        text=case["no"],
-        sources=(source,),
-    )
-    return corrections.Rule(0, fact, 1, case["task"], case["did"])
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    parts = {"subject": "user", "relation": CORRECTED, "value": words, "text": words}
+    return Fact(id="f", timestamp=at, project="p", sources=(source,), **parts)
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
@@ -268,7 +300,7 @@ def main() -> None:
     options = parser.parse_args()
     fit_turns(options.judged, options.silent)
     fit_kinds(options.judged)
-    fit_standard(options.judged, options.silent)
+    fit_standards(options.judged, options.silent)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,10 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
                 "List the rules that corrections set, and how often each was shown.",
             ),
             "sessions": ("listing", "List the project's sessions, most recently active first."),
+            "todo": (
+                "facts",
+                "List what users want to be reminded of, the first due first; or close some of it.",
+            ),
             "tui": ("screens", "Review pending items and read the log, full screen."),
             "web": ("screens", "Browse the memory: log, facts, review, recalls, health."),
             "why": ("explain", "Tell why a line was not used for a prompt, and what helps."),

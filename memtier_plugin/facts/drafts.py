@@ -204,6 +204,7 @@ class DraftBuilder:
     def _extract(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
         # This is a tenth of a resident's start-up, and no prompt waits for facts.
         from memtier_plugin.facts.extraction.corrections import find_corrections
+        from memtier_plugin.facts.extraction.intentions import find_intentions
         from memtier_plugin.facts.extraction.rules import extract_facts, find_denials
 
         statements = extract_facts(group, self._store.settings.facts.single_valued)
@@ -212,12 +213,16 @@ class DraftBuilder:
         rejected.update(procedures.rejected)
         lessons = [draft for entry in group for draft in extract_lessons(entry)]
         denials = [draft for entry in group for draft in find_denials(entry)]
-        corrections = find_corrections(group, self._said_before(group[0]))
+        kept, own_words = self._store.settings.facts, list[FactDraft]()
+        if kept.corrections:
+            own_words += find_corrections(group, self._said_before(group[0]))
+        if kept.intentions:
+            own_words += find_intentions(group)
         learned = {(draft.sources[0].entry, draft.span) for draft in lessons}
         facts = [
             draft for draft in statements.drafts if not _is_within(draft, learned)
         ]  # stated once
-        return [*denials, *corrections, *facts, *procedures.drafts, *lessons]
+        return [*denials, *own_words, *facts, *procedures.drafts, *lessons]
 
     def _said_before(self, entry: Entry) -> list[Entry]:
         """Return what was said last in an entry's session and scope, in order."""

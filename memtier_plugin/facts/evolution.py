@@ -13,17 +13,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Final, Literal
 
-from memtier_plugin.core.records import CORRECTED, Entry, Fact, FactDraft
+from memtier_plugin.core.records import OWN_WORDS, Entry, Fact, FactDraft
 from memtier_plugin.facts.persons import comparable_subject
 from memtier_plugin.retrieval.duplicates import holds_since, may_replace
 from memtier_plugin.retrieval.replacement import fitted_model, replaces
 from memtier_plugin.retrieval.statements import Rarity, Statement, find_cues, statements
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.dates.spans import RELATIVE
-from memtier_plugin.text.lexicon import words_of
 from memtier_plugin.text.phrases import only_acknowledges, only_asks
 from memtier_plugin.text.tokenizer import normalise
 
@@ -173,12 +172,13 @@ def decide(
     """
     fact = _ComparedFact(new)
     everything = [_ComparedFact(known) for known in nearest if known.id != new.id]
-    # A rule and the statement in it stand side by side; only a rule says the same as a rule.
+    # A rule and the statement in it stand side by side; only a rule says the same as a rule, and
+    # only an intention the same as an intention.
     existing = [
         known
         for known in everything
         if known.subject == fact.subject
-        and (known.relation == CORRECTED) == (fact.relation == CORRECTED)
+        and (known.relation == fact.relation or not OWN_WORDS & {known.relation, fact.relation})
     ]
     for known in existing:
         if _restates(fact, known):
@@ -240,24 +240,6 @@ def is_permitted(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool
         fact, known = _ComparedFact(new), _ComparedFact(target)
         return (fact.negated, fact.numbers) == (known.negated, known.numbers)
     return new.status == "active" and may_replace(new, target)
-
-
-def withdrawn_rule(denial: Fact, nearest: Sequence[Fact]) -> Fact | None:
-    """Return the rule that a user's words take back: the one with most of its words in them."""
-    words = {*content_words(denial.text)} - _SPEAKER - _function_words()
-    shared = {
-        rule.id: len(words.intersection(content_words(rule.text)))
-        for rule in nearest
-        if rule.relation == CORRECTED and may_replace(denial, rule)
-    }
-    most = max(shared.values(), default=0)
-    best = [rule for rule in nearest if most and shared.get(rule.id) == most]
-    return best[0] if len(best) == 1 else None
-
-
-@cache
-def _function_words() -> frozenset[str]:
-    return frozenset(map(_stem, words_of("stop_words")))
 
 
 def denies(denial: Fact, known: Fact) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,6 @@ from memtier_plugin.core.events import (
     ConsolidateEvent,
     ForgetEvent,
     PromoteEvent,
-    RecallEvent,
     ReinstateEvent,
     RejectEvent,
     RestoreEvent,
@@ -27,15 +25,7 @@ from memtier_plugin.core.events import (
     payload_of,
 )
 from memtier_plugin.core.formats import from_iso, to_iso
-from memtier_plugin.core.records import (
-    CORRECTED,
-    INJECTING,
-    Entry,
-    Fact,
-    JournalEvent,
-    Source,
-    StateEvent,
-)
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, Source, StateEvent
 from memtier_plugin.core.structs import Record
 from memtier_plugin.retrieval.duplicates import holds_since
 from memtier_plugin.retrieval.visibility import Asker, is_visible, is_withheld, redact_for
@@ -48,7 +38,6 @@ from memtier_plugin.text.tokenizer import normalise
 # -- Views of facts and entries: as they were written, with their current state
 
 _SUGGESTED: Final = 5  # similar subjects
-_RECALLS: Final = 10_000  # the newest, of which those that showed a rule are counted
 
 
 class Review(Record, frozen=True):
@@ -173,41 +162,6 @@ def read_entries_said(
         replace(stored.item, promoted=stored.state.promoted, cognitive_weight=stored.state.weight)
         for stored in reader.items(ids).values()
         if isinstance(stored.item, Entry) and not stored.state.forgotten
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class RuleView:
-    """A rule in force, how often it was said, and before how many prompts it was shown."""
-
-    fact: Fact
-    times: int
-    shown: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        fact = self.fact
-        return {
-            "id": fact.id,
-            "text": fact.text,
-            "date": to_iso(fact.valid_from or fact.timestamp),
-            "who": fact.person or fact.sources[0].agent,
-            "personal": fact.personal,
-            "times": self.times,
-            "shown": self.shown,
-        }
-
-
-def list_rules(reader: Reader, viewer: Asker | None) -> list[RuleView]:
-    """Return the rules that a viewer may see and that hold, newest first."""
-    rules = [view.fact for view in list_facts(reader, viewer) if view.fact.relation == CORRECTED]
-    shown: Counter[str] = Counter()
-    for event in reader.events([RecallEvent.KIND], newest=_RECALLS) if rules else ():
-        recall = RecallEvent.of(event)
-        if recall.purpose in INJECTING:
-            shown.update(ranked.item for ranked in recall.injected)
-    return [
-        RuleView(rule, len(reader.sources(rule.id)), shown[rule.id]) for rule in reversed(rules)
     ]
 
 

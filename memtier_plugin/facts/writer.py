@@ -21,8 +21,8 @@ from memtier_plugin.core.records import (
     person_audience,
 )
 from memtier_plugin.facts import evolution, persons
+from memtier_plugin.facts.endings import find_ended
 from memtier_plugin.facts.evolution import Decision
-from memtier_plugin.facts.extraction.corrections import EXTRACTOR as CORRECTION
 from memtier_plugin.facts.persons import assign_person, comparable_subject, subject_for
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.duplicates import DENIES, holds_since
@@ -289,14 +289,9 @@ def _retract(denial: Fact, outcome: WriteOutcome, current: _CurrentFacts) -> Non
         for other in current.find_nearest(denial)
         if holds_since(other)[0] <= holds_since(denial)[0]
     ]
-    rule = evolution.withdrawn_rule(denial, nearest) if denial.extractor == CORRECTION else None
-    lines = {source.entry for source in rule.sources} if rule else set[str]()
-    for other in nearest:
-        # With a rule ends what else its words state.
-        of_rule = lines.issuperset(source.entry for source in other.sources)
-        if (rule and of_rule) or evolution.denies(denial, other):
-            outcome.retracted.append((other.id, denial))
-            current.mark_ended(other.id)
+    for other in find_ended(denial, nearest):
+        outcome.retracted.append((other.id, denial))
+        current.mark_ended(other.id)
 
 
 class _CurrentFacts:

@@ -19,7 +19,13 @@ from memtier_plugin.retrieval.call_history import (
     order_by_calls,
 )
 from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
-from memtier_plugin.retrieval.corrections import find_rules, is_rule
+from memtier_plugin.retrieval.corrections import (
+    find_rules,
+    leave_out_closed,
+    leave_out_same,
+    others,
+    read_own_words,
+)
 from memtier_plugin.retrieval.duplicates import find_restated, hit_time
 from memtier_plugin.retrieval.floor import (
     Judged,
@@ -29,6 +35,7 @@ from memtier_plugin.retrieval.floor import (
     mark_nearest,
     refuse_all,
 )
+from memtier_plugin.retrieval.intentions import Moment, find_reminders
 from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query
 from memtier_plugin.retrieval.prompt_kind import SHORT_PROMPT_WORDS, PromptKinds
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
@@ -333,16 +340,26 @@ class Judge:
             first = self._session_lines(query)
         else:
             first = self._standing_lines(query) if kinds.task else []
-        rules = [] if kinds.is_empty else self._rules(query)
-        first = [*self._working_memory(query, vague=vague), *_others(rules, first)]
-        judged = _leave_out_same(rules, judged)
-        return judged.preceded_by([*rules, *first])
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            judged = leave_out_closed(self._store.reader(), judged)
+        own_words = [] if kinds.is_empty else self._own_words(query)
+        first = [*self._working_memory(query, vague=vague), *others(own_words, first)]
+        judged = leave_out_same(own_words, judged)
+        return judged.preceded_by([*own_words, *first])
 
-    def _rules(self, query: Query) -> list[Hit]:
-        """Return the rules that the user set by correcting what was done for a like request."""
+    def _own_words(self, query: Query) -> list[Hit]:
+        """Return what a user is to be reminded of, and the rules set for a like request."""
+        kept, hits = self._settings.facts, list[Hit]()
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             reader, prompt = self._store.reader(), query.search_text
-            return self._unseen(query, find_rules(reader, query.viewer, prompt))
+            own_words = read_own_words(reader, query.viewer)
+            if own_words and kept.intentions:
+                request, idle = query.request, timedelta(hours=self._settings.summaries.idle_hours)
+                by = Moment(request.session_id or "", request.run_id or "", idle)
+                hits += find_reminders(reader, query.viewer, prompt, own_words, by)
+            if own_words and kept.corrections:
+                hits += find_rules(reader, query.viewer, prompt, own_words)
+            return self._unseen(query, hits)
         return []
 
     def _leaning(self, query: Query) -> float:
@@ -422,25 +439,6 @@ class Judge:
             return Rarity(reader.word_frequencies(scopes, words), items)
 
         return find_replacements(hits, candidates.result.terms, rarity, superseded, shown)
-
-
-def _leave_out_same(rules: Sequence[Hit], judged: Judged) -> Judged:
-    """Return what was judged without what says no more than one of the rules before it.
-
-    Nor with a rule that was only found by its words, where another line has them.
-    """
-    hits = _others(rules, judged.hits)
-    lines = tuple(hit for hit in hits if not is_rule(hit))
-    hits = tuple(hit for hit in hits if not is_rule(hit) or _others(lines, [hit]))
-    known = {hit.id for hit in (*hits, *rules)}
-    same = {hit.id: "restated" for hit in judged.hits if hit.id not in known}
-    return replace(judged, hits=hits, left_out={**judged.left_out, **same}) if same else judged
-
-
-def _others(others: Sequence[Hit], hits: Iterable[Hit]) -> tuple[Hit, ...]:
-    """Return the hits that rest on more than the lines of others."""
-    lines = {source.entry for other in others for source in other.sources}
-    return tuple(hit for hit in hits if not lines.issuperset(s.entry for s in hit.sources))
 
 
 def _replaced_then(

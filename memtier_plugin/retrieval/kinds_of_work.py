@@ -14,13 +14,15 @@ from base64 import b85decode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from memtier_plugin.providers.embedding.load import load_embedder
 from memtier_plugin.providers.embedding.static import ShippedEmbedder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Profiles: TypeAlias = "NDArray[Any]"  # one row for each text, or mixture of some
 
 MODEL: Final = Path(__file__).with_suffix(".json")
 OTHER: Final = "none"  # the kind of what is no work of the user's: riddles, facts of the world
@@ -38,13 +40,14 @@ class KindModel(NamedTuple):
     """The fitted weights.
 
     ``words`` has, by word, pairs of a kind's index and a weight; ``table`` those of a vector,
-    shape (dimensions + 1, kinds), the constant's last.  ``standard`` are those of a likeness.
+    shape (dimensions + 1, kinds), the constant's last.  ``standards`` are those of a likeness,
+    for rules and for intentions.
     """
 
     kinds: Sequence[str]
     words: Mapping[str, Sequence[tuple[int, float]]]
     table: NDArray[Any]
-    standard: Mapping[str, float]
+    standards: Mapping[str, Mapping[str, float]]
 
 
 @lru_cache(64)
@@ -61,6 +64,29 @@ def profile(text: str) -> tuple[float, ...]:
     if vector.any():
         total += MIX * spread(np.append(vector * SCALE, 1.0) @ model.table)
     return tuple((total / max(1.0, float(total.sum()))).tolist())
+
+
+def of_work(texts: Sequence[str], mixes: Sequence[Sequence[float]]) -> Profiles:
+    """Return mixtures of texts' profiles without what is no work, each of length one.
+
+    Args:
+        mixes: how much each text counts, for each mixture.
+
+    Returns:
+        shape (mixtures, kinds); a row of zeros where no text is about any work.
+    """
+    import numpy as np
+
+    profiles = np.array([profile(text) for text in texts])
+    profiles[:, other_kind()] = 0.0
+    rows: NDArray[Any] = np.array(mixes) @ profiles
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths, lengths, 1.0)
+
+
+def other_kind() -> int:
+    """Return the index of the kind of what is no work."""
+    return kind_model().kinds.index(OTHER)
 
 
 def spread(odds: NDArray[Any]) -> NDArray[Any]:
@@ -104,4 +130,4 @@ def kind_model() -> KindModel:
         for word, flat in document["words"].items()
     }
     table = np.array(array("b", b85decode(document["table"])), float).reshape(-1, len(kinds))
-    return KindModel(kinds, words, table * document["scale"], document["standard"])
+    return KindModel(kinds, words, table * document["scale"], document["standards"])

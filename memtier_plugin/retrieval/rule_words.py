@@ -20,21 +20,33 @@ from memtier_plugin.retrieval import worth
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.text.phrases import Words
 
-Kind = Literal["rules", "withdrawals"]
+Kind = Literal["rules", "withdrawals", "intentions", "closings"]
 
 MODEL: Final = Path(__file__).with_suffix(".json")
-_LONGEST: Final = 400  # characters of a turn; a longer one is about more than a way of working
+_LONGEST: Final = 200  # characters of a turn; a longer one is about more than a way of working
 _SHORTEST: Final = 4
 _LANGUAGE_WORDS: Final = 40  # by which the language is told
 _OPENING: Final = 2  # words whose meaning counts by itself: "No, ..."
 _OPENING_CHARS: Final = 4  # the same in a script without spaces
 _UNSPACED: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]")
+# An address, or a masked secret: where a thing is, no way of working.
+_ADDRESS: Final = re.compile(r"\S*(?:://|\[redacted)\S*|\S+@\S+\.\S+")
 _PHRASE: Final = re.compile(r'"[^"]+"|\S+')
 
 
 def sets_rule(text: str) -> bool:
     """Return whether what a user says after an assistant's turn is a rule for the next time."""
     return is_of("rules", text) and not is_of("withdrawals", text)
+
+
+def intends(text: str) -> bool:
+    """Return whether a user wants something to be done later, at an event or by a day."""
+    return is_of("intentions", text)
+
+
+def closes(text: str) -> bool:
+    """Return whether a user's words may tell that something is done, or not wanted any more."""
+    return is_of("closings", text) or is_of("withdrawals", text)
 
 
 def ends_rule(text: str) -> bool:
@@ -45,6 +57,7 @@ def ends_rule(text: str) -> bool:
 @lru_cache(512)
 def is_of(kind: Kind, text: str) -> bool:
     """Return whether a text is likely enough of a kind."""
+    text = _ADDRESS.sub("", text)
     if not _SHORTEST <= len(text.strip()) <= _LONGEST:
         return False
     model = _model()[kind]
@@ -71,10 +84,10 @@ def _meanings(text: str) -> Iterator[str]:
     spaced = not _UNSPACED.match(text)
     opening = " ".join(text.split()[:_OPENING]) if spaced else text[:_OPENING_CHARS]
     patterns = _patterns()
-    meanings = [name for name, pattern in patterns.items() if pattern.search(text)]
-    yield from meanings
-    yield from (f"^{name}" for name in meanings if patterns[name].search(opening))
-    yield from (f"{first} {second}" for first, second in combinations(meanings, 2))
+    names = [name for name in _model()["meanings"] if patterns[name].search(text)]
+    yield from names
+    yield from (f"^{name}" for name in names if patterns[name].search(opening))
+    yield from (f"{first} {second}" for first, second in combinations(names, 2))
 
 
 def _alternatives(phrases: str) -> Iterator[str]:
@@ -88,10 +101,26 @@ def _alternatives(phrases: str) -> Iterator[str]:
             yield rf"(?<!\w){stem}" + ("" if phrase.endswith("*") else r"(?!\w)")
 
 
+def has_meaning(name: str, text: str) -> bool:
+    """Return whether a text has one of the words of a meaning, in any language."""
+    return find_meaning(name, text) is not None
+
+
+def find_meaning(name: str, text: str) -> re.Match[str] | None:
+    """Return the first of the words of a meaning in a text."""
+    return _patterns()[name].search(text.lower().replace("’", "'"))
+
+
+def meanings() -> Mapping[str, str]:
+    """Return the phrases of each meaning, quoted where of several words."""
+    model = _model()
+    return {**model["meanings"], **model["triggers"]}
+
+
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
-    meanings = _model()["meanings"].items()
-    return {name: re.compile("|".join(_alternatives(phrases))) for name, phrases in meanings}
+    named = meanings().items()
+    return {name: re.compile("|".join(_alternatives(phrases))) for name, phrases in named}
 
 
 @cache

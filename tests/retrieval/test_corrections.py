@@ -160,12 +160,15 @@ def test_what_is_a_rule(text: str) -> None:
         "This time with more salt.",
         "Pardon, je voulais dire la troisième ligne.",
         "Now write a test for it.",
+        "The database is postgres://harbor:[redacted:url-password]@db.internal/harbor.",
+        "Our wiki: https://wiki.firm.example",
+        "Die Doku liegt unter https://docs.firma.example.",
         "不是这个，是另一个。",
         "You can use tabs again.",
     ],
 )
 def test_what_is_no_rule(text: str) -> None:
-    """A slip, thanks, this once, the next request, and a withdrawal are none."""
+    """A slip, thanks, this once, the next request, an address and a withdrawal are none."""
     assert not sets_rule(text)
 
 

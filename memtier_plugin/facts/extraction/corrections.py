@@ -30,14 +30,14 @@ def find_corrections(entries: Sequence[Entry], before: Iterable[Entry] = ()) -> 
             continue
         if entry.role == entry.origin == "user" and not entry.tainted and entry.retrievable:
             if ends_rule(entry.content):
-                yield _draft(entry, DENIES)
+                yield draft_of(entry, DENIES, EXTRACTOR, entry.content.strip())
             elif answered and answered.role == "assistant" and sets_rule(entry.content):
-                yield _draft(entry, CORRECTED)
+                yield draft_of(entry, CORRECTED, EXTRACTOR, entry.content.strip())
         answered = entry
 
 
-def _draft(entry: Entry, relation: str) -> FactDraft:
-    words = entry.content.strip()
+def draft_of(entry: Entry, relation: str, extractor: str, words: str) -> FactDraft:
+    """Return a draft of a user's own words in an entry."""
     start = entry.content.index(words)
     return FactDraft(
         subject=entry.speaker or "user",
@@ -47,6 +47,6 @@ def _draft(entry: Entry, relation: str) -> FactDraft:
         sources=(entry.source,),
         quote=words,
         span=(start, start + len(words)),
-        extractor=EXTRACTOR,
+        extractor=extractor,
         valid_from=entry.observed_at,
     )

@@ -15,11 +15,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from memtier_plugin.core.records import SHARED, Entry, decode_entry, person_audience
+from memtier_plugin.core.records import OWN_WORDS, SHARED, Entry, person_audience
 from memtier_plugin.core.structs import parse_json
 from memtier_plugin.storage.index import postings as bm25
 from memtier_plugin.storage.index.items import PRIVATE_SHELF, pieces_to_embed
-from memtier_plugin.storage.index.records import NeighbourReader, Stored, to_utf8_all
+from memtier_plugin.storage.index.records import NeighbourReader, Stored, decode_kept, to_utf8_all
 from memtier_plugin.storage.index.vectors import IndexVectors
 
 MAX_TERMS: Final = 64  # distinct query words looked up, rarest first
@@ -404,8 +404,8 @@ class CandidateReader(NeighbourReader):
         )
         return [int(row[0]) for row in rows]
 
-    def rule_rows(self, scopes: Sequence[int], limit: int) -> dict[int, int]:
-        """Return the newest visible rules: facts, and confidences, of which no fact is made.
+    def own_words(self, scopes: Sequence[int], limit: int) -> dict[int, int]:
+        """Return the newest visible rules and intentions, and confidences, which may be either.
 
         Returns:
             by row, how many lines say so; 0 for a line itself.
@@ -419,6 +419,22 @@ class CandidateReader(NeighbourReader):
             (json.dumps(scopes), PRIVATE_SHELF, limit),
         )
         return {int(row): int(times) for row, times in rows}
+
+    def closed_lines(self, entries: Sequence[str]) -> dict[str, int]:
+        """Return which of these entries set a rule or an intention that has ended.
+
+        Returns:
+            by entry, the characters of the longest one.
+        """
+        rows = self._db.execute(
+            """SELECT entry, max(length(facts.value)) FROM json_each(?1) AS wanted
+               CROSS JOIN sources ON entry = wanted.value
+               JOIN facts ON facts.id = fact AND relation IN (SELECT value FROM json_each(?2))
+               JOIN states ON item = fact
+               WHERE superseded_by IS NOT NULL OR reviewed = 'rejected' GROUP BY entry""",
+            (json.dumps(to_utf8_all(entries)), json.dumps(sorted(OWN_WORDS))),
+        )
+        return {str(entry): int(size) for entry, size in rows}
 
     def lines_before(self, entries: Sequence[str], most: int) -> dict[str, list[Entry]]:
         """Return, by entry, up to so many lines said before it to the same agent, the last first.
@@ -438,7 +454,7 @@ class CandidateReader(NeighbourReader):
                ORDER BY earlier.turn DESC, earlier.id DESC""",
             (json.dumps(to_utf8_all(entries)), most),
         ):
-            lines.setdefault(str(entry), []).append(decode_entry(data, owner=str(owner)))
+            lines.setdefault(str(entry), []).append(decode_kept(data, str(owner)))
         return lines
 
     def rows_without_vector(
