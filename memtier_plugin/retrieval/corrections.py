@@ -34,7 +34,7 @@ from memtier_plugin.text.lexicon import words_of
 
 MAX_RULES: Final = 3  # in a block
 SIGNAL: Final = "like"  # how like the prompt is to what a rule corrected
-_READ: Final = 48  # rules and intentions that are looked at, the newest
+_READ: Final = 128  # rules and intentions that are looked at, the newest
 _BEFORE: Final = 6  # lines before a correction, among which its request stands
 _MAX_CHARS: Final = 600  # of a text that are compared
 _BEHIND: Final = 2.0  # log-odds by which a rule may be less likely than the likeliest
